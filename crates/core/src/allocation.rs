@@ -1,0 +1,220 @@
+//! The boundary: what a policy decides, and all that whoever carries it out goes by.
+//!
+//! A rate policy fills in rates: one common rate a coflow, and rates of their own for single flows. A
+//! policy that leaves rates to the transport fills in [`Queues`] and each coflow's class instead.
+
+use crate::model::{Network, Slot};
+
+/// The rate that the live flows of a coflow have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Common {
+    /// None.
+    #[default]
+    None,
+    /// Every live flow at this rate, in bytes per second.
+    Each(f64),
+    /// Every live flow at what it has left over this many seconds, so that all end together (MADD).
+    Together(f64),
+}
+
+/// Why a coflow got what it got; what `weir explain` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rule {
+    /// The policy says nothing about single coflows.
+    #[default]
+    Unsaid,
+    /// All of its flows at once, at equal rates (Saath D1, D2).
+    AllOrNone,
+    /// Some port of it had nothing left; its flows got what others left over (Saath D4).
+    WorkConservation,
+    /// All of its flows at rates at which they end together (Varys, MADD).
+    Madd,
+    /// Only what others left over (Varys, backfilling).
+    Backfill,
+    /// Flow by flow, in the order of coflows.
+    InOrder,
+    /// Some of its data is not there (Saath 4.3).
+    LacksData,
+    /// Shared by the transport inside its queue.
+    Transport,
+}
+
+/// A flow's own rate, on top of its coflow's common one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FlowRate {
+    /// Its coflow.
+    pub slot: Slot,
+    /// Its number in the coflow.
+    pub flow: u32,
+    /// In bytes per second; above zero.
+    pub rate: f64,
+}
+
+/// How ports share among the classes of flows that have no rates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queues {
+    /// The weight of each class at each sending port; the class is a position in this list.
+    pub weights: Weights,
+    /// Who goes first inside a class.
+    pub inside: Inside,
+    /// Whether receiving ports keep the same queues, or only share what arrives as TCP would.
+    pub receivers: Receivers,
+}
+
+/// Sharing between the queues of a port.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Weights {
+    /// By weight among the queues that have something to send.
+    Weighted(Vec<f64>),
+    /// A lower class only gets what higher classes leave.
+    Strict(usize),
+}
+
+/// Sharing inside a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// Max-min between flows.
+    MaxMin,
+    /// Coflow by coflow, earliest first; max-min between the flows of the first.
+    Fifo,
+}
+
+/// What receiving ports do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receivers {
+    /// Max-min between the flows that arrive, whatever their class: nobody told them anything.
+    Transport,
+    /// The same queues in the same order as at the senders.
+    Queues,
+}
+
+/// What a policy decided about one coflow.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Share {
+    common: Common,
+    class: u16,
+    rule: Rule,
+}
+
+/// What a policy decided about everything.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Allocation {
+    shares: Vec<Share>,
+    flows: Vec<FlowRate>,
+    queues: Option<Queues>,
+}
+
+/// A broken promise of an [`Allocation`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AllocationError {
+    /// A rate that is negative or not finite.
+    #[error("coflow {coflow} has the rate {rate}")]
+    Rate {
+        /// The coflow's id.
+        coflow: u64,
+        /// Bytes per second.
+        rate: f64,
+    },
+    /// More than a port carries.
+    #[error("port {port} ({side}) is given {given} of {capacity} bytes/s")]
+    Capacity {
+        /// The port.
+        port: usize,
+        /// `send` or `recv`.
+        side: &'static str,
+        /// The sum of rates.
+        given: f64,
+        /// The capacity.
+        capacity: f64,
+    },
+}
+
+impl Allocation {
+    /// Starts a new decision for `slots` coflow slots.
+    pub fn clear(&mut self, slots: usize) {
+        self.shares.clear();
+        self.shares.resize(slots, Share::default());
+        self.flows.clear();
+    }
+
+    /// Gives the live flows of a coflow a common rate.
+    pub fn set_common(&mut self, slot: Slot, common: Common) {
+        self.shares[slot as usize].common = common;
+    }
+
+    /// Gives one flow a rate of its own, on top. Once a flow.
+    pub fn add_flow(&mut self, slot: Slot, flow: u32, rate: f64) {
+        self.flows.push(FlowRate { slot, flow, rate });
+    }
+
+    /// Puts a coflow in a class.
+    pub fn set_class(&mut self, slot: Slot, class: usize) {
+        self.shares[slot as usize].class = class as u16;
+    }
+
+    /// Says why.
+    pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
+        self.shares[slot as usize].rule = rule;
+    }
+
+    /// Leaves the rates to the transport, with these queues.
+    pub fn set_queues(&mut self, queues: Queues) {
+        self.queues = Some(queues);
+    }
+
+    /// The common rate of a coflow.
+    pub fn common(&self, slot: Slot) -> Common {
+        self.shares.get(slot as usize).map_or(Common::None, |s| s.common)
+    }
+
+    /// The class of a coflow (its priority level, its queue).
+    pub fn class(&self, slot: Slot) -> usize {
+        self.shares.get(slot as usize).map_or(0, |s| s.class as usize)
+    }
+
+    /// Why a coflow got what it got.
+    pub fn rule(&self, slot: Slot) -> Rule {
+        self.shares.get(slot as usize).map_or(Rule::Unsaid, |s| s.rule)
+    }
+
+    /// The flows with rates of their own.
+    pub fn flows(&self) -> &[FlowRate] {
+        &self.flows
+    }
+
+    /// The queues, if rates are left to the transport.
+    pub fn queues(&self) -> Option<&Queues> {
+        self.queues.as_ref()
+    }
+
+    /// Whether the rates now in force on `network` keep what every allocation promises: nothing negative, and
+    /// no port over its capacity by more than a part in 10^9.
+    ///
+    /// # Errors
+    /// The first promise that is broken.
+    pub fn check(network: &Network) -> Result<(), AllocationError> {
+        let ports = network.fabric().ports();
+        let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
+        for &slot in network.active() {
+            let coflow = network.coflow(slot);
+            for flow in coflow.live_flows() {
+                let rate = network.rate(slot, flow);
+                if !(rate.is_finite() && rate >= 0.0) {
+                    return Err(AllocationError::Rate { coflow: coflow.id, rate });
+                }
+                let (src, dst) = coflow.ends_of(flow);
+                send[src as usize] += rate;
+                recv[dst as usize] += rate;
+            }
+        }
+        let sides = [("send", send, network.fabric().send()), ("recv", recv, network.fabric().recv())];
+        for (side, given, capacity) in sides {
+            for (port, (&given, &capacity)) in given.iter().zip(capacity).enumerate() {
+                if given > capacity + 1e-9 * network.fabric().nominal() {
+                    return Err(AllocationError::Capacity { port, side, given, capacity });
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! The engine: events and the time go in, an [`Allocation`] and the next time to ask come out.
+//!
+//! It has no clock, thread, socket or file. A driver (the simulator's loop, the coordinator) tells it what
+//! happens and when, and asks for schedules; the policy cannot tell which driver that is.
+
+use crate::allocation::Allocation;
+use crate::model::{CoflowSpec, Ended, Fabric, FlowState, Network, Sharing, Side, Slot, View};
+use crate::policy::{AnyPolicy, Event};
+
+/// A policy on a network.
+pub struct Engine {
+    network: Network,
+    policy: AnyPolicy,
+    allocation: Allocation,
+}
+
+impl Engine {
+    /// An engine for an idle fabric.
+    pub fn new(fabric: Fabric, policy: AnyPolicy) -> Engine {
+        let sharing = match policy {
+            AnyPolicy::Blind(_) => Sharing::Equal,
+            AnyPolicy::Sizes(_) => Sharing::Remaining,
+        };
+        Engine { network: Network::new(fabric, sharing), policy, allocation: Allocation::default() }
+    }
+
+    /// The network as it is known.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// What was decided last.
+    pub fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
+    fn tell(&mut self, event: Event, now: f64) {
+        match &mut self.policy {
+            AnyPolicy::Blind(policy) => policy.on(event, &mut View::new(&mut self.network, now)),
+            AnyPolicy::Sizes(policy) => policy.on(event, &mut View::new(&mut self.network, now)),
+        }
+    }
+
+    /// A coflow is released. Flows whose data is there and that have bytes go live; flows without bytes end at
+    /// once and are put in `ended`; the others wait for [`Engine::data`].
+    pub fn release(&mut self, spec: &CoflowSpec, index: usize, now: f64, ended: &mut Vec<Ended>) -> Slot {
+        let slot = self.network.insert(spec, index, now);
+        for flow in 0..spec.flows.len() as u32 {
+            let original = &spec.flows[self.network.coflow(slot).original(flow) as usize];
+            if original.release.get() > 0.0 {
+                continue;
+            }
+            if original.bytes.get() == 0.0 {
+                self.network.finish(slot, flow);
+                ended.push(Ended { slot, flow, at: now });
+            } else {
+                self.network.release(slot, flow, now);
+            }
+        }
+        self.tell(Event::Released(slot), now);
+        slot
+    }
+
+    /// The data of a waiting flow is there. A flow without bytes ends at once, which is answered with `true`.
+    pub fn data(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
+        if self.network.coflow(slot).state(flow) != FlowState::Waiting {
+            return false;
+        }
+        if bytes == 0.0 {
+            self.flow_done(slot, flow, now);
+            return true;
+        }
+        self.network.release(slot, flow, now);
+        self.tell(Event::FlowLive(slot, flow), now);
+        false
+    }
+
+    /// The data of a flow is not there for a while: it waits for [`Engine::data`]. Says whether it was live.
+    pub fn hold(&mut self, slot: Slot, flow: u32, now: f64) -> bool {
+        if self.network.coflow(slot).state(flow) != FlowState::Live {
+            return false;
+        }
+        self.network.hold(slot, flow, now);
+        self.tell(Event::FlowHeld(slot, flow), now);
+        true
+    }
+
+    /// A live flow starts anew, without what it has sent.
+    pub fn restart(&mut self, slot: Slot, flow: u32, now: f64) {
+        match self.network.coflow(slot).state(flow) {
+            FlowState::Done => {}
+            FlowState::Waiting => self.network.lose(slot, flow),
+            FlowState::Live => {
+                self.network.hold(slot, flow, now);
+                self.network.lose(slot, flow);
+                self.tell(Event::FlowHeld(slot, flow), now);
+                self.network.release(slot, flow, now);
+                self.tell(Event::FlowLive(slot, flow), now);
+            }
+        }
+    }
+
+    /// A port carries `factor` times its nominal rate from now on.
+    pub fn scale_port(&mut self, port: u32, side: Side, factor: f64, now: f64) {
+        self.network.scale_port(port, side, factor);
+        self.tell(Event::PortChanged, now);
+    }
+
+    /// A flow ended, somebody saw.
+    pub fn flow_done(&mut self, slot: Slot, flow: u32, now: f64) {
+        self.network.finish(slot, flow);
+        self.tell(Event::FlowDone(slot, flow), now);
+    }
+
+    /// Hosts report what all flows of a coflow have sent until `now`, and at which rate they go on.
+    pub fn report(&mut self, slot: Slot, sent: f64, rate: f64, now: f64) {
+        self.network.report(slot, sent, rate, now);
+    }
+
+    /// A coflow whose flows are all done leaves.
+    pub fn remove(&mut self, slot: Slot, now: f64) {
+        self.tell(Event::Done(slot), now);
+        self.network.remove(slot);
+    }
+
+    /// When the next flow ends at the rates that were decided, as far as sizes are known; infinite if none does.
+    pub fn next_end(&mut self) -> f64 {
+        self.network.next_end()
+    }
+
+    /// Ends the flows that the decided rates end until `limit`, tells the policy, and puts them in `ended` in
+    /// order of time.
+    pub fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
+        let first = ended.len();
+        self.network.run_out(limit, ended);
+        for i in first..ended.len() {
+            let Ended { slot, flow, at } = ended[i];
+            self.tell(Event::FlowDone(slot, flow), at);
+        }
+    }
+
+    /// Decides anew and puts the rates in force. Answers with the time at which to ask again if nothing happens.
+    pub fn schedule(&mut self, now: f64) -> f64 {
+        self.network.begin(now);
+        self.allocation.clear(self.network.slots());
+        let out = &mut self.allocation;
+        match &mut self.policy {
+            AnyPolicy::Blind(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
+            AnyPolicy::Sizes(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
+        }
+        self.network.apply(out, now);
+        match &mut self.policy {
+            AnyPolicy::Blind(policy) => policy.wake(&mut View::new(&mut self.network, now), out),
+            AnyPolicy::Sizes(policy) => policy.wake(&mut View::new(&mut self.network, now), out),
+        }
+    }
+}

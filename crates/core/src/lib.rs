@@ -1,0 +1,11 @@
+//! The engine of Weir: model, policies, solvers, and the [`allocation::Allocation`] boundary.
+//!
+//! Everything here is pure: no clock, thread, socket or file. A driver tells the [`engine::Engine`] what
+//! happens and when, and asks it for schedules.
+
+pub mod allocation;
+pub mod engine;
+pub mod model;
+pub mod policy;
+pub mod solve;
+pub mod units;

@@ -1,0 +1,15 @@
+//! The nouns of the engine: the workload that is asked for, and the network as it is now.
+
+pub mod coflow;
+pub mod fabric;
+pub mod mask;
+pub mod network;
+pub mod view;
+pub mod workload;
+
+pub use coflow::{Coflow, FlowState, PortLoad, Sharing};
+pub use fabric::Fabric;
+pub use mask::Mask;
+pub use network::{Ended, Network, Slot};
+pub use view::{Blind, Knowledge, Loads, Sizes, View};
+pub use workload::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload, WorkloadError};

@@ -1,0 +1,63 @@
+//! The network as ports: one big switch, where only the ports' sending and receiving sides are short.
+
+use super::workload::Side;
+use crate::units::Rate;
+
+/// Capacities of the ports of one non-blocking switch, in bytes per second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fabric {
+    nominal: f64,
+    send: Vec<f64>,
+    recv: Vec<f64>,
+    /// Counts the changes.
+    version: u64,
+}
+
+impl Fabric {
+    /// A switch of `ports` ports that each send and receive at `rate`.
+    pub fn big_switch(ports: u32, rate: Rate) -> Fabric {
+        Fabric {
+            nominal: rate.get(),
+            send: vec![rate.get(); ports as usize],
+            recv: vec![rate.get(); ports as usize],
+            version: 1,
+        }
+    }
+
+    /// Another number after every change of a capacity.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many ports there are.
+    pub fn ports(&self) -> usize {
+        self.send.len()
+    }
+
+    /// What a healthy port carries, in bytes per second.
+    pub fn nominal(&self) -> f64 {
+        self.nominal
+    }
+
+    /// What each port can send now, in bytes per second.
+    pub fn send(&self) -> &[f64] {
+        &self.send
+    }
+
+    /// What each port can receive now, in bytes per second.
+    pub fn recv(&self) -> &[f64] {
+        &self.recv
+    }
+
+    /// Sets one port to `factor` times its nominal rate.
+    pub(crate) fn scale(&mut self, port: u32, side: Side, factor: f64) {
+        let rate = self.nominal * factor;
+        self.version += 1;
+        if side != Side::Receive {
+            self.send[port as usize] = rate;
+        }
+        if side != Side::Send {
+            self.recv[port as usize] = rate;
+        }
+    }
+}

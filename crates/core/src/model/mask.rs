@@ -1,0 +1,100 @@
+//! Sets of ports (or of coflow slots) as bits: the questions a schedule asks most are whether one set
+//! lies within another and whether two meet, and words of 64 answer those in a few instructions.
+
+use smallvec::SmallVec;
+
+/// A set of small numbers. Up to 256 of them stay in place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mask(SmallVec<[u64; 4]>);
+
+impl Mask {
+    /// The empty set over `0..len`.
+    pub fn empty(len: usize) -> Mask {
+        Mask(SmallVec::from_elem(0, len.div_ceil(64)))
+    }
+
+    /// Adds `bit`, growing if needed.
+    pub fn insert(&mut self, bit: usize) {
+        if bit / 64 >= self.0.len() {
+            self.0.resize(bit / 64 + 1, 0);
+        }
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    /// Takes `bit` out.
+    pub fn remove(&mut self, bit: usize) {
+        if let Some(word) = self.0.get_mut(bit / 64) {
+            *word &= !(1 << (bit % 64));
+        }
+    }
+
+    /// Whether `bit` is in.
+    #[inline]
+    pub fn contains(&self, bit: usize) -> bool {
+        self.word(bit / 64) >> (bit % 64) & 1 == 1
+    }
+
+    /// The word that holds bits `64 * index ..`.
+    #[inline]
+    pub fn word(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
+    }
+
+    /// Whether any bit is in both.
+    #[inline]
+    pub fn meets(&self, other: &Mask) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+
+    /// Whether every bit of `self` is in `other`.
+    #[inline]
+    pub fn within(&self, other: &Mask) -> bool {
+        self.0.iter().enumerate().all(|(i, a)| a & !other.word(i) == 0)
+    }
+
+    /// The first bit of `self` that is not in `other`.
+    pub fn first_outside(&self, other: &Mask) -> Option<usize> {
+        self.0.iter().enumerate().find_map(|(i, a)| {
+            let outside = a & !other.word(i);
+            (outside != 0).then(|| 64 * i + outside.trailing_zeros() as usize)
+        })
+    }
+
+    /// How many bits are in both.
+    #[inline]
+    pub fn overlap(&self, other: &Mask) -> u32 {
+        self.0.iter().zip(&other.0).map(|(a, b)| (a & b).count_ones()).sum()
+    }
+
+    /// Whether nothing is in.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|w| *w == 0)
+    }
+
+    /// Takes everything out.
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// The bits, in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, &word)| Bits(word).map(move |b| 64 * i + b))
+    }
+}
+
+/// The bits of one word, in rising order.
+pub(crate) struct Bits(pub u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}

@@ -1,0 +1,419 @@
+//! The network as the engine knows it now: ports, the coflows under way, and the rates in force.
+//!
+//! This is the one place where a schedule turns into progress. Between two schedules all rates stand
+//! still, so what was sent by any moment, and when the next flow ends, follow from the rates.
+
+use super::coflow::{Coflow, FlowState, NONE, Sharing};
+use super::fabric::Fabric;
+use super::workload::{CoflowSpec, Side};
+use crate::allocation::{Allocation, Common};
+
+/// A coflow's place among those under way. Reused after it is gone.
+pub type Slot = u32;
+
+/// A flow that ended, and when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ended {
+    /// Its coflow.
+    pub slot: Slot,
+    /// Its number in [`Coflow`]'s order.
+    pub flow: u32,
+    /// In seconds.
+    pub at: f64,
+}
+
+/// A flow with a rate of its own, on top of its coflow's common one.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    slot: Slot,
+    flow: u32,
+    rate: f64,
+    since: f64,
+    end: f64,
+    /// The schedule that gave it its rate last.
+    schedule: u64,
+    /// Its position in that schedule.
+    place: u32,
+}
+
+/// Ports, coflows under way, and the rates in force.
+#[derive(Debug)]
+pub struct Network {
+    fabric: Fabric,
+    sharing: Sharing,
+    slots: Vec<Option<Coflow>>,
+    vacant: Vec<Slot>,
+    active: Vec<Slot>,
+    released: u64,
+    /// Flows with rates of their own; entries without a coflow are vacant.
+    own: Vec<Own>,
+    own_vacant: Vec<u32>,
+    /// By slot: how many such flows there are.
+    own_count: Vec<u32>,
+    /// Their entries in the order of the schedule in force. From one schedule to the next most of them stay what they
+    /// were, in the same order; comparing places finds those without a look at the flows.
+    order: Vec<u32>,
+    order_before: Vec<u32>,
+    schedule: u64,
+    /// Flows whose own rate the last schedule set or changed.
+    changed: Vec<(Slot, u32)>,
+    /// Whether the last schedule changed the common rate of a coflow with such flows.
+    common_under_own: bool,
+}
+
+impl Network {
+    /// An idle network.
+    pub(crate) fn new(fabric: Fabric, sharing: Sharing) -> Network {
+        Network {
+            fabric,
+            sharing,
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            active: Vec::new(),
+            released: 0,
+            own: Vec::new(),
+            own_vacant: Vec::new(),
+            own_count: Vec::new(),
+            order: Vec::new(),
+            order_before: Vec::new(),
+            schedule: 0,
+            changed: Vec::new(),
+            common_under_own: false,
+        }
+    }
+
+    /// The ports.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// The coflows under way, in order of release.
+    pub fn active(&self) -> &[Slot] {
+        &self.active
+    }
+
+    /// The coflow in a slot.
+    ///
+    /// # Panics
+    /// If the slot is vacant, which is a bug of the caller: slots come from [`Network::active`] and from events.
+    pub fn coflow(&self, slot: Slot) -> &Coflow {
+        self.slots[slot as usize].as_ref().expect("the slot holds a coflow")
+    }
+
+    fn coflow_mut(&mut self, slot: Slot) -> &mut Coflow {
+        self.slots[slot as usize].as_mut().expect("the slot holds a coflow")
+    }
+
+    /// One more than the highest slot in use.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes a flow has sent until `now`.
+    pub fn attained(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+        let coflow = self.coflow(slot);
+        let common = coflow.attained(flow, now);
+        match (coflow.flows[flow as usize].own, coflow.state(flow)) {
+            (NONE, _) | (_, FlowState::Done | FlowState::Waiting) => common,
+            (own, FlowState::Live) => {
+                let own = &self.own[own as usize];
+                common + own.rate * (now - own.since)
+            }
+        }
+    }
+
+    /// The rate of a live flow, in bytes per second.
+    pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
+        let coflow = self.coflow(slot);
+        let f = &coflow.flows[flow as usize];
+        if f.state != FlowState::Live {
+            return 0.0;
+        }
+        let own = if f.own == NONE { 0.0 } else { self.own[f.own as usize].rate };
+        own + match self.sharing {
+            Sharing::Equal => coflow.slope(),
+            Sharing::Remaining => -coflow.slope() * f.base,
+        }
+    }
+
+    // What changes.
+
+    pub(crate) fn insert(&mut self, spec: &CoflowSpec, index: usize, now: f64) -> Slot {
+        let ports = self.fabric.ports();
+        let coflow = Coflow::new(spec, index, self.released, now, ports, self.sharing);
+        self.released += 1;
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(coflow);
+                slot
+            }
+            None => {
+                self.slots.push(Some(coflow));
+                self.own_count.push(0);
+                self.slots.len() as Slot - 1
+            }
+        };
+        self.active.push(slot);
+        slot
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        self.slots[slot as usize] = None;
+        self.vacant.push(slot);
+        self.active.retain(|&s| s != slot);
+        debug_assert_eq!(self.own_count[slot as usize], 0, "its flows are done");
+    }
+
+    pub(crate) fn release(&mut self, slot: Slot, flow: u32, now: f64) {
+        self.coflow_mut(slot).release(flow, now);
+    }
+
+    pub(crate) fn hold(&mut self, slot: Slot, flow: u32, now: f64) {
+        self.fold_own(slot, flow, now);
+        self.drop_own(slot, flow);
+        self.coflow_mut(slot).hold(flow, now);
+    }
+
+    pub(crate) fn lose(&mut self, slot: Slot, flow: u32) {
+        self.coflow_mut(slot).lose(flow);
+    }
+
+    pub(crate) fn finish(&mut self, slot: Slot, flow: u32) {
+        self.drop_own(slot, flow);
+        self.coflow_mut(slot).finish(flow);
+    }
+
+    pub(crate) fn scale_port(&mut self, port: u32, side: Side, factor: f64) {
+        self.fabric.scale(port, side, factor);
+    }
+
+    pub(crate) fn report(&mut self, slot: Slot, sent: f64, rate: f64, now: f64) {
+        self.coflow_mut(slot).report(sent, rate, now);
+    }
+
+    /// Folds what a flow was sent at a rate of its own into its base.
+    fn fold_own(&mut self, slot: Slot, flow: u32, now: f64) {
+        let own = self.coflow(slot).flows[flow as usize].own;
+        if own == NONE {
+            return;
+        }
+        let entry = &mut self.own[own as usize];
+        let bytes = entry.rate * (now - entry.since);
+        entry.since = now;
+        self.coflow_mut(slot).fold(flow, bytes, now);
+    }
+
+    fn drop_own(&mut self, slot: Slot, flow: u32) {
+        let own = self.coflow(slot).flows[flow as usize].own;
+        if own == NONE {
+            return;
+        }
+        self.coflow_mut(slot).flows[flow as usize].own = NONE;
+        self.own[own as usize].slot = NONE;
+        self.own[own as usize].end = f64::INFINITY;
+        self.own_vacant.push(own);
+        self.own_count[slot as usize] -= 1;
+    }
+
+    // Schedules.
+
+    /// Brings what a policy may ask for up to `now`. O(flows with a rate of their own), where sizes are known.
+    pub(crate) fn begin(&mut self, now: f64) {
+        if self.sharing == Sharing::Remaining {
+            for i in 0..self.order.len() {
+                let Own { slot, flow, .. } = self.own[self.order[i] as usize];
+                if slot != NONE {
+                    self.fold_own(slot, flow, now);
+                }
+            }
+        }
+    }
+
+    /// Puts a schedule's rates in force at `now`. O(coflows + flows with a rate of their own, before and after).
+    ///
+    /// # Panics
+    /// If the schedule asks for rates by remaining bytes where nobody knows sizes.
+    pub(crate) fn apply(&mut self, allocation: &Allocation, now: f64) {
+        self.schedule += 1;
+        self.changed.clear();
+        self.common_under_own = false;
+        self.apply_common(allocation, now);
+        self.apply_own(allocation, now);
+        if self.sharing == Sharing::Remaining || self.common_under_own {
+            for i in 0..self.order.len() {
+                self.predict_end(self.order[i], now);
+            }
+        } else {
+            for i in 0..self.changed.len() {
+                let (slot, flow) = self.changed[i];
+                self.predict_end(self.coflow(slot).flows[flow as usize].own, now);
+            }
+        }
+    }
+
+    fn predict_end(&mut self, entry: u32, now: f64) {
+        let own = self.own[entry as usize];
+        let size = self.coflow(own.slot).flows[own.flow as usize].size;
+        let left = size - self.attained(own.slot, own.flow, now);
+        let rate = self.rate(own.slot, own.flow);
+        self.own[entry as usize].end = now + left.max(0.0) / rate;
+    }
+
+    fn apply_common(&mut self, allocation: &Allocation, now: f64) {
+        for i in 0..self.active.len() {
+            let slot = self.active[i];
+            let common = allocation.common(slot);
+            let coflow = self.coflow_mut(slot);
+            let slope = match (common, coflow.sharing) {
+                (Common::None, _) => 0.0,
+                (Common::Each(rate), Sharing::Equal) => rate,
+                (Common::Together(seconds), Sharing::Remaining) => -coflow.level(now) / seconds,
+                (Common::Together(_), Sharing::Equal) | (Common::Each(_), Sharing::Remaining) => {
+                    unreachable!("a policy's common rates go with what it knows")
+                }
+            };
+            if slope != coflow.slope() || slope < 0.0 {
+                coflow.set_slope(slope, now);
+                self.common_under_own |= self.own_count[slot as usize] > 0;
+            }
+        }
+    }
+
+    fn apply_own(&mut self, allocation: &Allocation, now: f64) {
+        std::mem::swap(&mut self.order, &mut self.order_before);
+        self.order.clear();
+        let mut next = 0;
+        for (place, rated) in allocation.flows().iter().enumerate() {
+            let (slot, flow, rate) = (rated.slot, rated.flow, rated.rate);
+            let expected = self.order_before.get(next).copied().unwrap_or(NONE);
+            let entry = match self.own.get(expected as usize) {
+                Some(own) if own.slot == slot && own.flow == flow => expected,
+                _ => self.coflow(slot).flows[flow as usize].own,
+            };
+            let entry = if entry == NONE {
+                // A flow with a rate of its own is no longer one of those that only the level moves.
+                let coflow = self.coflow_mut(slot);
+                if coflow.sharing == Sharing::Equal {
+                    coflow.touch_first(flow);
+                }
+                self.changed.push((slot, flow));
+                self.new_own(slot, flow, rate, now)
+            } else {
+                if self.own[entry as usize].rate != rate {
+                    self.fold_own(slot, flow, now);
+                    self.own[entry as usize].rate = rate;
+                    self.changed.push((slot, flow));
+                }
+                next = self.own[entry as usize].place as usize + 1;
+                entry
+            };
+            let own = &mut self.own[entry as usize];
+            own.schedule = self.schedule;
+            own.place = place as u32;
+            self.order.push(entry);
+        }
+        for i in 0..self.order_before.len() {
+            let own = self.own[self.order_before[i] as usize];
+            if own.slot != NONE && own.schedule != self.schedule {
+                self.fold_own(own.slot, own.flow, now);
+                self.drop_own(own.slot, own.flow);
+            }
+        }
+    }
+
+    fn new_own(&mut self, slot: Slot, flow: u32, rate: f64, now: f64) -> u32 {
+        let own = Own { slot, flow, rate, since: now, end: 0.0, schedule: 0, place: 0 };
+        let entry = match self.own_vacant.pop() {
+            Some(entry) => {
+                self.own[entry as usize] = own;
+                entry
+            }
+            None => {
+                self.own.push(own);
+                self.own.len() as u32 - 1
+            }
+        };
+        self.own_count[slot as usize] += 1;
+        self.coflow_mut(slot).flows[flow as usize].own = entry;
+        entry
+    }
+
+    /// When the next flow ends at the rates in force; infinite if none does.
+    pub(crate) fn next_end(&mut self) -> f64 {
+        let mut next = f64::INFINITY;
+        for i in 0..self.active.len() {
+            let slot = self.active[i];
+            next = next.min(self.coflow_mut(slot).next_end());
+        }
+        self.own.iter().fold(next, |next, own| next.min(own.end))
+    }
+
+    /// Ends every flow that the rates in force end until `limit`, and says which, in order of time.
+    pub(crate) fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
+        let first = ended.len();
+        for i in 0..self.own.len() {
+            let Own { slot, flow, end, .. } = self.own[i];
+            if end <= limit {
+                self.finish(slot, flow);
+                ended.push(Ended { slot, flow, at: end });
+            }
+        }
+        for i in 0..self.active.len() {
+            let slot = self.active[i];
+            let common = ended.len();
+            self.coflow_mut(slot).run_out(limit, |flow, at| ended.push(Ended { slot, flow, at }));
+            for done in &ended[common..] {
+                // By rounding, the level may end a flow a moment before its own rate does.
+                self.drop_own(slot, done.flow);
+            }
+        }
+        ended[first..].sort_by(|a, b| a.at.total_cmp(&b.at));
+    }
+
+    // What a policy may ask for; see `view`.
+
+    /// The flows whose own rate the last schedule set or changed.
+    pub(super) fn changed(&self) -> &[(Slot, u32)] {
+        &self.changed
+    }
+
+    /// The most that any flow has sent until `now`. O(flows with rates of their own) if the coflow has some.
+    pub(super) fn furthest(&mut self, slot: Slot, now: f64) -> f64 {
+        let own = self
+            .fold_entries(slot, 0.0, |furthest, own| f64::max(furthest, self.attained(slot, own.flow, now)));
+        let coflow = self.coflow_mut(slot);
+        let level = coflow.level(now);
+        let live = coflow.highest().map_or(0.0, |base| base + level);
+        live.max(own).max(coflow.longest_done())
+    }
+
+    /// What all flows have sent until `now`. O(flows with rates of their own) if the coflow has some.
+    pub(super) fn total(&self, slot: Slot, now: f64) -> f64 {
+        let own = self.fold_entries(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
+        self.coflow(slot).total(now) + own
+    }
+
+    fn fold_entries(&self, slot: Slot, start: f64, mut fold: impl FnMut(f64, &Own) -> f64) -> f64 {
+        if self.own_count[slot as usize] == 0 {
+            return start;
+        }
+        self.own.iter().filter(|own| own.slot == slot).fold(start, |sum, own| fold(sum, own))
+    }
+
+    /// The least that any live flow has sent until `now`, and the rate at which that flow sends.
+    pub(super) fn least(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+        loop {
+            let coflow = self.coflow_mut(slot);
+            let (base, flow) = coflow.lowest()?;
+            let sent = base + coflow.level(now);
+            let Some(flow) = flow else {
+                return Some((sent, coflow.slope()));
+            };
+            let own = coflow.flows[flow as usize].own;
+            if own == NONE || self.own[own as usize].since == now {
+                return Some((sent, self.rate(slot, flow)));
+            }
+            self.fold_own(slot, flow, now);
+        }
+    }
+}

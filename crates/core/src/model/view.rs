@@ -1,0 +1,157 @@
+//! What a policy is shown. Knowledge is a type: sizes are there for policies that know them, and for a
+//! policy that does not they are no part of what it was given.
+
+use std::marker::PhantomData;
+
+use super::coflow::{Coflow, PortLoad};
+use super::fabric::Fabric;
+use super::network::{Network, Slot};
+
+/// How much a policy knows of flows.
+pub trait Knowledge: sealed::Sealed + 'static {}
+
+/// Knows what flows have sent, and how long those were that are done.
+#[derive(Debug, Clone, Copy)]
+pub enum Blind {}
+
+/// Knows the sizes of all flows from the start (clairvoyant).
+#[derive(Debug, Clone, Copy)]
+pub enum Sizes {}
+
+impl Knowledge for Blind {}
+impl Knowledge for Sizes {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Blind {}
+    impl Sealed for super::Sizes {}
+}
+
+/// The network at one moment, as seen with knowledge `K`. Rates are in bytes per second, times in seconds.
+pub struct View<'a, K: Knowledge> {
+    network: &'a mut Network,
+    now: f64,
+    knowledge: PhantomData<K>,
+}
+
+impl<'a, K: Knowledge> View<'a, K> {
+    pub(crate) fn new(network: &'a mut Network, now: f64) -> View<'a, K> {
+        View { network, now, knowledge: PhantomData }
+    }
+
+    /// The moment.
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// The ports.
+    pub fn fabric(&self) -> &Fabric {
+        self.network.fabric()
+    }
+
+    /// The coflows under way, in order of release.
+    pub fn active(&self) -> &[Slot] {
+        self.network.active()
+    }
+
+    /// One more than the highest slot in use.
+    pub fn slots(&self) -> usize {
+        self.network.slots()
+    }
+
+    /// A coflow under way.
+    pub fn coflow(&self, slot: Slot) -> &Coflow {
+        self.network.coflow(slot)
+    }
+
+    /// Bytes a flow has sent.
+    pub fn attained(&self, slot: Slot, flow: u32) -> f64 {
+        self.network.attained(slot, flow, self.now)
+    }
+
+    /// The flows whose own rate the last schedule set or changed; for [`crate::policy::Policy::wake`].
+    pub fn changed(&self) -> &[(Slot, u32)] {
+        self.network.changed()
+    }
+
+    /// The rate in force of a flow.
+    pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
+        self.network.rate(slot, flow)
+    }
+
+    /// Bytes all flows of a coflow have sent, where the hosts report that.
+    pub fn sent(&self, slot: Slot) -> f64 {
+        self.network.coflow(slot).sent(self.now)
+    }
+}
+
+impl View<'_, Blind> {
+    /// Bytes that all flows of a coflow have sent, done or not.
+    pub fn total(&self, slot: Slot) -> f64 {
+        self.network.total(slot, self.now)
+    }
+
+    /// The most that any flow of a coflow has sent, done or not (Saath's m_c), in bytes.
+    pub fn furthest(&mut self, slot: Slot) -> f64 {
+        self.network.furthest(slot, self.now)
+    }
+
+    /// The least that any live flow of a coflow has sent, in bytes, and the rate at which it sends.
+    pub fn least(&mut self, slot: Slot) -> Option<(f64, f64)> {
+        self.network.least(slot, self.now)
+    }
+}
+
+impl View<'_, Sizes> {
+    /// Bytes that a flow has left.
+    pub fn remaining(&self, slot: Slot, flow: u32) -> f64 {
+        let size = self.network.coflow(slot).flows[flow as usize].size;
+        (size - self.network.attained(slot, flow, self.now)).max(0.0)
+    }
+
+    /// The size of a flow in bytes.
+    pub fn size(&self, slot: Slot, flow: u32) -> f64 {
+        self.network.coflow(slot).flows[flow as usize].size
+    }
+
+    /// What a coflow's live flows have left, by sending and by receiving port.
+    pub fn loads(&self, slot: Slot) -> Loads<'_> {
+        let coflow = self.network.coflow(slot);
+        Loads { senders: coflow.senders(), receivers: coflow.receivers(), level: coflow.level(self.now) }
+    }
+
+    /// Bytes that all live flows of a coflow have left.
+    pub fn left(&self, slot: Slot) -> f64 {
+        self.loads(slot).send().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Bytes left at the ports of one coflow.
+#[derive(Clone, Copy)]
+pub struct Loads<'a> {
+    senders: &'a [PortLoad],
+    receivers: &'a [PortLoad],
+    level: f64,
+}
+
+impl<'a> Loads<'a> {
+    /// Port and bytes left to send there, for ports with live flows.
+    #[inline]
+    pub fn send(self) -> impl Iterator<Item = (usize, f64)> + 'a {
+        Loads::side(self.senders, self.level)
+    }
+
+    /// Port and bytes left to receive there, for ports with live flows.
+    #[inline]
+    pub fn recv(self) -> impl Iterator<Item = (usize, f64)> + 'a {
+        Loads::side(self.receivers, self.level)
+    }
+
+    #[inline]
+    fn side(loads: &'a [PortLoad], level: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
+        loads
+            .iter()
+            .filter(|load| load.live > 0)
+            .map(move |load| (load.port as usize, load.weight.max(0.0) * level))
+    }
+}

@@ -1,0 +1,532 @@
+//! Saath: online coflow scheduling by all-or-none, per-flow queue thresholds and least contention first.
+//!
+//! Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17. Section 4.2
+//! (Fig. 7, D1-D5) is [`Saath::schedule`]; section 4.3 is the re-queueing by the median of finished flows
+//! ([`Saath::queue_of`]) and the wait for data. One coflow a stage is a matter of the workload
+//! ([`crate::model::Workload::per_stage`]), and so are waves and DAGs: parents hold back their children.
+//!
+//! What the paper leaves open, what is done here, and what the other choice would do:
+//!
+//! - *Contention* (k_c) counts the other coflows that share a port "when that CoFlow is scheduled at all of
+//!   its ports". Whether coflows of other queues count is not said. Here: those of its own queue, since
+//!   only their order is decided by it. `contention=all` counts every coflow under way.
+//! - *Available bandwidth* (line 7) at a port: any that is left, here; so two coflows can share a port, the second
+//!   at a lower rate. `available=full` admits a coflow only where nobody else was admitted: rates are all high,
+//!   and more coflows fall to work conservation.
+//! - *t* in the deadline d C_q t (D5), "the minimum time a CoFlow needs to spend in the queue based on the queue
+//!   threshold". Here: (Q_hi - Q_lo) / port rate, the time that the queue's bytes take through one port, which is
+//!   what a coflow ahead in a FIFO can at most cost the port. `time=flow` divides it by the number of flows N_c,
+//!   the time at which the per-flow threshold is reached at full rate: deadlines come N_c times earlier,
+//!   and with wide coflows most of the order is then decided by expired deadlines. The last queue has no upper
+//!   threshold; the next one in the series stands in.
+//! - *Priority of expired deadlines*: they go before all queues, in the order of their deadlines, all-or-none.
+//! - *Ties* in contention go to the earlier coflow, as in the FIFO that LCoF replaces.
+//! - *Work conservation* runs after each queue, as in Fig. 7, over what that queue missed, flow by flow in the
+//!   order of ports: each gets all that its two ports have left.
+//! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but its rule asks only whether some flows are
+//!   done; so it holds for every coflow from its first finished flow on. A flow longer than the median
+//!   estimate has a remainder of zero, not a negative one. `requeue=off` keeps Eq. 1 on what was sent.
+//! - *Data that is not there* (4.3): a coflow that waits for some flow's data is left out of all-or-none; its
+//!   other flows take part in work conservation.
+//! - A coflow *without all-or-none* (the ablation of Fig. 10) serves its flows in order of ports with all that is left,
+//!   in the coflow's turn.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{Event, Params, ParamsError, Policy};
+use crate::allocation::{Allocation, Common, Rule};
+use crate::model::coflow::Key;
+use crate::model::{Blind, Coflow, Mask, Slot, View};
+use crate::solve::Residual;
+use crate::units::Bytes;
+
+/// Which coflows count as contending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contention {
+    Queue,
+    All,
+}
+
+/// Thresholds of the queues, Q_hi, in bytes; the last queue has none.
+#[derive(Debug, Clone)]
+pub(super) struct Thresholds {
+    start: f64,
+    growth: f64,
+    queues: usize,
+}
+
+impl Thresholds {
+    /// Reads S, E and K. Defaults: 10 MB, 10, 10 (section 6).
+    pub(super) fn read(params: &mut Params) -> Result<Thresholds, ParamsError> {
+        let ten_mb = Bytes::new(10e6).expect("a constant");
+        let start =
+            params.take_with("start", ten_mb, |b: &Bytes| b.get() > 0.0, "a size above 0 such as 10MB")?;
+        Ok(Thresholds {
+            start: start.get(),
+            growth: params.take_with(
+                "growth",
+                10.0,
+                |g: &f64| g.is_finite() && *g > 1.0,
+                "a number above 1",
+            )?,
+            queues: params.take_with(
+                "queues",
+                10,
+                |k: &usize| (1..=64).contains(k),
+                "a whole number from 1 to 64",
+            )?,
+        })
+    }
+
+    /// The upper threshold of a queue, also of those past the last.
+    pub(super) fn upper(&self, queue: usize) -> f64 {
+        self.start * self.growth.powi(queue as i32)
+    }
+
+    /// How many queues there are.
+    pub(super) fn queues(&self) -> usize {
+        self.queues
+    }
+
+    /// The queue of a coflow that has sent `bytes`: it leaves a queue when it reaches the threshold.
+    pub(super) fn by_sent(&self, bytes: f64) -> usize {
+        self.position(|upper| bytes >= upper * (1.0 - 1e-12))
+    }
+
+    /// The queue of a coflow that has `bytes` left: it enters a queue when it falls to the threshold.
+    fn by_left(&self, bytes: f64) -> usize {
+        self.position(|upper| bytes > upper * (1.0 + 1e-12))
+    }
+
+    fn position(&self, past: impl Fn(f64) -> bool) -> usize {
+        let mut upper = self.start;
+        for queue in 0..self.queues - 1 {
+            if !past(upper) {
+                return queue;
+            }
+            upper *= self.growth;
+        }
+        self.queues - 1
+    }
+}
+
+/// Lengths of finished flows, for their median.
+#[derive(Debug, Default)]
+struct Lengths {
+    lower: BinaryHeap<Key>,
+    upper: BinaryHeap<Reverse<Key>>,
+}
+
+impl Lengths {
+    fn add(&mut self, length: f64) {
+        match self.lower.peek() {
+            Some(middle) if Key(length) > *middle => self.upper.push(Reverse(Key(length))),
+            _ => self.lower.push(Key(length)),
+        }
+        if self.lower.len() > self.upper.len() + 1 {
+            self.upper.extend(self.lower.pop().map(Reverse));
+        } else if self.upper.len() > self.lower.len() {
+            self.lower.extend(self.upper.pop().map(|Reverse(key)| key));
+        }
+    }
+
+    fn median(&self) -> Option<f64> {
+        let low = self.lower.peek()?.0;
+        match self.upper.peek() {
+            Some(Reverse(high)) if self.upper.len() == self.lower.len() => Some((low + high.0) / 2.0),
+            _ => Some(low),
+        }
+    }
+}
+
+/// What Saath keeps of a coflow.
+#[derive(Debug, Default)]
+struct State {
+    /// Its queue; `None` before its first schedule.
+    queue: Option<usize>,
+    /// When it has waited long enough in this queue.
+    deadline: f64,
+    /// When it may have to change its queue if nothing happens; perhaps too early.
+    leaves_at: f64,
+    /// Whether something happened that may change its queue.
+    stale: bool,
+    /// Whether its deadline had passed when it was sorted last.
+    expired: bool,
+    lengths: Lengths,
+}
+
+/// The policy.
+pub struct Saath {
+    thresholds: Thresholds,
+    deadline_factor: f64,
+    all_or_none: bool,
+    per_flow: bool,
+    least_contention: bool,
+    requeue: bool,
+    contention: Contention,
+    full_ports: bool,
+    time_per_flow: bool,
+    states: Vec<State>,
+    /// By slot: the slots that share a port with it.
+    overlaps: Vec<Mask>,
+    members: Vec<Mask>,
+    /// Coflows whose set of ports may have shrunk or grown.
+    moved: Vec<Slot>,
+    /// Whether `order` is still the order.
+    sorted: bool,
+    residual: Residual,
+    order: Vec<Turn>,
+    missed: Vec<Slot>,
+    /// By slot: the rate of all its flows.
+    sending: Vec<f64>,
+}
+
+/// A coflow's place in the order of one schedule.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// Queue + 1, or 0 with an expired deadline.
+    group: usize,
+    /// Contention, or the deadline among the expired.
+    rank: f64,
+    seq: u64,
+    slot: Slot,
+}
+
+impl Saath {
+    /// Reads the parameters.
+    pub(super) fn read(params: &mut Params) -> Result<Saath, ParamsError> {
+        let thresholds = Thresholds::read(params)?;
+        Ok(Saath {
+            members: vec![Mask::default(); thresholds.queues],
+            thresholds,
+            deadline_factor: params.take_with(
+                "d",
+                2.0,
+                |d: &f64| *d > 0.0,
+                "a number above 0 (`inf` for no deadlines)",
+            )?,
+            all_or_none: params.switch("all-or-none", true)?,
+            per_flow: params.switch("per-flow", true)?,
+            least_contention: params.switch("lcof", true)?,
+            requeue: params.switch("requeue", true)?,
+            contention: params
+                .choice("contention", &[("queue", Contention::Queue), ("all", Contention::All)])?,
+            full_ports: params.choice("available", &[("any", false), ("full", true)])?,
+            time_per_flow: params.choice("time", &[("total", false), ("flow", true)])?,
+            states: Vec::new(),
+            overlaps: Vec::new(),
+            moved: Vec::new(),
+            sorted: false,
+            residual: Residual::default(),
+            order: Vec::new(),
+            missed: Vec::new(),
+            sending: Vec::new(),
+        })
+    }
+
+    /// D3 and section 4.3: the queue of a coflow now.
+    fn queue_of(&self, slot: Slot, view: &mut View<'_, Blind>) -> usize {
+        if !self.per_flow {
+            return self.thresholds.by_sent(view.total(slot));
+        }
+        let width = view.coflow(slot).width() as f64;
+        match self.estimate(slot, view) {
+            Some((left, _)) => self.thresholds.by_left(left * width),
+            None => self.thresholds.by_sent(view.furthest(slot) * width),
+        }
+    }
+
+    /// What the least advanced flow has left if it is as long as the median of those that are done, in bytes, and
+    /// how fast that shrinks. `None` while no flow is done.
+    fn estimate(&self, slot: Slot, view: &mut View<'_, Blind>) -> Option<(f64, f64)> {
+        if !self.requeue {
+            return None;
+        }
+        let median = self.states[slot as usize].lengths.median()?;
+        let (sent, rate) = view.least(slot)?;
+        (sent < median).then_some((median - sent, rate))
+    }
+
+    /// D5: how long a coflow may stay in a queue.
+    fn patience(&self, queue: usize, coflow: &Coflow, port_rate: f64) -> f64 {
+        let lower = if queue == 0 { 0.0 } else { self.thresholds.upper(queue - 1) };
+        let mut time = (self.thresholds.upper(queue) - lower) / port_rate;
+        if self.time_per_flow {
+            time /= coflow.width() as f64;
+        }
+        let waiting = self.members[queue].iter().count() as f64;
+        self.deadline_factor * waiting * time
+    }
+
+    fn assign_queues(&mut self, view: &mut View<'_, Blind>) {
+        let now = view.now();
+        for i in 0..view.active().len() {
+            let slot = view.active()[i];
+            let state = &mut self.states[slot as usize];
+            // What is a rounding error early is on time.
+            let due = state.leaves_at <= now * (1.0 + 1e-14) + 1e-9;
+            if state.queue.is_some() && !state.stale && !due {
+                self.sorted &= state.deadline > now || state.expired;
+                continue;
+            }
+            state.stale = false;
+            let before = state.queue;
+            let queue = self.queue_of(slot, view);
+            if before == Some(queue) {
+                if due {
+                    self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
+                }
+                continue;
+            }
+            if let Some(before) = before {
+                self.members[before].remove(slot as usize);
+            }
+            self.members[queue].insert(slot as usize);
+            let patience = self.patience(queue, view.coflow(slot), view.fabric().nominal());
+            let state = &mut self.states[slot as usize];
+            state.queue = Some(queue);
+            state.deadline = now + patience;
+            state.expired = false;
+            state.leaves_at = f64::NEG_INFINITY;
+            self.sorted = false;
+        }
+    }
+
+    /// Brings the overlaps of coflows whose ports changed up to date. O(moved x coflows x words of a port mask).
+    fn update_overlaps(&mut self, view: &View<'_, Blind>) {
+        while let Some(slot) = self.moved.pop() {
+            self.sorted = false;
+            let coflow = view.coflow(slot);
+            let (send, recv) = (coflow.send_mask(), coflow.recv_mask());
+            for &other in view.active() {
+                if other == slot {
+                    continue;
+                }
+                let rival = view.coflow(other);
+                if send.meets(rival.send_mask()) || recv.meets(rival.recv_mask()) {
+                    self.overlaps[slot as usize].insert(other as usize);
+                    self.overlaps[other as usize].insert(slot as usize);
+                } else {
+                    self.overlaps[slot as usize].remove(other as usize);
+                    self.overlaps[other as usize].remove(slot as usize);
+                }
+            }
+        }
+    }
+
+    /// Orders the coflows, if anything that the order depends on has changed. O(coflows x (words of a slot mask + log coflows)).
+    fn sort(&mut self, view: &View<'_, Blind>) {
+        if self.sorted {
+            return;
+        }
+        self.sorted = true;
+        self.order.clear();
+        for &slot in view.active() {
+            let state = &mut self.states[slot as usize];
+            state.expired = state.deadline <= view.now();
+            let queue = state.queue.expect("queues were assigned");
+            let overlaps = &self.overlaps[slot as usize];
+            let (group, rank) = if state.expired {
+                (0, state.deadline)
+            } else if !self.least_contention {
+                (queue + 1, 0.0)
+            } else {
+                let contention = match self.contention {
+                    Contention::Queue => overlaps.overlap(&self.members[queue]),
+                    Contention::All => overlaps.iter().count() as u32,
+                };
+                (queue + 1, f64::from(contention))
+            };
+            self.order.push(Turn { group, rank, seq: view.coflow(slot).seq, slot });
+        }
+        self.order.sort_unstable_by(|a, b| {
+            a.group.cmp(&b.group).then(a.rank.total_cmp(&b.rank)).then(a.seq.cmp(&b.seq))
+        });
+    }
+
+    /// Line 7: whether all ports of a coflow are available.
+    fn available(&self, coflow: &Coflow) -> bool {
+        !coflow.lacks_data()
+            && if self.full_ports { self.residual.admits_alone(coflow) } else { self.residual.admits(coflow) }
+    }
+
+    /// Lines 18-23.
+    fn work_conservation(&mut self, view: &View<'_, Blind>, out: &mut Allocation) {
+        for slot in self.missed.drain(..) {
+            self.residual.fill(view.coflow(slot), |flow, rate| out.add_flow(slot, flow, rate));
+        }
+    }
+
+    /// When each coflow's queue may change at the rates in force.
+    fn predict_leaving(&mut self, view: &mut View<'_, Blind>, out: &Allocation) {
+        let now = view.now();
+        for i in 0..view.changed().len() {
+            let (slot, flow) = view.changed()[i];
+            if self.states[slot as usize].leaves_at == f64::NEG_INFINITY {
+                continue;
+            }
+            let until = self.until_leaving(slot, Some(flow), view.rate(slot, flow), view);
+            let leaves_at = &mut self.states[slot as usize].leaves_at;
+            *leaves_at = leaves_at.min(now + until);
+        }
+        for i in 0..self.order.len() {
+            let slot = self.order[i].slot;
+            if self.states[slot as usize].leaves_at == f64::NEG_INFINITY {
+                self.states[slot as usize].leaves_at = f64::INFINITY;
+                for rated in out.flows().iter().filter(|rated| rated.slot == slot) {
+                    let until = self.until_leaving(slot, Some(rated.flow), rated.rate, view);
+                    let leaves_at = &mut self.states[slot as usize].leaves_at;
+                    *leaves_at = leaves_at.min(now + until);
+                }
+            }
+            if let Common::Each(rate) = out.common(slot) {
+                let until = self.until_leaving(slot, None, rate, view);
+                let leaves_at = &mut self.states[slot as usize].leaves_at;
+                *leaves_at = leaves_at.min(now + until);
+            }
+        }
+    }
+
+    /// The same without per-flow thresholds, where all flows of a coflow add up.
+    fn predict_leaving_by_total(&mut self, view: &mut View<'_, Blind>, out: &Allocation) {
+        self.sending.clear();
+        self.sending.resize(view.slots(), 0.0);
+        for rated in out.flows() {
+            self.sending[rated.slot as usize] += rated.rate;
+        }
+        for turn in &self.order {
+            let state = &mut self.states[turn.slot as usize];
+            let queue = state.queue.unwrap_or(0);
+            let mut rate = self.sending[turn.slot as usize];
+            if let Common::Each(common) = out.common(turn.slot) {
+                rate += common * view.coflow(turn.slot).live() as f64;
+            }
+            state.leaves_at = f64::INFINITY;
+            if queue + 1 < self.thresholds.queues && rate > 0.0 {
+                let left = self.thresholds.upper(queue) - view.total(turn.slot);
+                state.leaves_at = view.now() + left.max(0.0) / rate;
+            }
+        }
+    }
+
+    /// How long a coflow stays in its queue by per-flow thresholds if all its flows, or the one named, go on at `rate`.
+    fn until_leaving(&self, slot: Slot, flow: Option<u32>, rate: f64, view: &mut View<'_, Blind>) -> f64 {
+        let width = view.coflow(slot).width() as f64;
+        let queue = self.states[slot as usize].queue.unwrap_or(0);
+        if let Some((left, shrinking)) = self.estimate(slot, view) {
+            // An estimate that is used up is dropped, and Eq. 1 on what was sent holds again.
+            let used_up = left / shrinking;
+            if queue == 0 {
+                return used_up;
+            }
+            let upper = self.thresholds.upper(queue - 1) / width;
+            return ((left - upper) / rate.max(shrinking)).max(0.0);
+        }
+        if queue + 1 == self.thresholds.queues {
+            return f64::INFINITY;
+        }
+        let sent = match flow {
+            Some(flow) => view.attained(slot, flow),
+            None => view.furthest(slot),
+        };
+        ((self.thresholds.upper(queue) / width - sent) / rate).max(0.0)
+    }
+}
+
+impl Policy for Saath {
+    type Knows = Blind;
+
+    fn on(&mut self, event: Event, view: &mut View<'_, Blind>) {
+        match event {
+            Event::Released(slot) => {
+                let slots = view.slots();
+                self.states.resize_with(slots, State::default);
+                self.overlaps.resize(slots, Mask::default());
+                self.states[slot as usize] = State::default();
+                self.moved.push(slot);
+            }
+            Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
+                self.moved.push(slot);
+                self.states[slot as usize].stale = true;
+            }
+            Event::FlowDone(slot, flow) => {
+                let coflow = view.coflow(slot);
+                let (src, dst) = coflow.ends_of(flow);
+                let gone =
+                    !coflow.send_mask().contains(src as usize) || !coflow.recv_mask().contains(dst as usize);
+                if gone && self.moved.last() != Some(&slot) {
+                    self.moved.push(slot);
+                }
+                if self.requeue {
+                    let length = view.attained(slot, flow);
+                    let state = &mut self.states[slot as usize];
+                    state.lengths.add(length);
+                    state.stale = true;
+                }
+            }
+            Event::Done(slot) => {
+                if let Some(queue) = self.states[slot as usize].queue {
+                    self.members[queue].remove(slot as usize);
+                }
+                self.states[slot as usize] = State::default();
+                self.moved.retain(|&s| s != slot);
+                self.sorted = false;
+                for overlap in &mut self.overlaps {
+                    overlap.remove(slot as usize);
+                }
+                self.overlaps[slot as usize].clear();
+            }
+            Event::PortChanged => {}
+        }
+    }
+
+    /// Fig. 7.
+    fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
+        self.assign_queues(view);
+        self.update_overlaps(view);
+        self.sort(view);
+        self.residual.reset(view.fabric());
+        let mut at = 0;
+        while at < self.order.len() {
+            let group = self.order[at].group;
+            while at < self.order.len() && self.order[at].group == group {
+                let slot = self.order[at].slot;
+                at += 1;
+                let coflow = view.coflow(slot);
+                let queue = self.states[slot as usize].queue.expect("queues were assigned");
+                out.set_class(slot, queue);
+                if coflow.live() == 0 {
+                    out.set_rule(slot, Rule::LacksData);
+                } else if !self.all_or_none {
+                    out.set_rule(slot, Rule::InOrder);
+                    self.residual.fill(coflow, |flow, rate| out.add_flow(slot, flow, rate));
+                } else if self.available(coflow) {
+                    let rate = self.residual.equal_rate(coflow);
+                    self.residual.take_equal(coflow, rate);
+                    out.set_common(slot, Common::Each(rate));
+                    out.set_rule(slot, Rule::AllOrNone);
+                } else {
+                    out.set_rule(slot, Rule::WorkConservation);
+                    self.missed.push(slot);
+                }
+            }
+            self.work_conservation(view, out);
+        }
+    }
+
+    fn wake(&mut self, view: &mut View<'_, Blind>, allocation: &Allocation) -> f64 {
+        if self.per_flow {
+            self.predict_leaving(view, allocation);
+        } else {
+            self.predict_leaving_by_total(view, allocation);
+        }
+        let now = view.now();
+        let next = |turn: &Turn| {
+            let state = &self.states[turn.slot as usize];
+            let expires = if state.deadline > now { state.deadline } else { f64::INFINITY };
+            state.leaves_at.min(expires)
+        };
+        self.order.iter().map(next).fold(f64::INFINITY, f64::min)
+    }
+}

@@ -1,0 +1,185 @@
+//! What a schedule under construction has left of each port.
+
+use crate::model::{Coflow, Fabric, Loads, Mask};
+
+/// One side of all ports.
+#[derive(Debug, Clone, Default)]
+struct Sides {
+    left: Vec<f64>,
+    /// Ports with something left.
+    open: Mask,
+    /// Ports of which nothing is taken.
+    whole: Mask,
+}
+
+impl Sides {
+    fn new(capacities: &[f64], dust: f64) -> Sides {
+        let mut open = Mask::empty(capacities.len());
+        for (port, capacity) in capacities.iter().enumerate() {
+            if *capacity > dust {
+                open.insert(port);
+            }
+        }
+        Sides { left: capacities.to_vec(), whole: open.clone(), open }
+    }
+
+    fn copy_from(&mut self, other: &Sides) {
+        self.left.clone_from(&other.left);
+        self.open.clone_from(&other.open);
+        self.whole.clone_from(&other.whole);
+    }
+
+    #[inline]
+    fn take(&mut self, port: usize, rate: f64, dust: f64) {
+        self.whole.remove(port);
+        self.left[port] -= rate;
+        if self.left[port] <= dust {
+            self.left[port] = 0.0;
+            self.open.remove(port);
+        }
+    }
+}
+
+/// Capacity left at the ports, and which ports have any.
+#[derive(Debug, Default)]
+pub struct Residual {
+    send: Sides,
+    recv: Sides,
+    /// What rounding leaves of a port is not capacity.
+    dust: f64,
+    /// The fabric at rest, and its version.
+    idle: (Sides, Sides),
+    version: u64,
+}
+
+impl Residual {
+    /// Starts from the whole fabric. O(ports).
+    pub fn reset(&mut self, fabric: &Fabric) {
+        if self.version != fabric.version() {
+            self.version = fabric.version();
+            self.dust = 1e-9 * fabric.nominal();
+            self.idle = (Sides::new(fabric.send(), self.dust), Sides::new(fabric.recv(), self.dust));
+        }
+        self.send.copy_from(&self.idle.0);
+        self.recv.copy_from(&self.idle.1);
+    }
+
+    /// Whether no port is left on one of the sides: nobody can get anything any more.
+    pub fn is_exhausted(&self) -> bool {
+        self.send.open.is_empty() || self.recv.open.is_empty()
+    }
+
+    /// Sending ports with something left.
+    pub fn open_send(&self) -> &Mask {
+        &self.send.open
+    }
+
+    /// Receiving ports with something left.
+    pub fn open_recv(&self) -> &Mask {
+        &self.recv.open
+    }
+
+    /// Whether every port that a coflow's live flows need has something left.
+    #[inline]
+    pub fn admits(&self, coflow: &Coflow) -> bool {
+        coflow.send_mask().within(&self.send.open) && coflow.recv_mask().within(&self.recv.open)
+    }
+
+    /// Whether nothing is taken yet of every port that a coflow's live flows need.
+    #[inline]
+    pub fn admits_alone(&self, coflow: &Coflow) -> bool {
+        coflow.send_mask().within(&self.send.whole) && coflow.recv_mask().within(&self.recv.whole)
+    }
+
+    /// Whether some live flow could get something; may say yes in vain, never no.
+    #[inline]
+    pub fn may_serve(&self, coflow: &Coflow) -> bool {
+        coflow.send_mask().meets(&self.send.open) && coflow.recv_mask().meets(&self.recv.open)
+    }
+
+    #[inline]
+    fn take_send(&mut self, port: usize, rate: f64) {
+        self.send.take(port, rate, self.dust);
+    }
+
+    #[inline]
+    fn take_recv(&mut self, port: usize, rate: f64) {
+        self.recv.take(port, rate, self.dust);
+    }
+
+    /// The highest rate that all live flows of a coflow can have at once: at each port, what is left over the
+    /// number of live flows there. O(ports of the coflow).
+    pub fn equal_rate(&self, coflow: &Coflow) -> f64 {
+        let mut rate = f64::INFINITY;
+        for (loads, left) in [(coflow.senders(), &self.send.left), (coflow.receivers(), &self.recv.left)] {
+            for load in loads {
+                // A product is cheaper than a quotient, and most ports are not the bottleneck.
+                if rate * f64::from(load.live) > left[load.port as usize] {
+                    rate = left[load.port as usize] / f64::from(load.live);
+                }
+            }
+        }
+        rate
+    }
+
+    /// Takes `rate` for every live flow of a coflow. O(ports of the coflow).
+    pub fn take_equal(&mut self, coflow: &Coflow, rate: f64) {
+        for load in coflow.senders() {
+            if load.live > 0 {
+                self.take_send(load.port as usize, rate * f64::from(load.live));
+            }
+        }
+        for load in coflow.receivers() {
+            if load.live > 0 {
+                self.take_recv(load.port as usize, rate * f64::from(load.live));
+            }
+        }
+    }
+
+    /// The least time in which a coflow with these loads can end (Varys's Γ on what is left), in seconds; infinite
+    /// if a port it needs has nothing left. O(ports of the coflow).
+    pub fn least_time(&self, loads: Loads<'_>) -> f64 {
+        let mut time = 0.0f64;
+        for (port, bytes) in loads.send() {
+            if bytes > time * self.send.left[port] {
+                time = bytes / self.send.left[port];
+            }
+        }
+        for (port, bytes) in loads.recv() {
+            if bytes > time * self.recv.left[port] {
+                time = bytes / self.recv.left[port];
+            }
+        }
+        time
+    }
+
+    /// Takes what ends these loads together after `seconds`. O(ports of the coflow).
+    pub fn take_together(&mut self, loads: Loads<'_>, seconds: f64) {
+        for (port, bytes) in loads.send() {
+            self.take_send(port, bytes / seconds);
+        }
+        for (port, bytes) in loads.recv() {
+            self.take_recv(port, bytes / seconds);
+        }
+    }
+
+    /// Gives each live flow of a coflow, in order of ports, what both of its ports have left; `gave` hears of
+    /// each flow that got something. Every such flow closes a port, so there are at most two a port in all.
+    #[inline]
+    pub fn fill(&mut self, coflow: &Coflow, mut gave: impl FnMut(u32, f64)) {
+        if !self.may_serve(coflow) {
+            return;
+        }
+        coflow.visit_open(
+            self,
+            |r| (&r.send.open, &r.recv.open),
+            |r, flow, src, dst| {
+                let (src, dst) = (src as usize, dst as usize);
+                let rate = r.send.left[src].min(r.recv.left[dst]);
+                r.take_send(src, rate);
+                r.take_recv(dst, rate);
+                gave(flow, rate);
+            },
+        );
+    }
+}

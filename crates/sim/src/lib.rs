@@ -1,0 +1,10 @@
+//! The simulator: a workload and a policy go in, completion times come out.
+//!
+//! It is fluid (flows have rates, not packets) and event-driven (between two events all rates stand still).
+//! The engine in `weir-core` decides; this crate is its clock and its network.
+
+pub mod outcome;
+pub mod replay;
+
+pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
+pub use replay::{Moment, Observer, Options, ReplayError, Silent, replay};

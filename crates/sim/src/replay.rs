@@ -1,0 +1,474 @@
+//! The event loop: virtual time for the engine.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Instant;
+
+use weir_core::allocation::Allocation;
+use weir_core::engine::Engine;
+use weir_core::model::{Change, Coflow, Ended, Fabric, Slot, Workload, WorkloadError};
+use weir_core::policy::AnyPolicy;
+use weir_core::units::{Rate, Time};
+
+use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, deviation};
+
+/// How to replay.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// What each port sends and receives.
+    pub port_rate: Rate,
+    /// The scheduling interval δ: schedules are computed at its multiples only, and what ends between two leaves its
+    /// ports idle until the next. Zero: a schedule whenever something happens.
+    pub interval: Time,
+    /// Whether to keep the end of every flow.
+    pub keep_flows: bool,
+}
+
+impl Default for Options {
+    /// 1 Gbit/s ports and 8 ms, as in the Saath paper.
+    fn default() -> Options {
+        Options { port_rate: Rate::GBIT, interval: "8ms".parse().expect("a constant"), keep_flows: false }
+    }
+}
+
+/// Why a replay has no outcome.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ReplayError {
+    /// The workload contradicts itself.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// Coflows are left and nothing more can happen: their ports failed for good.
+    #[error(
+        "nothing moves after {at:.3} s: {left} coflows are not done, the first is coflow {id}; \
+         do its ports have capacity?"
+    )]
+    Stalled {
+        /// When, in seconds.
+        at: f64,
+        /// How many coflows are not done.
+        left: usize,
+        /// The first of them.
+        id: u64,
+    },
+    /// The observer asked to stop.
+    #[error("interrupted after {done} of {coflows} coflows")]
+    Interrupted {
+        /// Coflows done by then.
+        done: usize,
+        /// Coflows in all.
+        coflows: usize,
+    },
+}
+
+/// The network between two schedules, for an [`Observer`].
+pub struct Moment<'a> {
+    engine: &'a Engine,
+    now: f64,
+}
+
+impl Moment<'_> {
+    /// When it begins, in seconds.
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// The ports.
+    pub fn fabric(&self) -> &Fabric {
+        self.engine.network().fabric()
+    }
+
+    /// The coflows under way, in order of release.
+    pub fn active(&self) -> &[Slot] {
+        self.engine.network().active()
+    }
+
+    /// A coflow under way.
+    pub fn coflow(&self, slot: Slot) -> &Coflow {
+        self.engine.network().coflow(slot)
+    }
+
+    /// The rate of a flow (in its coflow's own order), in bytes per second.
+    pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
+        self.engine.network().rate(slot, flow)
+    }
+
+    /// What was decided.
+    pub fn allocation(&self) -> &Allocation {
+        self.engine.allocation()
+    }
+}
+
+/// Watches a replay.
+pub trait Observer {
+    /// A schedule is in force from now on. `false` stops the replay.
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        let _ = moment;
+        true
+    }
+
+    /// A coflow is done.
+    fn done(&mut self, outcome: &CoflowOutcome) {
+        let _ = outcome;
+    }
+}
+
+/// An observer that only lets go on.
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// Something that the workload does at a time of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    /// Position in the workload's events.
+    Event(usize),
+    /// A coflow is released.
+    Release(usize),
+    /// A flow's data is there: coflow, and flow in the network's order.
+    Data(usize, u32),
+}
+
+/// A time in an agenda.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct At(f64);
+
+impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &At) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for At {
+    fn cmp(&self, other: &At) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// A coflow of the workload during the replay.
+#[derive(Debug, Clone, Default)]
+struct Progress {
+    slot: Option<Slot>,
+    parents_left: usize,
+    ready_at: f64,
+    ends: Vec<f64>,
+}
+
+struct Replay<'a> {
+    workload: &'a Workload,
+    options: &'a Options,
+    engine: Engine,
+    agenda: BinaryHeap<Reverse<(At, Item)>>,
+    progress: Vec<Progress>,
+    children: Vec<Vec<usize>>,
+    /// Flows whose data comes later than they first said: coflow and flow, in the specification's order.
+    not_before: BTreeMap<(usize, u32), f64>,
+    /// Coflows under way, by slot.
+    by_slot: Vec<usize>,
+    outcomes: Vec<Option<CoflowOutcome>>,
+    done: usize,
+    ended: Vec<Ended>,
+    lost: Vec<(u32, u32, f64)>,
+    schedule_ns: Vec<u32>,
+}
+
+/// Replays a workload under a policy.
+///
+/// # Errors
+/// If the workload contradicts itself, if it cannot end, or if the observer stops it.
+pub fn replay(
+    workload: &Workload,
+    policy: AnyPolicy,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, ReplayError> {
+    workload.check()?;
+    let started = Instant::now();
+    let fabric = Fabric::big_switch(workload.ports, options.port_rate);
+    let count = workload.coflows.len();
+    let mut replay = Replay {
+        workload,
+        options,
+        engine: Engine::new(fabric, policy),
+        agenda: BinaryHeap::new(),
+        progress: vec![Progress::default(); count],
+        children: vec![Vec::new(); count],
+        not_before: BTreeMap::new(),
+        by_slot: Vec::new(),
+        outcomes: vec![None; count],
+        done: 0,
+        ended: Vec::new(),
+        lost: Vec::new(),
+        schedule_ns: Vec::new(),
+    };
+    replay.fill_agenda();
+    replay.run(observer)?;
+    Ok(replay.outcome(started.elapsed().as_secs_f64()))
+}
+
+impl Replay<'_> {
+    fn fill_agenda(&mut self) {
+        for (index, coflow) in self.workload.coflows.iter().enumerate() {
+            self.progress[index].parents_left = coflow.parents.len();
+            self.progress[index].ready_at = coflow.arrival.get();
+            for &parent in &coflow.parents {
+                self.children[parent].push(index);
+            }
+            if coflow.parents.is_empty() {
+                let at = coflow.arrival.get() + coflow.compute_before.get();
+                self.agenda.push(Reverse((At(at), Item::Release(index))));
+            }
+        }
+        for (position, event) in self.workload.events.iter().enumerate() {
+            self.agenda.push(Reverse((At(event.at.get()), Item::Event(position))));
+        }
+    }
+
+    /// The first multiple of the interval that is not before `at`.
+    fn tick(&self, at: f64) -> f64 {
+        let interval = self.options.interval.get();
+        if interval == 0.0 || at.is_infinite() {
+            return at;
+        }
+        ((at - self.slack()) / interval).ceil() * interval
+    }
+
+    /// What rounding may put between two things that happen at once: a millionth of the interval.
+    fn slack(&self) -> f64 {
+        self.options.interval.get() * 1e-6
+    }
+
+    fn run(&mut self, observer: &mut dyn Observer) -> Result<(), ReplayError> {
+        let mut now = 0.0;
+        let mut wake = f64::INFINITY;
+        while self.done < self.workload.coflows.len() {
+            let agenda = self.agenda.peek().map_or((f64::INFINITY, false), |Reverse((At(at), item))| {
+                // What happens to the network does not wait for a schedule.
+                (*at, matches!(item, Item::Event(_)))
+            });
+            let own = self.engine.next_end().min(wake);
+            let next = match agenda {
+                (at, true) => at.min(self.tick(own)),
+                (at, false) => self.tick(own.min(at)),
+            };
+            if next.is_infinite() {
+                return Err(self.stalled(now));
+            }
+            now = next.max(now);
+            let limit = now + self.slack().max(now * 1e-14);
+            self.run_out(limit, observer);
+            self.happen(limit, now, observer);
+            if self.done == self.workload.coflows.len() {
+                break;
+            }
+            let started = Instant::now();
+            wake = self.engine.schedule(now);
+            self.schedule_ns.push(started.elapsed().as_nanos().min(u32::MAX.into()) as u32);
+            if self.tick(wake) <= now {
+                // A threshold that rounding keeps just out of reach.
+                wake = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
+            }
+            if !observer.scheduled(&Moment { engine: &self.engine, now }) {
+                let coflows = self.workload.coflows.len();
+                return Err(ReplayError::Interrupted { done: self.done, coflows });
+            }
+        }
+        Ok(())
+    }
+
+    fn stalled(&self, at: f64) -> ReplayError {
+        let first = self.outcomes.iter().position(Option::is_none).unwrap_or(0);
+        ReplayError::Stalled {
+            at,
+            left: self.workload.coflows.len() - self.done,
+            id: self.workload.coflows[first].id,
+        }
+    }
+
+    /// Ends flows, and coflows with them, as the rates in force do until `limit`.
+    fn run_out(&mut self, limit: f64, observer: &mut dyn Observer) {
+        self.ended.clear();
+        self.engine.run_out(limit, &mut self.ended);
+        self.record(observer);
+    }
+
+    /// Notes the flows in `ended`.
+    fn record(&mut self, observer: &mut dyn Observer) {
+        for i in 0..self.ended.len() {
+            let Ended { slot, flow, at } = self.ended[i];
+            let index = self.by_slot[slot as usize];
+            let coflow = self.engine.network().coflow(slot);
+            self.progress[index].ends[coflow.original(flow) as usize] = at;
+            if coflow.done() == coflow.width() && self.ended[i + 1..].iter().all(|e| e.slot != slot) {
+                self.complete(index, slot, observer);
+            }
+        }
+        self.ended.clear();
+    }
+
+    fn complete(&mut self, index: usize, slot: Slot, observer: &mut dyn Observer) {
+        let spec = &self.workload.coflows[index];
+        let coflow = self.engine.network().coflow(slot);
+        let arrival = coflow.arrival;
+        let ends = std::mem::take(&mut self.progress[index].ends);
+        let end = ends.iter().copied().fold(arrival, f64::max);
+        let first = spec.flows[0].bytes;
+        let outcome = CoflowOutcome {
+            index,
+            id: spec.id,
+            arrival,
+            end,
+            width: spec.flows.len(),
+            bytes: spec.bytes(),
+            deviation: deviation(ends.iter().map(|e| e - arrival)),
+            equal_lengths: spec.flows.iter().all(|f| f.bytes == first),
+            met_deadline: spec.deadline.map(|_| end <= coflow.deadline * (1.0 + 1e-12)),
+            flow_ends: if self.options.keep_flows { ends } else { Vec::new() },
+        };
+        self.engine.remove(slot, end);
+        self.progress[index].slot = None;
+        self.done += 1;
+        let free = end + spec.compute_after.get();
+        for i in 0..self.children[index].len() {
+            let child = self.children[index][i];
+            let progress = &mut self.progress[child];
+            progress.parents_left -= 1;
+            progress.ready_at = progress.ready_at.max(free);
+            if progress.parents_left == 0 {
+                let at = progress.ready_at + self.workload.coflows[child].compute_before.get();
+                self.agenda.push(Reverse((At(at), Item::Release(child))));
+            }
+        }
+        observer.done(&outcome);
+        self.outcomes[index] = Some(outcome);
+    }
+
+    /// Lets happen what the agenda holds until `limit`.
+    fn happen(&mut self, limit: f64, now: f64, observer: &mut dyn Observer) {
+        while let Some(&Reverse((At(at), item))) = self.agenda.peek() {
+            if at > limit {
+                return;
+            }
+            self.agenda.pop();
+            match item {
+                Item::Release(index) => self.release(index, at, now, observer),
+                Item::Data(index, flow) => self.data(index, flow, now, observer),
+                Item::Event(position) => self.event(position, now),
+            }
+        }
+    }
+
+    fn release(&mut self, index: usize, at: f64, now: f64, observer: &mut dyn Observer) {
+        let spec = &self.workload.coflows[index];
+        self.progress[index].ends = vec![at; spec.flows.len()];
+        self.ended.clear();
+        let slot = self.engine.release(spec, index, at, &mut self.ended);
+        if slot as usize >= self.by_slot.len() {
+            self.by_slot.resize(slot as usize + 1, usize::MAX);
+        }
+        self.by_slot[slot as usize] = index;
+        self.progress[index].slot = Some(slot);
+        for flow in 0..spec.flows.len() as u32 {
+            let original = self.engine.network().coflow(slot).original(flow);
+            let mut there = at + spec.flows[original as usize].release.get();
+            if let Some(&later) = self.not_before.get(&(index, original)) {
+                there = there.max(later);
+            }
+            if there > at {
+                if self.engine.hold(slot, flow, now) || spec.flows[original as usize].bytes.get() > 0.0 {
+                    self.agenda.push(Reverse((At(there), Item::Data(index, flow))));
+                } else if spec.flows[original as usize].release.get() > 0.0 {
+                    self.agenda.push(Reverse((At(there), Item::Data(index, flow))));
+                }
+            }
+        }
+        self.record(observer);
+    }
+
+    fn data(&mut self, index: usize, flow: u32, now: f64, observer: &mut dyn Observer) {
+        let Some(slot) = self.progress[index].slot else { return };
+        let original = self.engine.network().coflow(slot).original(flow);
+        if self.not_before.get(&(index, original)).is_some_and(|&later| later > now) {
+            return;
+        }
+        let bytes = self.workload.coflows[index].flows[original as usize].bytes.get();
+        if self.engine.data(slot, flow, bytes, now) {
+            self.ended.push(Ended { slot, flow, at: now });
+            self.record(observer);
+        }
+    }
+
+    fn event(&mut self, position: usize, now: f64) {
+        match self.workload.events[position].what {
+            Change::PortRate { port, side, factor } => {
+                self.engine.scale_port(port, side, factor, now);
+            }
+            Change::Restart { coflow, flow } => {
+                if let Some((slot, place)) = self.find(coflow, flow) {
+                    let sent = self.engine.network().attained(slot, place, now);
+                    let (src, dst) = self.engine.network().coflow(slot).ends_of(place);
+                    self.lost.push((src, dst, sent));
+                    self.engine.restart(slot, place, now);
+                }
+            }
+            Change::Late { coflow, flow, until } => {
+                self.not_before.insert((coflow, flow as u32), until.get());
+                if let Some((slot, place)) = self.find(coflow, flow) {
+                    self.engine.hold(slot, place, now);
+                    self.agenda.push(Reverse((At(until.get()), Item::Data(coflow, place))));
+                }
+            }
+        }
+    }
+
+    /// A flow under way, by its place in the workload.
+    fn find(&self, index: usize, original: usize) -> Option<(Slot, u32)> {
+        let slot = self.progress[index].slot?;
+        let coflow = self.engine.network().coflow(slot);
+        (0..coflow.width() as u32)
+            .find(|&flow| coflow.original(flow) as usize == original)
+            .map(|flow| (slot, flow))
+    }
+
+    fn outcome(self, wall: f64) -> Outcome {
+        let coflows: Vec<CoflowOutcome> = self.outcomes.into_iter().flatten().collect();
+        let makespan = coflows.iter().map(|c| c.end).fold(0.0, f64::max);
+        let ports = self.workload.ports as usize;
+        let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
+        let flows = self.workload.coflows.iter().flat_map(|c| &c.flows);
+        let moved = flows.map(|f| (f.src, f.dst, f.bytes.get())).chain(self.lost);
+        for (src, dst, bytes) in moved {
+            send[src as usize] += bytes;
+            recv[dst as usize] += bytes;
+        }
+        let able = self.options.port_rate.get() * makespan;
+        for bytes in send.iter_mut().chain(&mut recv) {
+            *bytes = if able > 0.0 { *bytes / able } else { 0.0 };
+        }
+        let mut jobs: BTreeMap<u64, JobOutcome> = BTreeMap::new();
+        for coflow in &coflows {
+            let spec = &self.workload.coflows[coflow.index];
+            let Some(id) = spec.job else { continue };
+            let arrival = if spec.parents.is_empty() {
+                spec.arrival.get()
+            } else {
+                coflow.arrival - spec.compute_before.get()
+            };
+            let end = coflow.end + spec.compute_after.get();
+            let job = jobs.entry(id).or_insert(JobOutcome { id, arrival, end });
+            job.arrival = job.arrival.min(arrival);
+            job.end = job.end.max(end);
+        }
+        Outcome {
+            coflows,
+            jobs: jobs.into_values().collect(),
+            flows: self.workload.flows(),
+            makespan,
+            send_utilisation: send,
+            recv_utilisation: recv,
+            schedule_ns: self.schedule_ns,
+            wall,
+        }
+    }
+}

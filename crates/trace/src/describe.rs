@@ -1,0 +1,203 @@
+//! What a workload is like: the statistics by which published traces are described.
+
+use weir_core::model::{CoflowSpec, Workload, WorkloadError};
+use weir_core::units::Bytes;
+
+use crate::coflow_benchmark::TraceUnit;
+use crate::dag;
+
+/// The widest coflow that Table 1 of Saath (CoNEXT '17) counts as narrow.
+pub const NARROW: usize = 10;
+
+/// The percentages of which [`Description::widths`] has the percentiles.
+pub const PERCENTAGES: [u8; 8] = [0, 25, 50, 75, 90, 95, 99, 100];
+
+/// Sums of fractional flow sizes are taken for equal up to this relative difference.
+const CLOSE: f64 = 1e-9;
+
+/// Statistics of a workload. Shares are of the number of coflows, from 0 to 1, where nothing else is said;
+/// those of nothing are 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
+    /// Ports of the fabric.
+    pub ports: u32,
+    /// Coflows.
+    pub coflows: usize,
+    /// Flows, those without bytes included.
+    pub flows: usize,
+    /// Bytes of all flows.
+    pub bytes: f64,
+    /// The earliest arrival, in seconds.
+    pub first_arrival: f64,
+    /// The latest arrival, in seconds.
+    pub last_arrival: f64,
+    /// Percentiles (nearest rank, at [`PERCENTAGES`]) of the coflows' widths, which are their numbers of flows.
+    pub widths: [usize; PERCENTAGES.len()],
+    /// Share of coflows of one flow.
+    pub single: f64,
+    /// Share of coflows of more than one flow, all equally long.
+    pub equal: f64,
+    /// Share of coflows with flows of different lengths.
+    pub unequal: f64,
+    /// Shares of bins 1 to 4 of Table 1; see [`bin`].
+    pub bins: [f64; 4],
+    /// Saath's Fig. 2b: for each coflow the standard deviation of its flows' lengths over their mean. Each
+    /// point is such a value, and the share of coflows that have it or less.
+    pub deviations: Vec<(f64, f64)>,
+    /// What the ports have to send.
+    pub send: Load,
+    /// What the ports are to receive.
+    pub receive: Load,
+    /// Share of the bytes that go from a port to the same port.
+    pub same_port: f64,
+    /// Flows without bytes.
+    pub empty_flows: usize,
+    /// Events.
+    pub events: usize,
+    /// Coflows in the longest chain of parents: 1 where none waits for another.
+    pub depth: usize,
+}
+
+/// How bytes are spread over the ports.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// The port with the most bytes; the first of several.
+    pub busiest: u32,
+    /// Its bytes.
+    pub max: f64,
+    /// Bytes of the average port.
+    pub mean: f64,
+}
+
+/// The size that parts Table 1's bins: 100 MB, of the trace's megabytes.
+pub fn threshold(unit: TraceUnit) -> Bytes {
+    Bytes::new(100.0 * unit.bytes()).unwrap_or(Bytes::ZERO)
+}
+
+/// The bin, from 1 to 4, of a coflow in Table 1 of Saath (CoNEXT '17), with 100 MB as the `threshold`:
+///
+/// |                | width <= 10 | width > 10 |
+/// |----------------|-------------|------------|
+/// | size <= 100 MB | 1           | 2          |
+/// | size > 100 MB  | 3           | 4          |
+///
+/// A coflow's width is its number of flows: mappers times reducers. With that the public trace's shares
+/// are 46.8, 21.7, 4.8 and 26.8 percent, and 23.4 percent of its coflows are of width 1, where the paper
+/// has 23 (Fig. 2) and 23.5 percent (Fig. 13). Fig. 11 prints its shares in the plot only; its text has none.
+pub fn bin(width: usize, bytes: f64, threshold: Bytes) -> u8 {
+    // A hundred megabytes in three parts add up to a little more than themselves.
+    let large = bytes > threshold.get() * (1.0 + CLOSE);
+    1 + u8::from(width > NARROW) + 2 * u8::from(large)
+}
+
+impl Description {
+    /// Describes `workload`; `threshold` is the size that parts the bins of Table 1 (see [`threshold`]).
+    ///
+    /// # Errors
+    /// If the workload does not hold together.
+    pub fn new(workload: &Workload, threshold: Bytes) -> Result<Description, WorkloadError> {
+        workload.check()?;
+        let coflows = &workload.coflows;
+        let count = coflows.len();
+        let share = |of: usize| {
+            if count == 0 { 0.0 } else { of as f64 / count as f64 }
+        };
+
+        let ports = workload.ports as usize;
+        let (mut send, mut receive) = (vec![0.0; ports], vec![0.0; ports]);
+        let (mut same_port, mut empty_flows) = (0.0, 0);
+        for flow in coflows.iter().flat_map(|c| &c.flows) {
+            let bytes = flow.bytes.get();
+            send[flow.src as usize] += bytes;
+            receive[flow.dst as usize] += bytes;
+            if flow.src == flow.dst {
+                same_port += bytes;
+            }
+            empty_flows += usize::from(bytes == 0.0);
+        }
+
+        let mut bins = [0; 4];
+        let mut widths = Vec::with_capacity(count);
+        let mut deviations = Vec::with_capacity(count);
+        let (mut single, mut equal) = (0, 0);
+        for coflow in coflows {
+            let width = coflow.flows.len();
+            bins[usize::from(bin(width, coflow.bytes(), threshold)) - 1] += 1;
+            let deviation = deviation(coflow);
+            single += usize::from(width == 1);
+            equal += usize::from(width > 1 && deviation == 0.0);
+            widths.push(width);
+            deviations.push(deviation);
+        }
+        widths.sort_unstable();
+
+        let arrivals = || coflows.iter().map(|c| c.arrival.get());
+        let bytes: f64 = coflows.iter().map(CoflowSpec::bytes).sum();
+        Ok(Description {
+            ports: workload.ports,
+            coflows: count,
+            flows: workload.flows(),
+            bytes,
+            first_arrival: if count == 0 { 0.0 } else { arrivals().fold(f64::INFINITY, f64::min) },
+            last_arrival: arrivals().fold(0.0, f64::max),
+            widths: PERCENTAGES.map(|percent| percentile(&widths, percent)),
+            single: share(single),
+            equal: share(equal),
+            unequal: share(count - single - equal),
+            bins: bins.map(share),
+            deviations: distribution(deviations),
+            send: load(&send),
+            receive: load(&receive),
+            same_port: if bytes == 0.0 { 0.0 } else { same_port / bytes },
+            empty_flows,
+            events: workload.events.len(),
+            // `check` has refused circles.
+            depth: dag::order(coflows).map_or(0, |order| dag::depth(coflows, &order)),
+        })
+    }
+}
+
+/// The standard deviation of a coflow's flow lengths over their mean; 0 where they are equal.
+fn deviation(coflow: &CoflowSpec) -> f64 {
+    let lengths = || coflow.flows.iter().map(|f| f.bytes.get());
+    let (least, most) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
+    if most - least <= CLOSE * most {
+        return 0.0;
+    }
+    let count = coflow.flows.len() as f64;
+    let mean = coflow.bytes() / count;
+    let variance = lengths().map(|l| (l / mean - 1.0).powi(2)).sum::<f64>() / count;
+    variance.sqrt()
+}
+
+/// The nearest-rank percentile of sorted values.
+fn percentile(sorted: &[usize], percent: u8) -> usize {
+    let rank = (sorted.len() * usize::from(percent)).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+}
+
+/// Each distinct value with the share of values that are not above it.
+fn distribution(mut values: Vec<f64>) -> Vec<(f64, f64)> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for (position, value) in values.into_iter().enumerate() {
+        let share = (position + 1) as f64 / count;
+        match points.last_mut() {
+            Some(last) if last.0 == value => last.1 = share,
+            _ => points.push((value, share)),
+        }
+    }
+    points
+}
+
+fn load(bytes: &[f64]) -> Load {
+    let mut load = Load { busiest: 0, max: 0.0, mean: 0.0 };
+    for (port, &bytes) in (0..).zip(bytes) {
+        if bytes > load.max {
+            (load.busiest, load.max) = (port, bytes);
+        }
+    }
+    load.mean = bytes.iter().sum::<f64>() / bytes.len() as f64;
+    load
+}

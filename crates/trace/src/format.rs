@@ -1,0 +1,49 @@
+//! Weir's own trace format: everything that a [`Workload`] can say, as lines of text.
+//!
+//! ```text
+//! weir-trace 1
+//! ports 150
+//! coflow 7 arrival=10.833s weight=2 deadline=1.5s parents=4,5
+//! flow 2 140 48MB release=10ms
+//! shuffle 2,104 140:48MB,141:10MB
+//! event 5s port=3 side=send rate=0.5
+//! ```
+//!
+//! `docs/trace-format.md` is its description. Sizes and times have units; what [`write()`] writes, [`read()`]
+//! reads back as an equal workload, to the last bit of every number.
+
+mod fields;
+mod read;
+mod write;
+
+use std::io::{BufRead, Write};
+
+use weir_core::model::Workload;
+
+use crate::bounds::Limits;
+use crate::error::{TraceError, WriteError};
+use crate::lines::Lines;
+
+pub(crate) use read::parse;
+
+/// The first word of a trace in this format.
+pub const MAGIC: &str = "weir-trace";
+
+/// The version that is read and written.
+pub const VERSION: u32 = 1;
+
+/// Reads a trace from `input`, which errors call `name`.
+///
+/// # Errors
+/// The first thing that is not as the format has it, or that is beyond the limits.
+pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, TraceError> {
+    parse(&mut Lines::new(input, name, limits), limits)
+}
+
+/// Writes `workload` so that [`read()`] gives back an equal one.
+///
+/// # Errors
+/// If the workload does not hold together or is beyond the format's bounds, and when `out` fails.
+pub fn write<W: Write>(workload: &Workload, out: W) -> Result<(), WriteError> {
+    write::workload(workload, out)
+}

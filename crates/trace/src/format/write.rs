@@ -1,0 +1,126 @@
+//! The writer.
+
+use std::io::Write;
+
+use weir_core::model::{Change, CoflowSpec, FlowSpec, Side, Workload};
+use weir_core::units::{Bytes, Time};
+
+use super::{MAGIC, VERSION};
+use crate::bounds;
+use crate::error::WriteError;
+use crate::number;
+use crate::shuffle;
+
+pub(super) fn workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), WriteError> {
+    bounds::check(workload)?;
+    if let Some((id, parent)) = repeated_parent(workload) {
+        let what = format!("it names its parent {parent} twice");
+        return Err(WriteError::Inexpressible { place: format!("coflow {id}"), what });
+    }
+    writeln!(out, "{MAGIC} {VERSION}\nports {}", workload.ports)?;
+    for spec in &workload.coflows {
+        coflow(workload, spec, &mut out)?;
+    }
+    for event in &workload.events {
+        let at = number::time(event.at);
+        let id = |position: usize| workload.coflows[position].id;
+        match event.what {
+            Change::PortRate { port, side, factor } => {
+                let (side, rate) = (side_name(side), number::exact(factor));
+                writeln!(out, "event {at} port={port} side={side} rate={rate}")?;
+            }
+            Change::Restart { coflow, flow } => {
+                writeln!(out, "event {at} restart coflow={} flow={flow}", id(coflow))?;
+            }
+            Change::Late { coflow, flow, until } => {
+                let until = number::time(until);
+                writeln!(out, "event {at} late coflow={} flow={flow} until={until}", id(coflow))?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The ids of a coflow and of a parent that it has twice.
+fn repeated_parent(workload: &Workload) -> Option<(u64, u64)> {
+    let mut parents = Vec::new();
+    workload.coflows.iter().find_map(|coflow| {
+        parents.clone_from(&coflow.parents);
+        parents.sort_unstable();
+        let pair = parents.windows(2).find(|pair| pair[0] == pair[1])?;
+        Some((coflow.id, workload.coflows[pair[0]].id))
+    })
+}
+
+fn coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -> Result<(), WriteError> {
+    write!(out, "coflow {} arrival={}", spec.id, number::time(spec.arrival))?;
+    if spec.weight != 1.0 {
+        write!(out, " weight={}", number::exact(spec.weight))?;
+    }
+    if let Some(deadline) = spec.deadline {
+        write!(out, " deadline={}", number::time(deadline))?;
+    }
+    if let Some(job) = spec.job {
+        write!(out, " job={job}")?;
+    }
+    if let Some(stage) = spec.stage {
+        write!(out, " stage={stage}")?;
+    }
+    if let Some(wave) = spec.wave {
+        write!(out, " wave={wave}")?;
+    }
+    if !spec.parents.is_empty() {
+        let ids: Vec<String> = spec.parents.iter().map(|&p| workload.coflows[p].id.to_string()).collect();
+        write!(out, " parents={}", ids.join(","))?;
+    }
+    for (key, time) in [("compute-before", spec.compute_before), ("compute-after", spec.compute_after)] {
+        if time != Time::ZERO {
+            write!(out, " {key}={}", number::time(time))?;
+        }
+    }
+    writeln!(out)?;
+    if let Some(line) = shuffle_line(&spec.flows) {
+        writeln!(out, "{line}")?;
+        return Ok(());
+    }
+    for flow in &spec.flows {
+        let (size, release) = (number::size(flow.bytes), release(flow.release));
+        writeln!(out, "flow {} {} {size}{release}", flow.src, flow.dst)?;
+    }
+    Ok(())
+}
+
+/// The flows on one line, if they are a shuffle whose parts add up to a size that splits into just them.
+fn shuffle_line(flows: &[FlowSpec]) -> Option<String> {
+    let first = flows.first()?.release;
+    if flows.len() < 2 || flows.iter().any(|f| f.release != first) {
+        return None;
+    }
+    shuffle::factor(flows).find_map(|shuffle| {
+        let parts = shuffle.mappers.len() as f64;
+        let mut reducers = Vec::with_capacity(shuffle.reducers.len());
+        for (port, part) in shuffle.reducers {
+            let whole = Bytes::new(number::unsplit(part, parts, 1.0)?)?;
+            // Above, rounding could carry a size over what a reader takes.
+            if whole.get() >= bounds::MAX_BYTES {
+                return None;
+            }
+            reducers.push(format!("{port}:{}", number::size(whole)));
+        }
+        let mappers: Vec<String> = shuffle.mappers.iter().map(u32::to_string).collect();
+        Some(format!("shuffle {} {}{}", mappers.join(","), reducers.join(","), release(first)))
+    })
+}
+
+fn release(release: Time) -> String {
+    if release == Time::ZERO { String::new() } else { format!(" release={}", number::time(release)) }
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Send => "send",
+        Side::Receive => "receive",
+        Side::Both => "both",
+    }
+}

@@ -1,0 +1,229 @@
+//! Workloads made up by chance, the same on every platform for the same seed.
+//!
+//! A [`Spec`] mixes kinds of coflows. Each [`Kind`] has laws for its numbers of mappers and reducers and for
+//! the sizes of its reducers, which are whole megabytes, one at least, as in the public trace; mappers
+//! and reducers sit on ports chosen evenly, no two of a coflow's mappers, or of its reducers, on one.
+//! Each kind gets its share of the coflows as exactly as whole numbers can, and their order is
+//! shuffled; so a small workload has as much of the heavy tail as a large one.
+//!
+//! The generator is ChaCha with 8 rounds, and logarithms and powers come from `libm`: neither the
+//! platform's mathematics nor a hash map's order has a say in the outcome.
+
+mod law;
+mod preset;
+
+use std::fmt;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weir_core::model::{CoflowSpec, Workload};
+use weir_core::units::{Bytes, Time};
+
+use crate::bounds::{Limits, MAX_BYTES, MAX_SECONDS};
+use crate::coflow_benchmark::TraceUnit;
+use crate::shuffle;
+
+pub use law::{Arrival, Law, Skew};
+pub use preset::Preset;
+
+/// What to generate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Ports of the fabric.
+    pub ports: u32,
+    /// Coflows; their ids count from 1.
+    pub coflows: usize,
+    /// Different seeds give different workloads of the same likeness.
+    pub seed: u64,
+    /// The gaps between arrivals, of which the first is at 0.
+    pub arrival: Arrival,
+    /// At least one.
+    pub kinds: Vec<Kind>,
+}
+
+/// A kind of coflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kind {
+    /// Its part of the coflows, in proportion to the other kinds' shares.
+    pub share: f64,
+    /// Mappers of a coflow; rounded, from 1 to the number of ports.
+    pub mappers: Law,
+    /// Reducers of a coflow; rounded, from 1 to the number of ports.
+    pub reducers: Law,
+    /// Megabytes of a coflow's average reducer.
+    pub size: Law,
+    /// How the reducers of a coflow differ.
+    pub skew: Skew,
+}
+
+/// A specification that cannot be met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}`: `{value}`: expected {expected}")]
+pub struct SpecError {
+    /// What is wrong.
+    pub field: String,
+    /// What it is.
+    pub value: String,
+    /// What it would have to be.
+    pub expected: String,
+}
+
+impl SpecError {
+    fn new(field: impl fmt::Display, value: impl fmt::Display, expected: impl fmt::Display) -> SpecError {
+        let value = crate::error::shown(&value.to_string());
+        SpecError { field: field.to_string(), value, expected: expected.to_string() }
+    }
+}
+
+impl Spec {
+    /// Whether it can be met, as far as that shows before generating.
+    ///
+    /// # Errors
+    /// The first parameter that is out of its range.
+    pub fn check(&self) -> Result<(), SpecError> {
+        if !(1..=Workload::MAX_PORTS).contains(&self.ports) {
+            let expected = format!("1 to {}", Workload::MAX_PORTS);
+            return Err(SpecError::new("ports", self.ports, expected));
+        }
+        self.arrival.check()?;
+        if self.kinds.is_empty() {
+            return Err(SpecError::new("kinds", "none", "one kind of coflow at least"));
+        }
+        for kind in &self.kinds {
+            if !(kind.share > 0.0 && kind.share <= 1e9) {
+                return Err(SpecError::new("share", kind.share, "a number above 0, up to 1e9"));
+            }
+            kind.mappers.check("mappers")?;
+            kind.reducers.check("reducers")?;
+            kind.size.check("size")?;
+            kind.skew.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// Generates the workload of a specification, with sizes in whole megabytes of this `unit`.
+///
+/// # Errors
+/// If the specification cannot be met, or the workload would go beyond the limits.
+pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workload, SpecError> {
+    spec.check()?;
+    if spec.coflows > limits.max_flows {
+        let expected = limits.expected("flows, of which a coflow has one or more");
+        return Err(SpecError::new("coflows", spec.coflows, expected));
+    }
+    let mut dice = Dice(ChaCha8Rng::seed_from_u64(spec.seed));
+    let mut kinds = quotas(spec);
+    dice.shuffle(&mut kinds);
+
+    let mut senders: Vec<u32> = (0..spec.ports).collect();
+    let mut receivers = senders.clone();
+    let mut coflows = Vec::new();
+    let (mut now, mut flows, mut total) = (0.0, 0_usize, 0.0);
+    for (position, &kind) in kinds.iter().enumerate() {
+        let kind = &spec.kinds[kind];
+        if position > 0 {
+            now += spec.arrival.gap(&mut dice);
+        }
+        // Whole milliseconds are what the coflow-benchmark format has.
+        let arrival = Time::new((now * 1e3).round() / 1e3).filter(|t| t.get() <= MAX_SECONDS);
+        let arrival = arrival.ok_or_else(|| {
+            let expected = format!("arrivals up to {MAX_SECONDS:e} seconds");
+            SpecError::new("arrival", spec.arrival, expected)
+        })?;
+
+        let m = width(&kind.mappers, spec.ports, &mut dice);
+        let r = width(&kind.reducers, spec.ports, &mut dice);
+        flows = flows.saturating_add(m * r);
+        if flows > limits.max_flows {
+            let value = format!("{flows} flows by coflow {}", position + 1);
+            return Err(SpecError::new("coflows", value, limits.expected("flows")));
+        }
+        let mappers = dice.choose(&mut senders, m);
+        let ports = dice.choose(&mut receivers, r);
+        let mean = kind.size.sample(&mut dice);
+        let mut factors = kind.skew.factors(r, &mut dice);
+        dice.shuffle(&mut factors);
+
+        let reducers: Option<Vec<(u32, Bytes)>> = ports
+            .iter()
+            .zip(factors)
+            .map(|(&port, factor)| {
+                let megabytes = (mean * factor).round().max(1.0);
+                Some((port, Bytes::new(megabytes * unit.bytes() / m as f64)?))
+            })
+            .collect();
+        let mut specs = Vec::with_capacity(m * r);
+        if let Some(reducers) = reducers {
+            shuffle::push(&mut specs, &mappers, &reducers, Time::ZERO);
+        }
+        let coflow = CoflowSpec::new(position as u64 + 1, arrival, specs);
+        total += coflow.bytes();
+        if coflow.flows.is_empty() || total >= MAX_BYTES {
+            let value = format!("2^53 bytes by coflow {}", position + 1);
+            return Err(SpecError::new("size", value, "less than 2^53 bytes in all"));
+        }
+        coflows.push(coflow);
+    }
+    Ok(Workload { ports: spec.ports, coflows, events: Vec::new() })
+}
+
+fn width(law: &Law, ports: u32, dice: &mut Dice) -> usize {
+    // In range after the clamp; a law's samples are finite.
+    law.sample(dice).round().clamp(1.0, f64::from(ports)) as usize
+}
+
+/// The kind of each coflow, by their shares: largest remainders take what rounding down leaves.
+fn quotas(spec: &Spec) -> Vec<usize> {
+    let sum: f64 = spec.kinds.iter().map(|k| k.share).sum();
+    let exact = |kind: usize| spec.kinds[kind].share / sum * spec.coflows as f64;
+    let mut kinds = Vec::with_capacity(spec.coflows);
+    for kind in 0..spec.kinds.len() {
+        let whole = exact(kind).floor() as usize;
+        kinds.extend(std::iter::repeat_n(kind, whole.min(spec.coflows - kinds.len())));
+    }
+    let mut by_remainder: Vec<usize> = (0..spec.kinds.len()).collect();
+    by_remainder.sort_by(|&a, &b| exact(b).fract().total_cmp(&exact(a).fract()));
+    let left = spec.coflows - kinds.len();
+    kinds.extend(by_remainder.into_iter().cycle().take(left));
+    kinds
+}
+
+/// Chance, reduced to operations that are the same everywhere.
+struct Dice(ChaCha8Rng);
+
+impl Dice {
+    /// Evenly from 0 up to, but without, 1.
+    fn unit(&mut self) -> f64 {
+        const BITS: u32 = f64::MANTISSA_DIGITS;
+        (self.0.next_u64() >> (u64::BITS - BITS)) as f64 / (1_u64 << BITS) as f64
+    }
+
+    /// A whole number below `bound`; evenly, up to one part in 2^32 for any bound that fits memory here.
+    fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
+    }
+
+    /// From the standard normal distribution (Box and Muller).
+    fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.unit(), self.unit());
+        (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// `count` of the `items`, in order. Any order of the items is as good a start as any other.
+    fn choose(&mut self, items: &mut [u32], count: usize) -> Vec<u32> {
+        for position in 0..count {
+            let other = position + self.below(items.len() - position);
+            items.swap(position, other);
+        }
+        let mut chosen = items[..count].to_vec();
+        chosen.sort_unstable();
+        chosen
+    }
+}

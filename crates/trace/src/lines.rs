@@ -1,0 +1,164 @@
+//! Lines of a file, of bounded length and with their numbers, and the fields of a line.
+
+use std::fmt;
+use std::io::{BufRead, Read};
+use std::str::SplitAsciiWhitespace;
+
+use crate::bounds::Limits;
+use crate::error::{TraceError, shown};
+
+/// What an error shows as the value of a field that its line lacks.
+pub(crate) const END_OF_LINE: &str = "end of line";
+
+/// What an error shows as the value of a line that its file lacks.
+const END_OF_FILE: &str = "end of file";
+
+/// The lines of an input, one at a time.
+pub(crate) struct Lines<'n, R> {
+    input: R,
+    file: &'n str,
+    longest: usize,
+    number: usize,
+    buffer: Vec<u8>,
+    peeked: bool,
+}
+
+/// A line without its end and without white space before that.
+#[derive(Clone, Copy)]
+pub(crate) struct Line<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) number: usize,
+    pub(crate) text: &'a str,
+}
+
+/// The fields of a line from left to right, separated by white space.
+#[derive(Clone)]
+pub(crate) struct Fields<'a> {
+    pub(crate) line: Line<'a>,
+    tokens: SplitAsciiWhitespace<'a>,
+}
+
+impl<'n, R: BufRead> Lines<'n, R> {
+    pub(crate) fn new(input: R, file: &'n str, limits: &Limits) -> Lines<'n, R> {
+        let longest = limits.max_line_bytes;
+        Lines { input, file, longest, number: 0, buffer: Vec::new(), peeked: false }
+    }
+
+    /// The next line, which stays the next one.
+    pub(crate) fn peek(&mut self) -> Result<Option<Line<'_>>, TraceError> {
+        if !self.peeked {
+            self.fill()?;
+            self.peeked = true;
+        }
+        self.current()
+    }
+
+    /// The next line; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, TraceError> {
+        if !self.peeked {
+            self.fill()?;
+        }
+        self.peeked = false;
+        self.current()
+    }
+
+    /// The error of a file that ends where `field` should be.
+    pub(crate) fn ended(&self, field: impl fmt::Display, expected: impl fmt::Display) -> TraceError {
+        self.end().error(field, END_OF_FILE, expected)
+    }
+
+    /// A line that stands for the end of the input.
+    pub(crate) fn end(&self) -> Line<'_> {
+        Line { file: self.file, number: self.number.max(1), text: "" }
+    }
+
+    /// An error on a line that has gone by.
+    pub(crate) fn error_at(
+        &self,
+        number: usize,
+        field: impl fmt::Display,
+        value: impl fmt::Display,
+        expected: impl fmt::Display,
+    ) -> TraceError {
+        Line { file: self.file, number, text: "" }.error(field, value, expected)
+    }
+
+    /// Reads a line into the buffer; an empty buffer is the end of the input.
+    fn fill(&mut self) -> Result<(), TraceError> {
+        self.buffer.clear();
+        self.number += 1;
+        // One byte more than allowed tells a line that is too long from one that just fits.
+        let most = (self.longest as u64).saturating_add(1);
+        let read = (&mut self.input).take(most).read_until(b'\n', &mut self.buffer);
+        if let Err(source) = read {
+            return Err(TraceError::Io { file: self.file.to_owned(), source });
+        }
+        if self.buffer.len() > self.longest {
+            let start = String::from_utf8_lossy(&self.buffer[..self.buffer.len().min(16)]).into_owned();
+            let expected = format!("a line of at most {} bytes", self.longest);
+            self.buffer.clear();
+            return Err(self.error_at(self.number, "line", format!("{start}…"), expected));
+        }
+        Ok(())
+    }
+
+    fn current(&self) -> Result<Option<Line<'_>>, TraceError> {
+        if self.buffer.is_empty() {
+            return Ok(None);
+        }
+        let line = Line { file: self.file, number: self.number, text: "" };
+        match std::str::from_utf8(&self.buffer) {
+            Ok(text) => Ok(Some(Line { text: text.trim_ascii_end(), ..line })),
+            Err(_) => {
+                let start = &self.buffer[..self.buffer.len().min(256)];
+                Err(line.error("line", String::from_utf8_lossy(start).trim_end(), "UTF-8 text"))
+            }
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// An error on this line.
+    pub(crate) fn error(
+        &self,
+        field: impl fmt::Display,
+        value: impl fmt::Display,
+        expected: impl fmt::Display,
+    ) -> TraceError {
+        TraceError::Field {
+            file: self.file.to_owned(),
+            line: self.number,
+            field: field.to_string(),
+            value: shown(&value.to_string()),
+            expected: expected.to_string(),
+        }
+    }
+
+    pub(crate) fn fields(self) -> Fields<'a> {
+        Fields { line: self, tokens: self.text.split_ascii_whitespace() }
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// The next field, which has to be there.
+    pub(crate) fn required(
+        &mut self,
+        field: impl fmt::Display,
+        expected: impl fmt::Display,
+    ) -> Result<&'a str, TraceError> {
+        self.tokens.next().ok_or_else(|| self.line.error(field, END_OF_LINE, expected))
+    }
+
+    /// The next field, if there is one.
+    pub(crate) fn optional(&mut self) -> Option<&'a str> {
+        self.tokens.next()
+    }
+
+    /// Refuses what is left over.
+    pub(crate) fn finish(mut self) -> Result<(), TraceError> {
+        match self.tokens.next() {
+            None => Ok(()),
+            Some(extra) => Err(self.line.error("after the last field", extra, END_OF_LINE)),
+        }
+    }
+}

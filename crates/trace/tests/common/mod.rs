@@ -1,0 +1,154 @@
+//! Workloads by chance, and traces to start from.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::PathBuf;
+
+use proptest::collection::{btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use weir_core::model::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload};
+use weir_core::units::{Bytes, Time};
+use weir_trace::{Limits, Trace, TraceUnit, read_from};
+
+/// Reads a text in either format.
+pub fn read_text(text: &str, unit: TraceUnit) -> Result<Trace, String> {
+    read_from(text.as_bytes(), "t", unit, &Limits::default()).map_err(|e| e.to_string())
+}
+
+/// The public trace, if it is here: where `WEIR_FB_TRACE` says, or beside the project.
+pub fn public_trace() -> Option<PathBuf> {
+    let path = std::env::var_os("WEIR_FB_TRACE").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/FB2010-1Hr-150-0.txt")),
+        PathBuf::from,
+    );
+    let found = path.is_file().then_some(path);
+    if found.is_none() {
+        println!("skipped: the public trace is not here; WEIR_FB_TRACE can say where it is");
+    }
+    found
+}
+
+/// Numbers that people write, and numbers that only machines do.
+fn number(most: f64) -> impl Strategy<Value = f64> {
+    prop_oneof![
+        3 => (0_u32..2000).prop_map(f64::from),
+        1 => (0_u32..2_000_000).prop_map(|n| f64::from(n) / 1000.0),
+        2 => (0.0..1.0).prop_map(move |part: f64| part * most),
+        1 => 1e-9..1e-3,
+        1 => Just(0.0),
+    ]
+}
+
+pub fn bytes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![number(1e12), number(1000.0).prop_map(|mb| mb * 1e6), Just(5e-324), Just(3e-310)]
+        .prop_map(|b| Bytes::new(b).unwrap())
+}
+
+pub fn time() -> impl Strategy<Value = Time> {
+    prop_oneof![number(1e9), number(1000.0).prop_map(|ms| ms / 1e3), Just(5e-324)]
+        .prop_map(|s| Time::new(s).unwrap())
+}
+
+fn unit() -> impl Strategy<Value = TraceUnit> {
+    prop_oneof![Just(TraceUnit::MB), Just(TraceUnit::MiB)]
+}
+
+/// Ids in any order.
+fn ids(count: usize) -> impl Strategy<Value = Vec<u64>> {
+    let id = prop_oneof![0_u64..50, any::<u64>()];
+    btree_set(id, count).prop_map(|ids| ids.into_iter().collect::<Vec<_>>()).prop_shuffle()
+}
+
+/// A workload that the coflow-benchmark format can say, and the unit to say it in.
+pub fn plain_workload() -> impl Strategy<Value = (TraceUnit, Workload)> {
+    (unit(), 1_u32..6, 0_usize..6).prop_flat_map(|(unit, ports, count)| {
+        // Few ports: so they repeat, within mappers, within reducers and between them.
+        let coflow = (number(1e11), vec(0..ports, 1..5), vec((0..ports, number(1e8)), 1..6));
+        (ids(count), vec(coflow, count)).prop_map(move |(ids, coflows)| {
+            let coflows = ids.into_iter().zip(coflows).map(|(id, (ms, mappers, reducers))| {
+                let mut flows = Vec::new();
+                for &src in &mappers {
+                    for &(dst, megabytes) in &reducers {
+                        let part = Bytes::new(megabytes * unit.bytes() / mappers.len() as f64).unwrap();
+                        flows.push(FlowSpec::new(src, dst, part));
+                    }
+                }
+                CoflowSpec::new(id, Time::new(ms / 1e3).unwrap(), flows)
+            });
+            (unit, Workload { ports, coflows: coflows.collect(), events: Vec::new() })
+        })
+    })
+}
+
+fn flows(ports: u32) -> impl Strategy<Value = Vec<FlowSpec>> {
+    let release = || prop_oneof![3 => Just(Time::ZERO), 1 => time()];
+    let flow = move || {
+        (0..ports, 0..ports, bytes(), release()).prop_map(|(src, dst, bytes, release)| FlowSpec {
+            src,
+            dst,
+            bytes,
+            release,
+        })
+    };
+    let shuffle = (vec(0..ports, 1..5), vec((0..ports, bytes()), 1..5), release());
+    let shuffle = shuffle.prop_map(|(mappers, reducers, release)| {
+        let pairs = mappers.iter().flat_map(|&src| reducers.iter().map(move |&r| (src, r)));
+        pairs.map(|(src, (dst, bytes))| FlowSpec { src, dst, bytes, release }).collect()
+    });
+    prop_oneof![vec(flow(), 1..6), shuffle]
+}
+
+fn coflow(ports: u32) -> impl Strategy<Value = CoflowSpec> {
+    let weight = prop_oneof![Just(1.0), 1e-9..1e9_f64];
+    let place = (option::of(any::<u64>()), option::of(any::<u32>()), option::of(any::<u32>()));
+    let times = (time(), option::of(time()), time(), time());
+    (times, weight, place, flows(ports)).prop_map(|(times, weight, (job, stage, wave), flows)| {
+        let (arrival, deadline, compute_before, compute_after) = times;
+        let plain = CoflowSpec::new(0, arrival, flows);
+        CoflowSpec { weight, deadline, job, stage, wave, compute_before, compute_after, ..plain }
+    })
+}
+
+fn event(ports: u32, coflows: Vec<usize>) -> impl Strategy<Value = TimedEvent> {
+    let side = prop_oneof![Just(Side::Send), Just(Side::Receive), Just(Side::Both)];
+    let port = (0..ports, side, prop_oneof![Just(0.0), Just(0.5), 0.0..1e6_f64]);
+    let flow = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), option::of(time()));
+    (time(), port, flow, any::<bool>()).prop_map(move |(at, (port, side, factor), flow, on_port)| {
+        if on_port || coflows.is_empty() {
+            return TimedEvent { at, what: Change::PortRate { port, side, factor } };
+        }
+        let coflow = flow.0.index(coflows.len());
+        let position = flow.1.index(coflows[coflow]);
+        let what = match flow.2 {
+            None => Change::Restart { coflow, flow: position },
+            Some(until) => {
+                let until = if until < at { at } else { until };
+                Change::Late { coflow, flow: position, until }
+            }
+        };
+        TimedEvent { at, what }
+    })
+}
+
+/// Any workload within the bounds.
+pub fn workload() -> impl Strategy<Value = Workload> {
+    (1_u32..8, 0_usize..6).prop_flat_map(|(ports, count)| {
+        let order = Just((0..count).collect::<Vec<_>>()).prop_shuffle();
+        let edges = vec(any::<u64>(), count);
+        (ids(count), vec(coflow(ports), count), order, edges).prop_flat_map(
+            move |(ids, mut coflows, order, edges)| {
+                // A parent comes before its child in `order`, which is not that of the file.
+                for (rank, &child) in order.iter().enumerate() {
+                    coflows[child].id = ids[child];
+                    let earlier = order[..rank].iter().filter(|&&p| edges[child] >> p & 1 == 1);
+                    coflows[child].parents = earlier.copied().collect();
+                }
+                let lengths: Vec<usize> = coflows.iter().map(|c| c.flows.len()).collect();
+                vec(event(ports, lengths), 0..5).prop_map(move |mut events| {
+                    events.sort_by(|a, b| a.at.get().total_cmp(&b.at.get()));
+                    Workload { ports, coflows: coflows.clone(), events }
+                })
+            },
+        )
+    })
+}

@@ -1,0 +1,20 @@
+//! No input makes the reader of Weir's own format panic, and what it takes comes back from the writer.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use weir_trace::{Limits, format};
+
+/// Spares the fuzzer from finding the first lines by itself.
+const START: &[u8] = b"weir-trace 1\nports 9\n";
+
+fuzz_target!(|input: &[u8]| {
+    let limits = Limits { max_flows: 10_000, max_line_bytes: 1 << 16 };
+    for input in [input.to_vec(), [START, input].concat()] {
+        let Ok(workload) = format::read(&input[..], "input", &limits) else { continue };
+        let mut text = Vec::new();
+        format::write(&workload, &mut text).expect("what was read can be written");
+        let limits = Limits { max_line_bytes: 1 << 26, ..limits };
+        let again = format::read(&text[..], "output", &limits);
+        assert!(again.expect("what was written can be read") == workload);
+    }
+});
