@@ -29,6 +29,8 @@ pub enum Rule {
     WorkConservation,
     /// All of its flows at rates at which they end together (Varys, MADD).
     Madd,
+    /// All of its flows at rates at which they end at its deadline (Varys's deadline mode).
+    Deadline,
     /// Only what others left over (Varys, backfilling).
     Backfill,
     /// Flow by flow, in the order of coflows.

@@ -3,8 +3,19 @@
 use crate::allocation::Allocation;
 use crate::model::{Blind, Knowledge, Sizes, Slot, View};
 
+mod fair;
+mod fifo;
+mod lcf;
+mod lwtf;
+mod ncf;
+mod ordered;
 mod params;
+mod pfp;
 mod saath;
+mod scf;
+pub mod sincronia;
+mod srtf;
+mod varys;
 
 pub use params::{Params, ParamsError};
 
@@ -68,13 +79,98 @@ pub struct Entry {
     build: fn(&mut Params) -> Result<AnyPolicy, ParamsError>,
 }
 
+fn blind(policy: impl Policy<Knows = Blind> + 'static) -> AnyPolicy {
+    AnyPolicy::Blind(Box::new(policy))
+}
+
+fn sizes(policy: impl Policy<Knows = Sizes> + 'static) -> AnyPolicy {
+    AnyPolicy::Sizes(Box::new(policy))
+}
+
+const TIME: (&str, &str) =
+    ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
+
 /// All policies, by name.
-pub const TABLE: &[Entry] = &[Entry {
-    name: "saath",
-    about: "all-or-none, least contention first (CoNEXT '17); sizes unknown",
-    params: &[],
-    build: |p| Ok(AnyPolicy::Blind(Box::new(saath::Saath::read(p)?))),
-}];
+pub const TABLE: &[Entry] = &[
+    Entry {
+        name: "fair",
+        about: "per-flow max-min, as TCP shares (UC-TCP); knows nothing",
+        params: &[],
+        build: |p| fair::Fair::read(p).map(blind),
+    },
+    Entry {
+        name: "pfp",
+        about: "shortest remaining flow first, whatever its coflow; knows sizes",
+        params: &[],
+        build: |p| pfp::Pfp::read(p).map(sizes),
+    },
+    Entry {
+        name: "fifo",
+        about: "coflows in order of arrival, MADD and backfilling; knows sizes",
+        params: &[],
+        build: |p| fifo::Fifo::read(p).map(sizes),
+    },
+    Entry {
+        name: "scf",
+        about: "shortest coflow first; knows sizes",
+        params: &[("by=size", "short in total `size` or in the `length` of its longest flow")],
+        build: |p| scf::Scf::read(p).map(sizes),
+    },
+    Entry {
+        name: "ncf",
+        about: "narrowest coflow first; knows sizes",
+        params: &[("by=flows", "narrow in `flows` or in `endpoints` on the smaller side")],
+        build: |p| ncf::Ncf::read(p).map(sizes),
+    },
+    Entry {
+        name: "lcf",
+        about: "lightest coflow first, by bytes left; knows sizes",
+        params: &[],
+        build: |p| lcf::Lcf::read(p).map(sizes),
+    },
+    Entry {
+        name: "srtf",
+        about: "shortest remaining time first; knows sizes",
+        params: &[TIME],
+        build: |p| srtf::Srtf::read(p).map(sizes),
+    },
+    Entry {
+        name: "lwtf",
+        about: "least waiting time of others first (Saath 2.4); knows sizes",
+        params: &[],
+        build: |p| lwtf::Lwtf::read(p).map(sizes),
+    },
+    Entry {
+        name: "varys",
+        about: "smallest effective bottleneck first, MADD, backfilling (SIGCOMM '14); knows sizes",
+        params: &[("deadlines=off", "admit coflows by their deadlines, and keep them")],
+        build: |p| varys::Varys::read(p).map(sizes),
+    },
+    Entry {
+        name: "sincronia",
+        about: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, heeds weights",
+        params: &[],
+        build: |p| sincronia::Sincronia::read(p).map(sizes),
+    },
+    Entry {
+        name: "saath",
+        about: "all-or-none, least contention first (CoNEXT '17); sizes unknown",
+        params: &[
+            ("start=10MB", "S: upper threshold of the first queue"),
+            ("growth=10", "E: how much larger each next threshold is"),
+            ("queues=10", "K: how many queues there are"),
+            ("d=2", "deadline factor; `inf` for no deadlines"),
+            ("all-or-none=on", "A/N: all flows of a coflow at once, or none"),
+            ("per-flow=on", "P/F: queues by the furthest flow, or by total bytes"),
+            ("lcof=on", "least contention first inside a queue, or FIFO"),
+            ("requeue=on", "estimate what is left by the median of finished flows (4.3)"),
+            ("contention=queue", "count rivals in the same `queue`, or `all`"),
+            ("available=any", "a port is available with `any` bandwidth left, or only `full`"),
+            ("time=total", "t of the deadline: `total` bytes of the queue, or a `flow`'s part"),
+        ],
+        build: |p| saath::Saath::read(p).map(blind),
+    },
+];
 
 /// Builds the policy that `spec` names: `name` or `name:key=value:key=value`.
 ///

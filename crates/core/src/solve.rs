@@ -1,5 +1,9 @@
 //! Solvers that policies share. Pure functions of capacities and demands.
 
+pub mod contention;
+pub mod maxmin;
 pub mod residual;
 
+pub use contention::Contention;
+pub use maxmin::{Class, Levels, max_min};
 pub use residual::Residual;

@@ -3,8 +3,11 @@
 //! It is fluid (flows have rates, not packets) and event-driven (between two events all rates stand still).
 //! The engine in `weir-core` decides; this crate is its clock and its network.
 
+pub mod bound;
+pub mod explain;
 pub mod outcome;
 pub mod replay;
+mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use replay::{Moment, Observer, Options, ReplayError, Silent, replay};

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
-use weir_core::model::{Change, Coflow, Ended, Fabric, Slot, Workload, WorkloadError};
+use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Slot, Workload, WorkloadError};
+use weir_core::order::Key;
 use weir_core::policy::AnyPolicy;
 use weir_core::units::{Rate, Time};
 
 use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, deviation};
+use crate::transport::{Transport, realise};
 
 /// How to replay.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +65,7 @@ pub enum ReplayError {
 /// The network between two schedules, for an [`Observer`].
 pub struct Moment<'a> {
     engine: &'a Engine,
+    transport: Option<&'a dyn Transport>,
     now: f64,
 }
 
@@ -89,7 +92,14 @@ impl Moment<'_> {
 
     /// The rate of a flow (in its coflow's own order), in bytes per second.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
-        self.engine.network().rate(slot, flow)
+        let network = self.engine.network();
+        match self.transport {
+            Some(transport) if network.coflow(slot).state(flow) == FlowState::Live => {
+                transport.rate(slot, flow, network)
+            }
+            Some(_) => 0.0,
+            None => network.rate(slot, flow),
+        }
     }
 
     /// What was decided.
@@ -128,24 +138,6 @@ enum Item {
     Data(usize, u32),
 }
 
-/// A time in an agenda.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct At(f64);
-
-impl Eq for At {}
-
-impl PartialOrd for At {
-    fn partial_cmp(&self, other: &At) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for At {
-    fn cmp(&self, other: &At) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
 /// A coflow of the workload during the replay.
 #[derive(Debug, Clone, Default)]
 struct Progress {
@@ -159,11 +151,15 @@ struct Replay<'a> {
     workload: &'a Workload,
     options: &'a Options,
     engine: Engine,
-    agenda: BinaryHeap<Reverse<(At, Item)>>,
+    /// Moves the flows if the policy leaves that to the transport.
+    transport: Option<Box<dyn Transport>>,
+    agenda: BinaryHeap<Reverse<(Key, Item)>>,
     progress: Vec<Progress>,
     children: Vec<Vec<usize>>,
     /// Flows whose data comes later than they first said: coflow and flow, in the specification's order.
     not_before: BTreeMap<(usize, u32), f64>,
+    /// What flows have left whose data was taken away on the transport; likewise.
+    held: BTreeMap<(usize, u32), f64>,
     /// Coflows under way, by slot.
     by_slot: Vec<usize>,
     outcomes: Vec<Option<CoflowOutcome>>,
@@ -191,10 +187,12 @@ pub fn replay(
         workload,
         options,
         engine: Engine::new(fabric, policy),
+        transport: None,
         agenda: BinaryHeap::new(),
         progress: vec![Progress::default(); count],
         children: vec![Vec::new(); count],
         not_before: BTreeMap::new(),
+        held: BTreeMap::new(),
         by_slot: Vec::new(),
         outcomes: vec![None; count],
         done: 0,
@@ -217,11 +215,11 @@ impl Replay<'_> {
             }
             if coflow.parents.is_empty() {
                 let at = coflow.arrival.get() + coflow.compute_before.get();
-                self.agenda.push(Reverse((At(at), Item::Release(index))));
+                self.agenda.push(Reverse((Key(at), Item::Release(index))));
             }
         }
         for (position, event) in self.workload.events.iter().enumerate() {
-            self.agenda.push(Reverse((At(event.at.get()), Item::Event(position))));
+            self.agenda.push(Reverse((Key(event.at.get()), Item::Event(position))));
         }
     }
 
@@ -243,11 +241,15 @@ impl Replay<'_> {
         let mut now = 0.0;
         let mut wake = f64::INFINITY;
         while self.done < self.workload.coflows.len() {
-            let agenda = self.agenda.peek().map_or((f64::INFINITY, false), |Reverse((At(at), item))| {
+            let agenda = self.agenda.peek().map_or((f64::INFINITY, false), |Reverse((Key(at), item))| {
                 // What happens to the network does not wait for a schedule.
                 (*at, matches!(item, Item::Event(_)))
             });
-            let own = self.engine.next_end().min(wake);
+            let end = match &mut self.transport {
+                Some(transport) => transport.next_end(),
+                None => self.engine.next_end(),
+            };
+            let own = end.min(wake);
             let next = match agenda {
                 (at, true) => at.min(self.tick(own)),
                 (at, false) => self.tick(own.min(at)),
@@ -269,7 +271,9 @@ impl Replay<'_> {
                 // A threshold that rounding keeps just out of reach.
                 wake = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
-            if !observer.scheduled(&Moment { engine: &self.engine, now }) {
+            self.settle(now);
+            let moment = Moment { engine: &self.engine, transport: self.transport.as_deref(), now };
+            if !observer.scheduled(&moment) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { done: self.done, coflows });
             }
@@ -289,8 +293,63 @@ impl Replay<'_> {
     /// Ends flows, and coflows with them, as the rates in force do until `limit`.
     fn run_out(&mut self, limit: f64, observer: &mut dyn Observer) {
         self.ended.clear();
-        self.engine.run_out(limit, &mut self.ended);
+        match &mut self.transport {
+            None => self.engine.run_out(limit, &mut self.ended),
+            Some(transport) => {
+                transport.run_out(limit, self.engine.network(), &mut self.ended);
+                self.ended.sort_by(|a, b| a.at.total_cmp(&b.at));
+                for ended in &self.ended {
+                    self.engine.flow_done(ended.slot, ended.flow, ended.at);
+                }
+            }
+        }
         self.record(observer);
+    }
+
+    /// Lets the transport carry out what was decided, if the policy leaves rates to it.
+    fn settle(&mut self, now: f64) {
+        let network = self.engine.network();
+        if self.transport.is_none()
+            && let Some(queues) = self.engine.allocation().queues()
+        {
+            let mut transport = realise(queues, network);
+            for &slot in network.active() {
+                for flow in network.coflow(slot).live_flows() {
+                    let left = self.size(self.by_slot[slot as usize], network.coflow(slot).original(flow));
+                    transport.start(slot, flow, left, network);
+                }
+            }
+            self.transport = Some(transport);
+        }
+        if let Some(transport) = &mut self.transport {
+            transport.settle(network, self.engine.allocation(), now);
+        }
+    }
+
+    fn size(&self, index: usize, original: u32) -> f64 {
+        self.workload.coflows[index].flows[original as usize].bytes.get()
+    }
+
+    /// A flow went live.
+    fn start(&mut self, index: usize, slot: Slot, flow: u32) {
+        let network = self.engine.network();
+        let original = network.coflow(slot).original(flow);
+        let size = self.size(index, original);
+        let left = self.held.remove(&(index, original)).unwrap_or(size);
+        if let Some(transport) = &mut self.transport {
+            transport.start(slot, flow, left, self.engine.network());
+        }
+    }
+
+    /// A flow's data is about to be taken away; it keeps what it has sent.
+    fn stop(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
+        let network = self.engine.network();
+        if let Some(transport) = &mut self.transport
+            && network.coflow(slot).state(flow) == FlowState::Live
+        {
+            let left = transport.stop(slot, flow, network, now);
+            self.held.insert((index, network.coflow(slot).original(flow)), left);
+        }
     }
 
     /// Notes the flows in `ended`.
@@ -337,7 +396,7 @@ impl Replay<'_> {
             progress.ready_at = progress.ready_at.max(free);
             if progress.parents_left == 0 {
                 let at = progress.ready_at + self.workload.coflows[child].compute_before.get();
-                self.agenda.push(Reverse((At(at), Item::Release(child))));
+                self.agenda.push(Reverse((Key(at), Item::Release(child))));
             }
         }
         observer.done(&outcome);
@@ -346,7 +405,7 @@ impl Replay<'_> {
 
     /// Lets happen what the agenda holds until `limit`.
     fn happen(&mut self, limit: f64, now: f64, observer: &mut dyn Observer) {
-        while let Some(&Reverse((At(at), item))) = self.agenda.peek() {
+        while let Some(&Reverse((Key(at), item))) = self.agenda.peek() {
             if at > limit {
                 return;
             }
@@ -376,11 +435,12 @@ impl Replay<'_> {
                 there = there.max(later);
             }
             if there > at {
-                if self.engine.hold(slot, flow, now) || spec.flows[original as usize].bytes.get() > 0.0 {
-                    self.agenda.push(Reverse((At(there), Item::Data(index, flow))));
-                } else if spec.flows[original as usize].release.get() > 0.0 {
-                    self.agenda.push(Reverse((At(there), Item::Data(index, flow))));
-                }
+                self.engine.hold(slot, flow, now);
+                self.agenda.push(Reverse((Key(there), Item::Data(index, flow))));
+            } else if self.transport.is_some()
+                && self.engine.network().coflow(slot).state(flow) == FlowState::Live
+            {
+                self.start(index, slot, flow);
             }
         }
         self.record(observer);
@@ -392,10 +452,12 @@ impl Replay<'_> {
         if self.not_before.get(&(index, original)).is_some_and(|&later| later > now) {
             return;
         }
-        let bytes = self.workload.coflows[index].flows[original as usize].bytes.get();
-        if self.engine.data(slot, flow, bytes, now) {
+        let waiting = self.engine.network().coflow(slot).state(flow) == FlowState::Waiting;
+        if self.engine.data(slot, flow, self.size(index, original), now) {
             self.ended.push(Ended { slot, flow, at: now });
             self.record(observer);
+        } else if waiting {
+            self.start(index, slot, flow);
         }
     }
 
@@ -406,19 +468,41 @@ impl Replay<'_> {
             }
             Change::Restart { coflow, flow } => {
                 if let Some((slot, place)) = self.find(coflow, flow) {
-                    let sent = self.engine.network().attained(slot, place, now);
-                    let (src, dst) = self.engine.network().coflow(slot).ends_of(place);
-                    self.lost.push((src, dst, sent));
-                    self.engine.restart(slot, place, now);
+                    self.lose(coflow, slot, place, now);
                 }
             }
             Change::Late { coflow, flow, until } => {
                 self.not_before.insert((coflow, flow as u32), until.get());
                 if let Some((slot, place)) = self.find(coflow, flow) {
+                    self.stop(coflow, slot, place, now);
                     self.engine.hold(slot, place, now);
-                    self.agenda.push(Reverse((At(until.get()), Item::Data(coflow, place))));
+                    self.agenda.push(Reverse((Key(until.get()), Item::Data(coflow, place))));
                 }
             }
+        }
+    }
+
+    /// Starts a flow anew.
+    fn lose(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
+        let network = self.engine.network();
+        let coflow = network.coflow(slot);
+        let (live, (src, dst)) = (coflow.state(flow) == FlowState::Live, coflow.ends_of(flow));
+        let original = coflow.original(flow);
+        let mut sent = network.attained(slot, flow, now);
+        if coflow.state(flow) == FlowState::Done {
+            return;
+        }
+        if let Some(transport) = &mut self.transport {
+            let left = match live {
+                true => transport.stop(slot, flow, network, now),
+                false => self.held.remove(&(index, original)).unwrap_or(self.size(index, original)),
+            };
+            sent = self.size(index, original) - left;
+        }
+        self.lost.push((src, dst, sent));
+        self.engine.restart(slot, flow, now);
+        if live {
+            self.start(index, slot, flow);
         }
     }
 

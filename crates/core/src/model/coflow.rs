@@ -10,6 +10,7 @@ use std::collections::BinaryHeap;
 
 use super::mask::{Bits, Mask};
 use super::workload::CoflowSpec;
+use crate::order::Key;
 
 /// How the common part of the service is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,24 +19,6 @@ pub enum Sharing {
     Equal,
     /// Every live flow in proportion to what it has left: the level is the share left, and falls from 1.
     Remaining,
-}
-
-/// A number that orders as `f64` does; never NaN here.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Key(pub f64);
-
-impl Eq for Key {}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Key) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Key {
-    fn cmp(&self, other: &Key) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
 }
 
 /// Where a flow is in its life.
@@ -118,6 +101,9 @@ pub struct Coflow {
     pub weight: f64,
     /// The moment by which it has to be done; infinite if it does not say.
     pub deadline: f64,
+    /// Bytes of all its flows, and of the longest.
+    pub(super) bytes: f64,
+    pub(super) longest: f64,
     pub(super) flows: Vec<Flow>,
     rows: Vec<Row>,
     blocks: Vec<Block>,
@@ -237,6 +223,8 @@ impl Coflow {
             seq,
             arrival: now,
             weight: spec.weight,
+            bytes: spec.bytes(),
+            longest: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
             deadline: spec.deadline.map_or(f64::INFINITY, |d| now + d.get()),
             flows,
             rows,

@@ -100,6 +100,10 @@ impl Network {
         self.slots[slot as usize].as_ref().expect("the slot holds a coflow")
     }
 
+    pub(super) fn get(&self, slot: Slot) -> Option<&Coflow> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
     fn coflow_mut(&mut self, slot: Slot) -> &mut Coflow {
         self.slots[slot as usize].as_mut().expect("the slot holds a coflow")
     }

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::coflow::{Coflow, PortLoad};
+use super::coflow::{Coflow, FlowState, PortLoad};
 use super::fabric::Fabric;
 use super::network::{Network, Slot};
 
@@ -64,6 +64,11 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.network.coflow(slot)
     }
 
+    /// Whether a flow of the coflow released as number `seq` is live; the slot may hold another coflow by now.
+    pub fn is_live(&self, slot: Slot, seq: u64, flow: u32) -> bool {
+        self.network.get(slot).is_some_and(|c| c.seq == seq && c.state(flow) == FlowState::Live)
+    }
+
     /// Bytes a flow has sent.
     pub fn attained(&self, slot: Slot, flow: u32) -> f64 {
         self.network.attained(slot, flow, self.now)
@@ -118,6 +123,36 @@ impl View<'_, Sizes> {
     pub fn loads(&self, slot: Slot) -> Loads<'_> {
         let coflow = self.network.coflow(slot);
         Loads { senders: coflow.senders(), receivers: coflow.receivers(), level: coflow.level(self.now) }
+    }
+
+    /// The time in which what a coflow's live flows have left ends on idle ports, in seconds (Varys's Γ, the effective
+    /// bottleneck); infinite if a port it needs is down. O(ports of the coflow).
+    pub fn bottleneck(&self, slot: Slot) -> f64 {
+        let (loads, fabric) = (self.loads(slot), self.network.fabric());
+        let mut time = 0.0f64;
+        for (port, bytes) in loads.send() {
+            time = time.max(bytes / fabric.send()[port]);
+        }
+        for (port, bytes) in loads.recv() {
+            time = time.max(bytes / fabric.recv()[port]);
+        }
+        time
+    }
+
+    /// Bytes of all flows of a coflow, from its specification.
+    pub fn bytes(&self, slot: Slot) -> f64 {
+        self.network.coflow(slot).bytes
+    }
+
+    /// Bytes of the longest flow of a coflow, from its specification.
+    pub fn longest(&self, slot: Slot) -> f64 {
+        self.network.coflow(slot).longest
+    }
+
+    /// The most that a live flow of a coflow has left, in bytes. O(flows of the coflow).
+    pub fn longest_left(&self, slot: Slot) -> f64 {
+        let coflow = self.network.coflow(slot);
+        coflow.live_flows().map(|flow| self.remaining(slot, flow)).fold(0.0, f64::max)
     }
 
     /// Bytes that all live flows of a coflow have left.

@@ -36,14 +36,14 @@ use std::collections::BinaryHeap;
 
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Common, Rule};
-use crate::model::coflow::Key;
 use crate::model::{Blind, Coflow, Mask, Slot, View};
-use crate::solve::Residual;
+use crate::order::Key;
+use crate::solve::{Contention, Residual};
 use crate::units::Bytes;
 
 /// Which coflows count as contending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Contention {
+enum Scope {
     Queue,
     All,
 }
@@ -164,15 +164,12 @@ pub struct Saath {
     per_flow: bool,
     least_contention: bool,
     requeue: bool,
-    contention: Contention,
+    contention: Scope,
     full_ports: bool,
     time_per_flow: bool,
     states: Vec<State>,
-    /// By slot: the slots that share a port with it.
-    overlaps: Vec<Mask>,
+    rivals: Contention,
     members: Vec<Mask>,
-    /// Coflows whose set of ports may have shrunk or grown.
-    moved: Vec<Slot>,
     /// Whether `order` is still the order.
     sorted: bool,
     residual: Residual,
@@ -210,13 +207,11 @@ impl Saath {
             per_flow: params.switch("per-flow", true)?,
             least_contention: params.switch("lcof", true)?,
             requeue: params.switch("requeue", true)?,
-            contention: params
-                .choice("contention", &[("queue", Contention::Queue), ("all", Contention::All)])?,
+            contention: params.choice("contention", &[("queue", Scope::Queue), ("all", Scope::All)])?,
             full_ports: params.choice("available", &[("any", false), ("full", true)])?,
             time_per_flow: params.choice("time", &[("total", false), ("flow", true)])?,
             states: Vec::new(),
-            overlaps: Vec::new(),
-            moved: Vec::new(),
+            rivals: Contention::default(),
             sorted: false,
             residual: Residual::default(),
             order: Vec::new(),
@@ -293,28 +288,6 @@ impl Saath {
         }
     }
 
-    /// Brings the overlaps of coflows whose ports changed up to date. O(moved x coflows x words of a port mask).
-    fn update_overlaps(&mut self, view: &View<'_, Blind>) {
-        while let Some(slot) = self.moved.pop() {
-            self.sorted = false;
-            let coflow = view.coflow(slot);
-            let (send, recv) = (coflow.send_mask(), coflow.recv_mask());
-            for &other in view.active() {
-                if other == slot {
-                    continue;
-                }
-                let rival = view.coflow(other);
-                if send.meets(rival.send_mask()) || recv.meets(rival.recv_mask()) {
-                    self.overlaps[slot as usize].insert(other as usize);
-                    self.overlaps[other as usize].insert(slot as usize);
-                } else {
-                    self.overlaps[slot as usize].remove(other as usize);
-                    self.overlaps[other as usize].remove(slot as usize);
-                }
-            }
-        }
-    }
-
     /// Orders the coflows, if anything that the order depends on has changed. O(coflows x (words of a slot mask + log coflows)).
     fn sort(&mut self, view: &View<'_, Blind>) {
         if self.sorted {
@@ -326,15 +299,15 @@ impl Saath {
             let state = &mut self.states[slot as usize];
             state.expired = state.deadline <= view.now();
             let queue = state.queue.expect("queues were assigned");
-            let overlaps = &self.overlaps[slot as usize];
+            let rivals = self.rivals.rivals(slot);
             let (group, rank) = if state.expired {
                 (0, state.deadline)
             } else if !self.least_contention {
                 (queue + 1, 0.0)
             } else {
                 let contention = match self.contention {
-                    Contention::Queue => overlaps.overlap(&self.members[queue]),
-                    Contention::All => overlaps.iter().count() as u32,
+                    Scope::Queue => rivals.overlap(&self.members[queue]),
+                    Scope::All => rivals.iter().count() as u32,
                 };
                 (queue + 1, f64::from(contention))
             };
@@ -438,53 +411,36 @@ impl Policy for Saath {
     type Knows = Blind;
 
     fn on(&mut self, event: Event, view: &mut View<'_, Blind>) {
+        self.rivals.on(event, view);
         match event {
             Event::Released(slot) => {
-                let slots = view.slots();
-                self.states.resize_with(slots, State::default);
-                self.overlaps.resize(slots, Mask::default());
+                self.states.resize_with(view.slots(), State::default);
                 self.states[slot as usize] = State::default();
-                self.moved.push(slot);
             }
             Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
-                self.moved.push(slot);
                 self.states[slot as usize].stale = true;
             }
-            Event::FlowDone(slot, flow) => {
-                let coflow = view.coflow(slot);
-                let (src, dst) = coflow.ends_of(flow);
-                let gone =
-                    !coflow.send_mask().contains(src as usize) || !coflow.recv_mask().contains(dst as usize);
-                if gone && self.moved.last() != Some(&slot) {
-                    self.moved.push(slot);
-                }
-                if self.requeue {
-                    let length = view.attained(slot, flow);
-                    let state = &mut self.states[slot as usize];
-                    state.lengths.add(length);
-                    state.stale = true;
-                }
+            Event::FlowDone(slot, flow) if self.requeue => {
+                let length = view.attained(slot, flow);
+                let state = &mut self.states[slot as usize];
+                state.lengths.add(length);
+                state.stale = true;
             }
             Event::Done(slot) => {
                 if let Some(queue) = self.states[slot as usize].queue {
                     self.members[queue].remove(slot as usize);
                 }
                 self.states[slot as usize] = State::default();
-                self.moved.retain(|&s| s != slot);
                 self.sorted = false;
-                for overlap in &mut self.overlaps {
-                    overlap.remove(slot as usize);
-                }
-                self.overlaps[slot as usize].clear();
             }
-            Event::PortChanged => {}
+            Event::FlowDone(..) | Event::PortChanged => {}
         }
     }
 
     /// Fig. 7.
     fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
         self.assign_queues(view);
-        self.update_overlaps(view);
+        self.sorted &= !self.rivals.update(view);
         self.sort(view);
         self.residual.reset(view.fabric());
         let mut at = 0;

@@ -1,0 +1,314 @@
+//! `weir sim` and `weir compare`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use weir_core::units::{Rate, Time};
+use weir_sim::{Options, Outcome};
+
+use crate::args::{self, Format};
+use crate::failure::Failure;
+use crate::input::Source;
+use crate::measure::{Baseline, Setting};
+use crate::output::{self, Pending, Sink};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::run::{self, Task};
+use crate::table::{Align, Table, bytes, number, optional, percent, seconds};
+
+/// How a replay is to go.
+pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {
+    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows }
+}
+
+/// The outputs of a command, begun before its work.
+struct Outputs {
+    result: Sink,
+    per_coflow: Option<Pending>,
+    per_flow: Option<Pending>,
+}
+
+impl Outputs {
+    fn begin(
+        input: &args::Input,
+        output: &args::Output,
+        details: &args::Details,
+    ) -> Result<Outputs, Failure> {
+        let (result, coflows, flows) =
+            (output.out.as_deref(), details.per_coflow.as_deref(), details.per_flow.as_deref());
+        let named = [("--out", result), ("--per-coflow", coflows), ("--per-flow", flows)];
+        output::check_distinct(&input.trace, &named)?;
+        let begin = |path: Option<&Path>| path.map(Pending::begin).transpose();
+        Ok(Outputs { result: Sink::new(result)?, per_coflow: begin(coflows)?, per_flow: begin(flows)? })
+    }
+
+    /// Writes all of them; files get their names only once all of them are complete.
+    fn finish(
+        self,
+        text: &[u8],
+        source: &Source,
+        policies: &[String],
+        outcomes: &[Outcome],
+    ) -> Result<(), Failure> {
+        let mut files = Vec::new();
+        for (file, fill) in [(self.per_coflow, coflow_lines as Fill), (self.per_flow, flow_lines as Fill)] {
+            let Some(mut file) = file else { continue };
+            if let Err(error) = fill(&mut file, source, policies, outcomes) {
+                return Err(file.failure(&error));
+            }
+            files.push(file);
+        }
+        if let Sink::File(mut file) = self.result {
+            if let Err(error) = file.write_all(text) {
+                return Err(file.failure(&error));
+            }
+            files.push(file);
+            return files.into_iter().try_for_each(Pending::finish);
+        }
+        files.into_iter().try_for_each(Pending::finish)?;
+        Sink::Stdout.fill(text)
+    }
+}
+
+type Fill = fn(&mut Pending, &Source, &[String], &[Outcome]) -> io::Result<()>;
+
+fn coflow_lines(out: &mut Pending, _: &Source, policies: &[String], outcomes: &[Outcome]) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["policy", "coflow", "arrival_s", "width", "bytes", "cct_s"])?;
+    for (policy, outcome) in policies.iter().zip(outcomes) {
+        for c in &outcome.coflows {
+            csv.serialize((policy, c.id, c.arrival, c.width, c.bytes, c.cct()))?;
+        }
+    }
+    csv.flush()
+}
+
+fn flow_lines(
+    out: &mut Pending,
+    source: &Source,
+    policies: &[String],
+    outcomes: &[Outcome],
+) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s"])?;
+    for (policy, outcome) in policies.iter().zip(outcomes) {
+        for c in &outcome.coflows {
+            let flows = &source.workload.coflows[c.index].flows;
+            for (number, (flow, end)) in flows.iter().zip(&c.flow_ends).enumerate() {
+                let fct = end - c.arrival;
+                csv.serialize((policy, c.id, number, flow.src, flow.dst, flow.bytes.get(), fct))?;
+            }
+        }
+    }
+    csv.flush()
+}
+
+/// Runs `weir sim`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn sim(args: &args::Sim) -> Result<(), Failure> {
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details)?;
+    let source = Source::read(&args.input, args.replay.per_stage)?;
+    let options = options(&args.replay, args.details.per_flow.is_some());
+    let policies = vec![args.policy.clone()];
+    let tasks = [Task { policy: args.policy.clone(), workload: &source.workload, options }];
+    let outcomes = run::run(&tasks, 1, &Progress::new(args.running.quiet), |_, outcome| outcome)?;
+
+    let setting = Setting::new(&source, &source.workload, options, !args.details.no_timing);
+    let record = setting.record(&args.policy, &outcomes[0], None);
+    let text = match args.output.format {
+        Format::Json => record::json(&record).into_bytes(),
+        Format::Csv => record::csv(&[record]),
+        Format::Table => {
+            let mut text = caption(&source, options.port_rate, options.interval);
+            text.push('\n');
+            details(&record, &mut text);
+            text.into_bytes()
+        }
+    };
+    outputs.finish(&text, &source, &policies, &outcomes)
+}
+
+/// Runs `weir compare`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn compare(args: &args::Compare) -> Result<(), Failure> {
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details)?;
+    let source = Source::read(&args.input, args.replay.per_stage)?;
+    let options = options(&args.replay, args.details.per_flow.is_some());
+    let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref());
+    let tasks: Vec<Task<'_>> = policies
+        .iter()
+        .map(|policy| Task { policy: policy.clone(), workload: &source.workload, options })
+        .collect();
+    let progress = Progress::new(args.running.quiet);
+    let outcomes = run::run(&tasks, args.running.jobs, &progress, |_, outcome| outcome)?;
+
+    let setting = Setting::new(&source, &source.workload, options, !args.details.no_timing);
+    let baseline = Baseline::new(&policies[place], &outcomes[place]);
+    let records: Vec<Record> = policies
+        .iter()
+        .zip(&outcomes)
+        .map(|(policy, outcome)| setting.record(policy, outcome, Some(&baseline)))
+        .collect();
+    let text = match args.output.format {
+        Format::Json => record::json(&records).into_bytes(),
+        Format::Csv => record::csv(&records),
+        Format::Table => {
+            let mut text = caption(&source, options.port_rate, options.interval);
+            if let Some(bound) = setting.bound {
+                writeln!(text, "No schedule has a mean CCT below {}.", seconds(bound))
+                    .expect("memory takes all");
+            }
+            tables(&records, &policies[place], &mut text);
+            text.into_bytes()
+        }
+    };
+    outputs.finish(&text, &source, &policies, &outcomes)
+}
+
+/// What was replayed and how, for people.
+pub fn caption(source: &Source, port_rate: Rate, interval: Time) -> String {
+    let workload = &source.workload;
+    let total: f64 = workload.coflows.iter().map(|c| c.bytes()).sum();
+    let schedules = match interval {
+        Time::ZERO => "a schedule whenever something happens".to_owned(),
+        interval => format!("a schedule every {interval}"),
+    };
+    format!(
+        "{}: {} coflows, {} flows, {} on {} ports ({})\nPorts of {port_rate}, {schedules}.\n",
+        source.name,
+        workload.coflows.len(),
+        workload.flows(),
+        bytes(total),
+        workload.ports,
+        source.understood(),
+    )
+}
+
+fn text_of(record: &Record, name: &str) -> String {
+    record.get(name).and_then(|v| v.as_str()).unwrap_or_default().to_owned()
+}
+
+fn numbers(record: &Record, names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| optional(record.number(name))).collect()
+}
+
+fn whole(record: &Record, name: &str) -> String {
+    record.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+fn share(record: &Record, name: &str) -> String {
+    record.number(name).map_or_else(|| "-".to_owned(), percent)
+}
+
+/// The policies side by side: what they are worth, then how they did it.
+fn tables(records: &[Record], baseline: &str, out: &mut String) {
+    use Align::{Left, Right};
+    writeln!(out, "\nCoflow completion times (s), and speed-ups over {baseline}, coflow by coflow:\n")
+        .expect("memory takes all");
+    let mut table = Table::new(&[
+        ("policy", Left),
+        ("mean", Right),
+        ("P50", Right),
+        ("P90", Right),
+        ("P95", Right),
+        ("P99", Right),
+        ("makespan", Right),
+        ("/bound", Right),
+        ("| P10", Right),
+        ("P50", Right),
+        ("P90", Right),
+        ("mean", Right),
+    ]);
+    for r in records {
+        let mut cells = vec![text_of(r, "policy")];
+        cells.extend(numbers(
+            r,
+            &["mean_cct_s", "p50_cct_s", "p90_cct_s", "p95_cct_s", "p99_cct_s", "makespan_s", "over_bound"],
+        ));
+        cells.extend(numbers(r, &["speedup_p10", "speedup_p50", "speedup_p90", "speedup_mean"]));
+        table.line(cells);
+    }
+    table.print(out);
+
+    out.push_str("\nHow far out of sync the flows of a coflow end (standard deviation over mean), how busy ports are, and what\nscheduling takes:\n\n");
+    let mut columns = vec![
+        ("policy", Left),
+        ("out of sync P50", Right),
+        ("P90", Right),
+        ("ports busy", Right),
+        ("most", Right),
+        ("schedules", Right),
+        ("mean us", Right),
+        ("P90", Right),
+        ("P99", Right),
+        ("replay s", Right),
+    ];
+    let deadlines = records.iter().any(|r| r.get("deadlines").is_some());
+    let jobs = records.iter().any(|r| r.get("mean_jct_s").is_some());
+    if deadlines {
+        columns.push(("in time", Right));
+    }
+    if jobs {
+        columns.push(("mean JCT s", Right));
+    }
+    let mut table = Table::new(&columns);
+    for r in records {
+        let mut cells = vec![text_of(r, "policy")];
+        for name in ["out_of_sync_p50", "out_of_sync_p90", "utilisation_mean", "utilisation_max"] {
+            cells.push(share(r, name));
+        }
+        cells.push(whole(r, "schedules"));
+        cells.extend(numbers(r, &["schedule_mean_us", "schedule_p90_us", "schedule_p99_us", "wall_s"]));
+        if deadlines {
+            cells.push(format!("{}/{}", whole(r, "deadlines_met"), whole(r, "deadlines")));
+        }
+        if jobs {
+            cells.extend(numbers(r, &["mean_jct_s"]));
+        }
+        table.line(cells);
+    }
+    table.print(out);
+}
+
+/// One policy, line by line.
+fn details(r: &Record, out: &mut String) {
+    let cct = |name| r.number(name).map_or_else(|| "-".to_owned(), seconds);
+    let us = |name| r.number(name).map_or_else(|| "-".to_owned(), |us| format!("{} us", number(us)));
+    let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+    let mut line = |name: &str, value: String| table.line(vec![name.to_owned(), value]);
+    line("policy", text_of(r, "policy"));
+    line("mean CCT", cct("mean_cct_s"));
+    if let Some(over) = r.number("over_bound") {
+        let bound = cct("lower_bound_mean_cct_s");
+        line("", format!("{} times {bound}, which no schedule beats", number(over)));
+    }
+    for (name, key) in
+        [("P50", "p50_cct_s"), ("P90", "p90_cct_s"), ("P95", "p95_cct_s"), ("P99", "p99_cct_s")]
+    {
+        line(&format!("{name} CCT"), cct(key));
+    }
+    line("makespan", cct("makespan_s"));
+    line("out of sync", format!("P50 {}, P90 {}", share(r, "out_of_sync_p50"), share(r, "out_of_sync_p90")));
+    line(
+        "ports busy",
+        format!("{} on average, the most {}", share(r, "utilisation_mean"), share(r, "utilisation_max")),
+    );
+    if r.get("deadlines").is_some() {
+        line("in time", format!("{} of {} with deadlines", whole(r, "deadlines_met"), whole(r, "deadlines")));
+    }
+    if r.get("mean_jct_s").is_some() {
+        line("mean JCT", cct("mean_jct_s"));
+    }
+    line("schedules", whole(r, "schedules"));
+    if r.number("schedule_mean_us").is_some() {
+        let (mean, p90, p99) = (us("schedule_mean_us"), us("schedule_p90_us"), us("schedule_p99_us"));
+        line("", format!("mean {mean}, P90 {p90}, P99 {p99}"));
+        line("replay took", cct("wall_s"));
+    }
+    table.print(out);
+}

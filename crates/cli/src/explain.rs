@@ -1,0 +1,394 @@
+//! `weir explain`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use weir_core::allocation::Rule;
+use weir_core::policy;
+use weir_sim::explain::{Cause, Explainer, Explanation, PortSide, Segment, State};
+use weir_sim::{CoflowOutcome, Moment, Observer, replay};
+
+use crate::args::{self, Format};
+use crate::compare::{caption, options};
+use crate::failure::Failure;
+use crate::input::Source;
+use crate::output::{self, Sink};
+use crate::progress::{Progress, Watch};
+use crate::record::{self, Record};
+use crate::table::{Align, Table, bytes, number, percent, seconds};
+
+/// Lines of a time line that is still read.
+const LINES: usize = 24;
+
+/// Entries of a summary by coflow or by port.
+const TOP: usize = 5;
+
+/// Shows progress and follows the coflow.
+struct Both<'a> {
+    watch: Watch,
+    explainer: &'a mut Explainer,
+}
+
+impl Observer for Both<'_> {
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        self.explainer.scheduled(moment) && self.watch.scheduled(moment)
+    }
+
+    fn done(&mut self, outcome: &CoflowOutcome) {
+        self.explainer.done(outcome);
+        self.watch.done(outcome);
+    }
+}
+
+/// Runs `weir explain`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn explain(args: &args::Explain) -> Result<(), Failure> {
+    output::check_distinct(&args.input.trace, &[("--out", args.output.out.as_deref())])?;
+    let sink = Sink::new(args.output.out.as_deref())?;
+    let source = Source::read(&args.input, args.replay.per_stage)?;
+    let workload = &source.workload;
+    let Some(index) = workload.coflows.iter().position(|c| c.id == args.coflow) else {
+        return Err(Failure::input(format_args!(
+            "{}: no coflow {}: expected one of the trace's {} ids{}",
+            source.name,
+            args.coflow,
+            workload.coflows.len(),
+            some_ids(&source),
+        )));
+    };
+    let options = options(&args.replay, false);
+    let policy = policy::build(&args.policy).map_err(Failure::input)?;
+    let mut explainer = Explainer::new(workload, index, &options);
+    let watch = Progress::new(args.quiet).watch(&args.policy, workload.coflows.len());
+    let mut both = Both { watch, explainer: &mut explainer };
+    replay(workload, policy, &options, &mut both).map_err(|error| Failure::replay(&args.policy, &error))?;
+    drop(both);
+    let found = explainer
+        .finish()
+        .ok_or_else(|| Failure::undone(format_args!("coflow {} was not seen to end", args.coflow)))?;
+
+    let lines = merged(&found.segments, if args.all { usize::MAX } else { LINES });
+    let text = match args.output.format {
+        Format::Json => record::json(&as_json(&source, &args.policy, &found, &lines)).into_bytes(),
+        Format::Csv => record::csv(&lines.iter().map(Line::record).collect::<Vec<_>>()),
+        Format::Table => {
+            let mut text = caption(&source, options.port_rate, options.interval);
+            text.push('\n');
+            for_people(&args.policy, &found, &lines, &mut text);
+            text.into_bytes()
+        }
+    };
+    sink.fill(&text)
+}
+
+/// The first ids of a trace, for somebody who guessed.
+fn some_ids(source: &Source) -> String {
+    let ids: Vec<String> = source.workload.coflows.iter().take(5).map(|c| c.id.to_string()).collect();
+    if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) }
+}
+
+/// A line of the time line: one segment, or some short ones under the name of the longest.
+struct Line<'a> {
+    /// The longest.
+    main: &'a Segment,
+    from: f64,
+    to: f64,
+    bytes: f64,
+    alone: f64,
+    segments: usize,
+}
+
+impl<'a> Line<'a> {
+    fn new(segments: &'a [Segment]) -> Option<Line<'a>> {
+        let (first, last) = (segments.first()?, segments.last()?);
+        let main = segments.iter().fold(first, |a, b| if b.time() > a.time() { b } else { a });
+        Some(Line {
+            main,
+            from: first.from,
+            to: last.to,
+            bytes: segments.iter().map(|s| s.bytes).sum(),
+            alone: segments.iter().map(|s| s.alone).sum(),
+            segments: segments.len(),
+        })
+    }
+
+    fn pace(&self) -> f64 {
+        let time = self.to - self.from;
+        if time > 0.0 { self.alone / time } else { 0.0 }
+    }
+
+    fn record(&self) -> Record {
+        let mut r = Record::default();
+        let side = side_of(self.main.cause);
+        r.add("from_s", self.from);
+        r.add("to_s", self.to);
+        r.add("state", state_name(self.main.state));
+        r.add("pace", self.pace());
+        r.add("bytes", self.bytes);
+        r.add("queue", self.main.queue);
+        r.add("rule", rule_name(self.main.rule));
+        r.add("cause", cause_name(self.main.cause));
+        r.add("port", side.map(|s| s.port));
+        r.add("side", side.map(|s| if s.sends { "send" } else { "receive" }));
+        let first = self.main.holders.first();
+        r.add("behind", first.map(|h| h.coflow));
+        r.add("behind_queue", first.map(|h| h.queue));
+        r.add("behind_share", first.map(|h| h.share));
+        r.add("segments", self.segments);
+        r
+    }
+}
+
+/// Puts neighbours together, the shortest ones first, until there are no more than `most` lines.
+fn merged(segments: &[Segment], most: usize) -> Vec<Line<'_>> {
+    let total: f64 = segments.iter().map(Segment::time).sum();
+    let mut least = 0.0;
+    loop {
+        let lines = lines_of(segments, least);
+        if lines.len() <= most || least > total {
+            return lines;
+        }
+        least = if least == 0.0 { total / 4096.0 } else { least * 1.5 };
+    }
+}
+
+/// Segments of `least` seconds or more each on a line of its own, and runs of shorter ones together, in lines of at
+/// least that length where there is enough of them.
+fn lines_of(segments: &[Segment], least: f64) -> Vec<Line<'_>> {
+    let mut lines = Vec::new();
+    let mut start = 0;
+    for (at, segment) in segments.iter().enumerate() {
+        if segment.time() >= least {
+            lines.extend(Line::new(&segments[start..at]));
+            lines.extend(Line::new(&segments[at..=at]));
+            start = at + 1;
+        } else if segment.to - segments[start].from >= least {
+            lines.extend(Line::new(&segments[start..=at]));
+            start = at + 1;
+        }
+    }
+    lines.extend(Line::new(&segments[start..]));
+    lines
+}
+
+fn state_name(state: State) -> &'static str {
+    match state {
+        State::Waiting => "waiting",
+        State::Slowed => "slowed",
+        State::Full => "full",
+    }
+}
+
+/// `WorkConservation` as `work-conservation`: a new rule needs no line here.
+fn rule_name(rule: Rule) -> String {
+    let mut name = String::new();
+    for c in format!("{rule:?}").chars() {
+        if c.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
+}
+
+/// What a rule means, where its name does not say.
+fn rule_meaning(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Unsaid => "the policy does not say",
+        Rule::AllOrNone => "all of its flows at once, at equal rates, or none",
+        Rule::WorkConservation => "some port of it had nothing left: what others left over",
+        Rule::Madd => "all of its flows at rates at which they end together",
+        Rule::Backfill => "only what others left over",
+        Rule::InOrder => "flow by flow, in the order of coflows",
+        Rule::LacksData => "some of its data is not there",
+        Rule::Transport => "shared by the transport inside its queue",
+        _ => "",
+    }
+}
+
+fn cause_name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Nothing => "nothing",
+        Cause::NextSchedule => "next-schedule",
+        Cause::NoData => "no-data",
+        Cause::Port(_) => "port",
+        Cause::SlowPort(_) => "slow-port",
+        Cause::Policy => "policy",
+    }
+}
+
+fn side_of(cause: Cause) -> Option<PortSide> {
+    match cause {
+        Cause::Port(side) | Cause::SlowPort(side) => Some(side),
+        _ => None,
+    }
+}
+
+fn side_text(side: PortSide) -> String {
+    format!("port {} ({})", side.port, if side.sends { "sending" } else { "receiving" })
+}
+
+fn cause_text(cause: Cause) -> String {
+    match cause {
+        Cause::Nothing => "nothing in its way".to_owned(),
+        Cause::NextSchedule => "released between two schedules".to_owned(),
+        Cause::NoData => "no flow has data to send".to_owned(),
+        Cause::Port(side) => side_text(side),
+        Cause::SlowPort(side) => format!("{} is below its nominal rate", side_text(side)),
+        Cause::Policy => "no port is short: the policy gives no more".to_owned(),
+    }
+}
+
+/// Who has the port.
+fn behind(segment: &Segment) -> String {
+    const SHOWN: usize = 2;
+    let mut text = String::new();
+    for holder in segment.holders.iter().take(SHOWN) {
+        let (coflow, queue) = (holder.coflow, holder.queue);
+        let comma = if text.is_empty() { "" } else { ", " };
+        write!(text, "{comma}{coflow} (queue {queue}, {})", percent(holder.share)).expect("memory takes all");
+    }
+    match segment.holders.len() {
+        more if more > SHOWN => format!("{text} and {} more", more - SHOWN),
+        _ => text,
+    }
+}
+
+fn for_people(policy: &str, found: &Explanation, lines: &[Line<'_>], out: &mut String) {
+    let outcome = &found.outcome;
+    let mut line = |text: String| {
+        out.push_str(&text);
+        out.push('\n');
+    };
+    line(format!(
+        "Coflow {} under {policy}: {} flows, {}, released at {}, done at {}.",
+        outcome.id,
+        outcome.width,
+        bytes(outcome.bytes),
+        seconds(outcome.arrival),
+        seconds(outcome.end),
+    ));
+    let slowdown = match found.alone {
+        0.0 => String::new(),
+        alone => format!(", {} times as long", number(outcome.cct() / alone)),
+    };
+    line(format!("It took {}; alone it takes {}{slowdown}.", seconds(outcome.cct()), seconds(found.alone)));
+    if found.lost_bytes > 0.0 {
+        line(format!("{} were moved in vain, by flows that started anew.", bytes(found.lost_bytes)));
+    }
+    if let Some(met) = outcome.met_deadline {
+        line(format!("It {} its deadline.", if met { "met" } else { "missed" }));
+    }
+    if lines.is_empty() {
+        line("It took no time: there is nothing to explain.".to_owned());
+        return;
+    }
+
+    out.push_str("\nFrom its release on:\n\n");
+    let mut table = Table::new(&[
+        ("from s", Align::Right),
+        ("to s", Align::Right),
+        ("", Align::Left),
+        ("pace", Align::Right),
+        ("moved", Align::Right),
+        ("queue", Align::Right),
+        ("rule", Align::Left),
+        ("held up by", Align::Left),
+        ("behind", Align::Left),
+    ]);
+    for l in lines {
+        let merged = match l.segments {
+            1 => state_name(l.main.state).to_owned(),
+            n => format!("{}, mostly ({n})", state_name(l.main.state)),
+        };
+        table.line(vec![
+            format!("{:.4}", l.from - outcome.arrival),
+            format!("{:.4}", l.to - outcome.arrival),
+            merged,
+            percent(l.pace()),
+            bytes(l.bytes),
+            l.main.queue.to_string(),
+            rule_name(l.main.rule),
+            if l.main.cause == Cause::Nothing { String::new() } else { cause_text(l.main.cause) },
+            behind(l.main),
+        ]);
+    }
+    table.print(out);
+    if lines.iter().any(|l| l.segments > 1) {
+        out.push_str("\nShort segments are merged into lines (how many), under the name of the longest; --all shows each.\n");
+    }
+    summary(found, out);
+}
+
+fn summary(found: &Explanation, out: &mut String) {
+    let cct = found.outcome.cct();
+    let share = |time: f64| percent(time / cct);
+    let section = |title: &str, rows: Vec<Vec<String>>, out: &mut String| {
+        if rows.is_empty() {
+            return;
+        }
+        write!(out, "\n{title}:\n\n").expect("memory takes all");
+        let mut table =
+            Table::new(&[("", Align::Left), ("", Align::Right), ("", Align::Right), ("", Align::Left)]);
+        rows.into_iter().for_each(|row| table.line(row));
+        table.print(out);
+    };
+    let row = |name: String, time: f64, note: &str| vec![name, seconds(time), share(time), note.to_owned()];
+    let states = [
+        (State::Waiting, "waiting", "nothing moved"),
+        (State::Slowed, "slowed", "slower than alone"),
+        (State::Full, "full", "as fast as alone"),
+    ];
+    let rows = states.map(|(state, name, note)| row(name.to_owned(), found.time_in(state), note));
+    section("Its time", rows.into(), out);
+    let rows = found.by_rule().into_iter().map(|(rule, time)| row(rule_name(rule), time, rule_meaning(rule)));
+    section("By rule", rows.collect(), out);
+    let rows = found.by_cause().into_iter().take(TOP).map(|(cause, time)| row(cause_text(cause), time, ""));
+    section("Lost against being alone, by what held it up", rows.collect(), out);
+    let rows =
+        found.by_coflow().into_iter().take(TOP).map(|(id, time)| row(format!("coflow {id}"), time, ""));
+    section("Lost behind others", rows.collect(), out);
+}
+
+fn as_json(source: &Source, policy: &str, found: &Explanation, lines: &[Line<'_>]) -> Record {
+    let outcome = &found.outcome;
+    let mut r = Record::default();
+    r.add("trace", source.name.clone());
+    r.add("trace_unit", source.unit_value());
+    r.add("policy", policy);
+    r.add("coflow", outcome.id);
+    r.add("arrival_s", outcome.arrival);
+    r.add("end_s", outcome.end);
+    r.add("cct_s", outcome.cct());
+    r.add("width", outcome.width);
+    r.add("bytes", outcome.bytes);
+    r.add("lost_bytes", found.lost_bytes);
+    r.add("alone_s", found.alone);
+    r.add("slowdown", (found.alone > 0.0).then(|| outcome.cct() / found.alone));
+    r.add("met_deadline", outcome.met_deadline);
+    r.add("waiting_s", found.time_in(State::Waiting));
+    r.add("slowed_s", found.time_in(State::Slowed));
+    r.add("full_s", found.time_in(State::Full));
+    let rules = found.by_rule().into_iter().map(|(rule, s)| json!({ "rule": rule_name(rule), "time_s": s }));
+    r.add("by_rule", rules.collect::<Vec<Value>>());
+    let causes = found.by_cause().into_iter().map(|(cause, lost)| {
+        let side = side_of(cause);
+        json!({
+            "cause": cause_name(cause),
+            "port": side.map(|s| s.port),
+            "side": side.map(|s| if s.sends { "send" } else { "receive" }),
+            "lost_s": lost,
+        })
+    });
+    r.add("by_cause", causes.collect::<Vec<Value>>());
+    let coflows = found.by_coflow().into_iter().map(|(id, lost)| json!({ "coflow": id, "lost_s": lost }));
+    r.add("by_coflow", coflows.collect::<Vec<Value>>());
+    let segments: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::to_value(line.record()).expect("a record has names for keys"))
+        .collect();
+    r.add("segments", segments);
+    r
+}

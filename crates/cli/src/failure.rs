@@ -1,0 +1,79 @@
+//! What ends a command early, and the exit code that says so.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
+use weir_sim::ReplayError;
+use weir_trace::generate::SpecError;
+use weir_trace::{TraceError, WriteError};
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    /// 1 could not be done, 2 wrong usage or bad input, above 128 stopped by a signal.
+    pub code: u8,
+    /// What to say; nothing if whoever reads has gone.
+    pub message: String,
+}
+
+impl Failure {
+    /// It could not be done.
+    pub fn undone(message: impl Display) -> Failure {
+        Failure { code: 1, message: message.to_string() }
+    }
+
+    /// It was asked for wrongly, or the input is bad.
+    pub fn input(message: impl Display) -> Failure {
+        Failure { code: 2, message: message.to_string() }
+    }
+
+    /// An output did not take what was written.
+    pub fn output(path: &Path, error: &io::Error) -> Failure {
+        Failure::undone(format_args!("{}: cannot be written: {error}", path.display()))
+    }
+
+    /// A replay under `policy` has no outcome.
+    pub fn replay(policy: &str, error: &ReplayError) -> Failure {
+        let message = format!("{policy}: {error}");
+        match error {
+            ReplayError::Workload(_) => Failure::input(message),
+            ReplayError::Interrupted { .. } => Failure {
+                code: crate::interrupt::exit_code(),
+                message: format!("{message}; nothing was written"),
+            },
+            ReplayError::Stalled { .. } => Failure::undone(message),
+        }
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Failure {
+        Failure::input(error)
+    }
+}
+
+impl From<SpecError> for Failure {
+    fn from(error: SpecError) -> Failure {
+        Failure::input(error)
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Failure {
+        match error {
+            WriteError::Io(error) => error.into(),
+            other => Failure::undone(other),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Of the standard output. A reader that has seen enough, as `head` does, is no failure to speak of.
+    fn from(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure { code: 0, message: String::new() };
+        }
+        Failure::undone(format_args!("standard output: cannot be written: {error}"))
+    }
+}

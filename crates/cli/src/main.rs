@@ -1,0 +1,50 @@
+//! `weir`, the command line.
+
+mod args;
+mod compare;
+mod explain;
+mod failure;
+mod input;
+mod interrupt;
+mod measure;
+mod output;
+mod policies;
+mod progress;
+mod record;
+mod reference;
+mod run;
+mod sweep;
+mod table;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let result = interrupt::watch()
+        .map_err(|error| Failure::undone(format_args!("signals cannot be watched: {error}")))
+        .and_then(|()| dispatch(&Cli::parse().command));
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if !failure.message.is_empty() {
+        eprintln!("weir: {}", failure.message);
+    }
+    ExitCode::from(failure.code)
+}
+
+fn dispatch(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Sim(args) => compare::sim(args),
+        Command::Compare(args) => compare::compare(args),
+        Command::Sweep(args) => sweep::sweep(args),
+        Command::Explain(args) => explain::explain(args),
+        Command::Policies(args) => policies::policies(args),
+        Command::Trace(args) => trace::trace(args),
+        Command::Completions(args) => reference::completions(args),
+        Command::Man(args) => reference::man(args),
+        Command::Reference => reference::markdown(),
+    }
+}

@@ -1,0 +1,136 @@
+//! What is reported of a replay.
+
+use serde_json::Value;
+use weir_core::model::Workload;
+use weir_sim::outcome::{mean, percentile};
+use weir_sim::{Options, Outcome, bound};
+
+use crate::input::Source;
+use crate::record::Record;
+
+/// What a replay went by, besides the policy.
+pub struct Setting {
+    trace: String,
+    trace_unit: Value,
+    options: Options,
+    /// The least mean CCT that any schedule has, if there is one.
+    pub bound: Option<f64>,
+    deadlines: bool,
+    jobs: bool,
+    timing: bool,
+}
+
+impl Setting {
+    /// Replays of `workload`, which came from `source`.
+    pub fn new(source: &Source, workload: &Workload, options: Options, timing: bool) -> Setting {
+        Setting {
+            trace: source.name.clone(),
+            trace_unit: source.unit_value(),
+            options,
+            bound: bound::mean_cct(workload, options.port_rate),
+            deadlines: workload.coflows.iter().any(|c| c.deadline.is_some()),
+            jobs: workload.coflows.iter().any(|c| c.job.is_some()),
+            timing,
+        }
+    }
+
+    /// Everything about a replay; with speed-ups if there is a baseline to have them against.
+    pub fn record(&self, policy: &str, outcome: &Outcome, baseline: Option<&Baseline>) -> Record {
+        let mut r = Record::default();
+        let ccts = outcome.ccts();
+        r.add("policy", policy);
+        r.add("coflows", outcome.coflows.len());
+        r.add("flows", outcome.flows);
+        let mean_cct = mean(&ccts);
+        r.add("mean_cct_s", mean_cct);
+        for (name, p) in [("p50_cct_s", 50.0), ("p90_cct_s", 90.0), ("p95_cct_s", 95.0), ("p99_cct_s", 99.0)]
+        {
+            r.add(name, percentile(&ccts, p));
+        }
+        r.add("makespan_s", outcome.makespan);
+        if let Some(baseline) = baseline {
+            baseline.compare(&ccts, &mut r);
+        }
+        r.add("lower_bound_mean_cct_s", self.bound);
+        r.add("over_bound", self.bound.filter(|&bound| bound > 0.0).map(|bound| mean_cct / bound));
+        let several: Vec<f64> = outcome.coflows.iter().filter(|c| c.width > 1).map(|c| c.deviation).collect();
+        r.add("out_of_sync_p50", percentile(&several, 50.0));
+        r.add("out_of_sync_p90", percentile(&several, 90.0));
+        let used: Vec<f64> =
+            outcome.send_utilisation.iter().chain(&outcome.recv_utilisation).copied().collect();
+        r.add("utilisation_mean", mean(&used));
+        r.add("utilisation_max", used.iter().copied().fold(0.0, f64::max));
+        if self.deadlines {
+            let met = |met: &bool| outcome.coflows.iter().filter(|c| c.met_deadline == Some(*met)).count();
+            r.add("deadlines_met", met(&true));
+            r.add("deadlines", met(&true) + met(&false));
+        }
+        if self.jobs {
+            let jcts: Vec<f64> = outcome.jobs.iter().map(|job| job.end - job.arrival).collect();
+            r.add("mean_jct_s", mean(&jcts));
+        }
+        self.add_times(outcome, &mut r);
+        r.add("trace", self.trace.clone());
+        r.add("trace_unit", self.trace_unit.clone());
+        r.add("port_rate", self.options.port_rate.to_string());
+        r.add("interval_s", self.options.interval.get());
+        r
+    }
+
+    fn add_times(&self, outcome: &Outcome, r: &mut Record) {
+        let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
+        let timed = |value: f64| self.timing.then_some(value);
+        r.add("schedules", outcome.schedule_ns.len());
+        r.add("schedule_mean_us", timed(mean(&us)));
+        r.add("schedule_p90_us", timed(percentile(&us, 90.0)));
+        r.add("schedule_p99_us", timed(percentile(&us, 99.0)));
+        r.add("wall_s", timed(outcome.wall));
+    }
+}
+
+/// The replay that others are compared with.
+pub struct Baseline {
+    policy: String,
+    ccts: Vec<f64>,
+}
+
+impl Baseline {
+    /// The outcome of a policy as the baseline.
+    pub fn new(policy: &str, outcome: &Outcome) -> Baseline {
+        Baseline { policy: policy.to_owned(), ccts: outcome.ccts() }
+    }
+
+    fn compare(&self, ccts: &[f64], r: &mut Record) {
+        let ups = speedups(&self.ccts, ccts);
+        r.add("baseline", self.policy.clone());
+        for (name, p) in [("speedup_p10", 10.0), ("speedup_p50", 50.0), ("speedup_p90", 90.0)] {
+            r.add(name, percentile(&ups, p));
+        }
+        r.add("speedup_mean", mean(&ups));
+        r.add("speedup_left_out", ccts.len() - ups.len());
+    }
+}
+
+/// For each coflow, its CCT under the baseline over its CCT. One that takes no time under both is as fast under
+/// both; one that takes none under one of them has no quotient, and is left out.
+fn speedups(baseline: &[f64], ccts: &[f64]) -> Vec<f64> {
+    baseline
+        .iter()
+        .zip(ccts)
+        .filter_map(|(&base, &cct)| match (base == 0.0, cct == 0.0) {
+            (true, true) => Some(1.0),
+            (false, false) => Some(base / cct),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coflows_without_time_do_not_distort() {
+        assert_eq!(speedups(&[2.0, 0.0, 0.0, 1.0], &[1.0, 0.0, 1.0, 0.0]), [2.0, 1.0]);
+    }
+}

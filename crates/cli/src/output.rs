@@ -1,0 +1,193 @@
+//! Outputs: files that are there in full or not at all, and the standard output.
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::failure::Failure;
+
+/// A file that appears under its name when it is complete, and not before.
+pub struct Pending {
+    target: PathBuf,
+    file: Kind,
+}
+
+enum Kind {
+    /// Written beside the target, then renamed.
+    Renamed(BufWriter<NamedTempFile>),
+    /// A device or a pipe, which has no name to take over.
+    Direct(BufWriter<fs::File>),
+}
+
+impl Pending {
+    /// Begins the file `path`. Failing here, before the work, is better than after it.
+    ///
+    /// # Errors
+    /// If there can be no such file.
+    pub fn begin(path: &Path) -> Result<Pending, Failure> {
+        Pending::open(path).map_err(|error| Failure::output(path, &error))
+    }
+
+    fn open(path: &Path) -> io::Result<Pending> {
+        // A link stays one: what it points at is replaced.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let file = match fs::metadata(&target) {
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(found) if !found.is_file() => {
+                Kind::Direct(BufWriter::new(fs::OpenOptions::new().write(true).open(&target)?))
+            }
+            found => {
+                let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let mut builder = tempfile::Builder::new();
+                builder.prefix(".weir-");
+                builder.permissions(match found {
+                    Ok(found) => found.permissions(),
+                    Err(_) => ordinary(),
+                });
+                Kind::Renamed(BufWriter::new(builder.tempfile_in(folder)?))
+            }
+        };
+        Ok(Pending { target, file })
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// If the last of it cannot be written. Then the name is as it was.
+    pub fn finish(self) -> Result<(), Failure> {
+        let Pending { target, file } = self;
+        let done = match file {
+            Kind::Renamed(buffer) => buffer
+                .into_inner()
+                .map_err(io::IntoInnerError::into_error)
+                .and_then(|temp| temp.persist(&target).map_err(|error| error.error))
+                .map(drop),
+            Kind::Direct(mut buffer) => buffer.flush(),
+        };
+        done.map_err(|error| Failure::output(&target, &error))
+    }
+
+    /// Writes all of `text` and gives the file its name.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn fill(mut self, text: &[u8]) -> Result<(), Failure> {
+        match self.write_all(text) {
+            Ok(()) => self.finish(),
+            Err(error) => Err(Failure::output(&self.target, &error)),
+        }
+    }
+
+    /// What to say about an error in writing it.
+    pub fn failure(&self, error: &io::Error) -> Failure {
+        Failure::output(&self.target, error)
+    }
+}
+
+/// Readable by everybody, writable by the owner, less what the umask takes away.
+#[cfg(unix)]
+fn ordinary() -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    fs::Permissions::from_mode(0o666)
+}
+
+#[cfg(not(unix))]
+compile_error!("the permissions of new files are those of Unix");
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.file {
+            Kind::Renamed(buffer) => buffer.write(bytes),
+            Kind::Direct(buffer) => buffer.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.file {
+            Kind::Renamed(buffer) => buffer.flush(),
+            Kind::Direct(buffer) => buffer.flush(),
+        }
+    }
+}
+
+/// Where a result goes.
+pub enum Sink {
+    /// A file.
+    File(Pending),
+    /// The standard output.
+    Stdout,
+}
+
+impl Sink {
+    /// The file if there is one to write, else the standard output.
+    ///
+    /// # Errors
+    /// If there can be no such file.
+    pub fn new(path: Option<&Path>) -> Result<Sink, Failure> {
+        Ok(match path {
+            Some(path) => Sink::File(Pending::begin(path)?),
+            None => Sink::Stdout,
+        })
+    }
+
+    /// Writes all of `text`.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn fill(self, text: &[u8]) -> Result<(), Failure> {
+        match self {
+            Sink::File(file) => file.fill(text),
+            Sink::Stdout => Ok(print(text)?),
+        }
+    }
+}
+
+/// Writes to the standard output.
+///
+/// # Errors
+/// If nobody takes it.
+pub fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text)?;
+    out.flush()
+}
+
+/// Refuses outputs that would overwrite each other or the input.
+///
+/// # Errors
+/// The first pair of names for one file.
+pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+    if input != Path::new("-") {
+        seen.push(("the trace", place(input)));
+    }
+    for (name, path) in outputs {
+        let Some(path) = path.map(place) else { continue };
+        // Devices such as /dev/null take any number of outputs.
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            continue;
+        }
+        if let Some((other, _)) = seen.iter().find(|(_, p)| *p == path) {
+            return Err(Failure::input(format_args!(
+                "{name}: {}: expected another file than that of {other}",
+                path.display()
+            )));
+        }
+        seen.push((name, path));
+    }
+    Ok(())
+}
+
+/// A file's name without links and dots, also of one that does not exist yet.
+fn place(path: &Path) -> PathBuf {
+    if let Ok(path) = fs::canonicalize(path) {
+        return path;
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (fs::canonicalize(folder), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}

@@ -1,0 +1,51 @@
+//! Progress of replays, for whoever waits at a terminal.
+
+use std::io::{self, IsTerminal};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use weir_sim::{CoflowOutcome, Moment, Observer};
+
+use crate::interrupt;
+
+/// The bars of replays under way.
+pub struct Progress(MultiProgress);
+
+impl Progress {
+    /// Shows bars if the standard error is a terminal, unless told not to.
+    pub fn new(quiet: bool) -> Progress {
+        let shown = !quiet && io::stderr().is_terminal();
+        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Progress(MultiProgress::with_draw_target(target))
+    }
+
+    /// A bar for a replay of `coflows` coflows.
+    pub fn watch(&self, name: &str, coflows: usize) -> Watch {
+        let bar = self.0.add(ProgressBar::new(coflows as u64));
+        let style =
+            ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len} coflows  {elapsed}, {eta} to go");
+        bar.set_style(style.expect("a constant"));
+        bar.set_prefix(name.to_owned());
+        Watch { bar }
+    }
+}
+
+/// Watches one replay: counts coflows, and stops it when somebody asks to.
+pub struct Watch {
+    bar: ProgressBar,
+}
+
+impl Observer for Watch {
+    fn scheduled(&mut self, _: &Moment<'_>) -> bool {
+        !interrupt::asked()
+    }
+
+    fn done(&mut self, _: &CoflowOutcome) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,65 @@
+//! Running replays, one or several at a time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use weir_core::model::Workload;
+use weir_core::policy;
+use weir_sim::{Options, Outcome, replay};
+
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// One replay to run.
+pub struct Task<'a> {
+    /// The policy and its parameters.
+    pub policy: String,
+    /// What to replay.
+    pub workload: &'a Workload,
+    /// How.
+    pub options: Options,
+}
+
+impl Task<'_> {
+    fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
+        let policy = policy::build(&self.policy).map_err(Failure::input)?;
+        let mut watch = progress.watch(&self.policy, self.workload.coflows.len());
+        replay(self.workload, policy, &self.options, &mut watch)
+            .map_err(|error| Failure::replay(&self.policy, &error))
+    }
+}
+
+/// Runs all tasks, up to `jobs` at a time, and hands each outcome to `each` on the way. The results are in the order
+/// of the tasks, whichever ends first.
+///
+/// # Errors
+/// The first failure, by the order of the tasks among those that had begun; tasks that had not are not begun.
+pub fn run<T: Send>(
+    tasks: &[Task<'_>],
+    jobs: usize,
+    progress: &Progress,
+    each: impl Fn(usize, Outcome) -> T + Sync,
+) -> Result<Vec<T>, Failure> {
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let results: Mutex<Vec<Option<Result<T, Failure>>>> = Mutex::new(tasks.iter().map(|_| None).collect());
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(at) else { return };
+            let result = task.run(progress).map(|outcome| each(at, outcome));
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            results.lock().expect("nobody panics with the lock")[at] = Some(result);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..jobs.min(tasks.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let results = results.into_inner().expect("nobody panics with the lock");
+    // What is missing had not begun when another failed.
+    results.into_iter().flatten().collect()
+}

@@ -1,0 +1,251 @@
+//! `weir sweep`.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use weir_core::model::Workload;
+use weir_core::policy::{self, ParamsError};
+use weir_sim::{Options, Outcome};
+
+use crate::args::{self, Format};
+use crate::compare::{caption, options};
+use crate::failure::Failure;
+use crate::input::Source;
+use crate::measure::{Baseline, Setting};
+use crate::output::{self, Sink};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::run::{self, Task};
+use crate::table::{Align, Table, optional};
+
+/// A parameter and the values to try: `start=1MB,10MB`.
+#[derive(Debug, Clone)]
+pub struct Vary {
+    /// `interval`, `arrival`, `port-rate`, or a parameter of a policy.
+    key: String,
+    values: Vec<String>,
+}
+
+impl FromStr for Vary {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Vary, String> {
+        let (key, values) = text.split_once('=').ok_or("expected KEY=V1,V2,...")?;
+        let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
+        let key = key.trim().to_owned();
+        if key.is_empty() || values.iter().any(String::is_empty) {
+            return Err("expected KEY=V1,V2,... without empty parts".to_owned());
+        }
+        let known = ["policy", "baseline", "trace", "coflows", "flows"];
+        if known.contains(&key.as_str()) {
+            return Err(format!("`{key}` is no parameter"));
+        }
+        Ok(Vary { key, values })
+    }
+}
+
+/// One combination of values.
+#[derive(Clone)]
+struct Point {
+    /// As they were given, by the place of the key.
+    values: Vec<String>,
+    options: Options,
+    /// Position among the workloads: one for each speed-up of arrivals.
+    workload: usize,
+    /// Parameters for policies that have them.
+    params: Vec<(String, String)>,
+}
+
+/// Runs `weir sweep`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
+    check_keys(&args.vary)?;
+    let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref());
+    let (points, speeds) = points(&args.vary, options(&args.replay, false))?;
+    let plans = points
+        .iter()
+        .map(|point| policies.iter().map(|policy| with_params(policy, &point.params)).collect())
+        .collect::<Result<Vec<Vec<Spec>>, Failure>>()?;
+    check_taken(&points, &plans, &policies)?;
+    output::check_distinct(&args.input.trace, &[("--out", args.output.out.as_deref())])?;
+    let sink = Sink::new(args.output.out.as_deref())?;
+
+    let source = Source::read(&args.input, args.replay.per_stage)?;
+    let sped: Vec<Workload> = speeds.iter().map(|&factor| source.workload.sped_up(factor)).collect();
+
+    // A policy that a parameter does not touch is replayed once for all its values.
+    let mut tasks: Vec<Task<'_>> = Vec::new();
+    let mut keys: Vec<(String, usize, u64, u64)> = Vec::new();
+    let mut places = Vec::new();
+    for (point, plan) in points.iter().zip(&plans) {
+        let mut row = Vec::new();
+        for spec in plan {
+            let Options { port_rate, interval, .. } = point.options;
+            let key =
+                (spec.text.clone(), point.workload, port_rate.get().to_bits(), interval.get().to_bits());
+            let at = keys.iter().position(|k| *k == key).unwrap_or(keys.len());
+            if at == keys.len() {
+                let workload = &sped[point.workload];
+                tasks.push(Task { policy: spec.text.clone(), workload, options: point.options });
+                keys.push(key);
+            }
+            row.push(at);
+        }
+        places.push(row);
+    }
+    let progress = Progress::new(args.running.quiet);
+    let outcomes: Vec<Outcome> = run::run(&tasks, args.running.jobs, &progress, |_, outcome| outcome)?;
+
+    let mut records = Vec::new();
+    for (point, row) in points.iter().zip(&places) {
+        let setting = Setting::new(&source, &sped[point.workload], point.options, !args.no_timing);
+        let baseline = Baseline::new(&tasks[row[place]].policy, &outcomes[row[place]]);
+        for &at in row {
+            let mut r = Record::default();
+            for (vary, value) in args.vary.iter().zip(&point.values) {
+                r.add_named(format!("vary_{}", vary.key), value.clone());
+            }
+            r.append(setting.record(&tasks[at].policy, &outcomes[at], Some(&baseline)));
+            records.push(r);
+        }
+    }
+    let text = match args.output.format {
+        Format::Json => record::json(&records).into_bytes(),
+        Format::Csv => record::csv(&records),
+        Format::Table => {
+            let mut text = caption(&source, args.replay.port_rate, args.replay.interval);
+            table(args, &policies, place, &points, &records, &mut text);
+            text.into_bytes()
+        }
+    };
+    sink.fill(&text)
+}
+
+fn check_keys(vary: &[Vary]) -> Result<(), Failure> {
+    if vary.len() > 2 {
+        return Err(Failure::input("--vary: expected one or two parameters to vary"));
+    }
+    if vary.len() == 2 && vary[0].key == vary[1].key {
+        return Err(Failure::input(format_args!("--vary: `{}` is given twice", vary[0].key)));
+    }
+    Ok(())
+}
+
+/// All combinations of values, and the speed-ups of arrivals in them.
+fn points(vary: &[Vary], options: Options) -> Result<(Vec<Point>, Vec<f64>), Failure> {
+    let mut speeds = vec![1.0];
+    let start = Point { values: Vec::new(), options, workload: 0, params: Vec::new() };
+    let mut points = vec![start];
+    for Vary { key, values } in vary {
+        let mut more = Vec::new();
+        for point in &points {
+            for value in values {
+                let mut point = point.clone();
+                let wrong = |why: String| Failure::input(format_args!("--vary: `{key}`: `{value}`: {why}"));
+                point.values.push(value.clone());
+                match key.as_str() {
+                    "interval" => point.options.interval = args::interval(value).map_err(wrong)?,
+                    "port-rate" => point.options.port_rate = args::port_rate(value).map_err(wrong)?,
+                    "arrival" => {
+                        let factor = value
+                            .parse()
+                            .ok()
+                            .filter(|f: &f64| (1e-6..=1e6).contains(f))
+                            .ok_or_else(|| wrong("expected a factor from 1e-6 to 1e6".to_owned()))?;
+                        let known = speeds.iter().position(|&speed| speed == factor);
+                        point.workload = known.unwrap_or_else(|| {
+                            speeds.push(factor);
+                            speeds.len() - 1
+                        });
+                    }
+                    _ => point.params.push((key.clone(), value.clone())),
+                }
+                more.push(point);
+            }
+        }
+        points = more;
+    }
+    Ok((points, speeds))
+}
+
+/// A policy at a point.
+struct Spec {
+    text: String,
+    /// Which parameters of the point it has.
+    takes: Vec<bool>,
+}
+
+/// A policy with those of the parameters that it has.
+fn with_params(policy: &str, params: &[(String, String)]) -> Result<Spec, Failure> {
+    let mut text = policy.to_owned();
+    let mut takes = Vec::new();
+    for (key, value) in params {
+        let longer = format!("{text}:{key}={value}");
+        match policy::build(&longer) {
+            Ok(_) => text = longer,
+            Err(ParamsError::UnknownKey { .. }) => {
+                takes.push(false);
+                continue;
+            }
+            Err(error) => return Err(Failure::input(format_args!("--vary: {error}"))),
+        }
+        takes.push(true);
+    }
+    Ok(Spec { text, takes })
+}
+
+/// Refuses a parameter that no policy has.
+fn check_taken(points: &[Point], plans: &[Vec<Spec>], policies: &[String]) -> Result<(), Failure> {
+    let (Some(point), Some(plan)) = (points.first(), plans.first()) else { return Ok(()) };
+    for (place, (key, _)) in point.params.iter().enumerate() {
+        if !plan.iter().any(|spec| spec.takes[place]) {
+            return Err(Failure::input(format_args!(
+                "--vary: none of {} has a parameter `{key}`: expected interval, arrival, port-rate, or one of those \
+                 that `weir policies NAME` lists",
+                policies.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn table(
+    args: &args::Sweep,
+    policies: &[String],
+    place: usize,
+    points: &[Point],
+    records: &[Record],
+    out: &mut String,
+) {
+    use Align::{Left, Right};
+    writeln!(
+        out,
+        "\nCoflow completion times (s), and speed-ups over {} at the same values, coflow by coflow:\n",
+        policies[place]
+    )
+    .expect("memory takes all");
+    let mut columns: Vec<(&str, Align)> = args.vary.iter().map(|vary| (vary.key.as_str(), Right)).collect();
+    columns.push(("policy", Left));
+    let names = [
+        ("mean", "mean_cct_s"),
+        ("P50", "p50_cct_s"),
+        ("P90", "p90_cct_s"),
+        ("/bound", "over_bound"),
+        ("| P10", "speedup_p10"),
+        ("P50", "speedup_p50"),
+        ("P90", "speedup_p90"),
+        ("mean", "speedup_mean"),
+        ("| sched. us", "schedule_mean_us"),
+    ];
+    columns.extend(names.iter().map(|(title, _)| (*title, Right)));
+    let mut table = Table::new(&columns);
+    for (at, record) in records.iter().enumerate() {
+        let mut cells = points[at / policies.len()].values.clone();
+        cells.push(policies[at % policies.len()].clone());
+        cells.extend(names.iter().map(|(_, key)| optional(record.number(key))));
+        table.line(cells);
+    }
+    table.print(out);
+}

@@ -1,0 +1,253 @@
+//! A lower bound on the mean CCT that no schedule beats, whatever it knows.
+//!
+//! Take one side of one port, and forget all other ports. What is left is a single machine: every coflow with bytes
+//! there is a job of that length, released when the coflow is. A coflow is not done before its job is, and any
+//! schedule of the fabric, also one that shares the port between flows, is a preemptive schedule of the
+//! machine. Shortest remaining processing time first makes the sum of the jobs' times in such a machine least
+//! (Schrage, 1968). A coflow without bytes there still needs its *bottleneck time*, the most that any
+//! side of a port has to move for it at full rate. The two sums add up to a bound on the sum of all CCTs, which holds for
+//! each side of each port; the largest of them is the bound.
+//!
+//! What it leaves out only makes schedules slower, so it stays a bound:
+//! - a coflow with parents counts with its bottleneck time, as its release depends on the schedule;
+//! - data that comes later than its coflow, flows that start anew, ports that slow down or fail, and the
+//!   scheduling interval are ignored.
+//!
+//! A port that becomes faster than it says on the tin would break it: then there is no bound.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use weir_core::model::{Change, CoflowSpec, Workload};
+use weir_core::units::Rate;
+
+/// The least mean CCT that any schedule of `workload` has on ports of `port_rate`, in seconds. `None` where an event
+/// makes a port faster than that, or if nothing can be moved; 0 of no coflows.
+///
+/// O(n log n) for n pairs of a coflow and a port's side that it uses.
+pub fn mean_cct(workload: &Workload, port_rate: Rate) -> Option<f64> {
+    let rate = port_rate.get();
+    let faster = |change| matches!(change, Change::PortRate { factor, .. } if factor > 1.0);
+    if rate == 0.0 || workload.events.iter().any(|event| faster(event.what)) {
+        return None;
+    }
+    if workload.coflows.is_empty() {
+        return Some(0.0);
+    }
+    let ports = workload.ports as usize;
+    let mut sides: Vec<Side> = vec![Side::default(); 2 * ports];
+    let mut loads = Loads { bytes: vec![0.0; 2 * ports], used: Vec::new() };
+    let mut bottlenecks = 0.0;
+    for coflow in &workload.coflows {
+        loads.fill(coflow, ports);
+        let bottleneck = loads.most() / rate;
+        bottlenecks += bottleneck;
+        if !coflow.parents.is_empty() {
+            continue;
+        }
+        // What comes before a release is not part of the CCT.
+        let release = coflow.arrival.get() + coflow.compute_before.get();
+        for &side in &loads.used {
+            sides[side].jobs.push(Job { release, length: loads.bytes[side] / rate });
+            sides[side].bottlenecks += bottleneck;
+        }
+    }
+    let sums = sides.into_iter().map(|side| bottlenecks - side.bottlenecks + total_time(side.jobs));
+    Some(sums.fold(bottlenecks, f64::max) / workload.coflows.len() as f64)
+}
+
+/// The most that one side of a port has to move for a coflow, in bytes: what it takes alone, at full rate.
+pub fn bottleneck(coflow: &CoflowSpec, ports: u32) -> f64 {
+    let ports = ports as usize;
+    let mut loads = Loads { bytes: vec![0.0; 2 * ports], used: Vec::new() };
+    loads.fill(coflow, ports);
+    loads.most()
+}
+
+/// One side of one port as a machine.
+#[derive(Debug, Clone, Default)]
+struct Side {
+    jobs: Vec<Job>,
+    /// Bottleneck times of the coflows whose jobs these are.
+    bottlenecks: f64,
+}
+
+/// Times in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    release: f64,
+    length: f64,
+}
+
+/// A coflow's bytes by side: sending ports first, then receiving ones.
+struct Loads {
+    bytes: Vec<f64>,
+    /// The sides with bytes.
+    used: Vec<usize>,
+}
+
+impl Loads {
+    fn fill(&mut self, coflow: &CoflowSpec, ports: usize) {
+        for side in self.used.drain(..) {
+            self.bytes[side] = 0.0;
+        }
+        for flow in coflow.flows.iter().filter(|flow| flow.bytes.get() > 0.0) {
+            for side in [flow.src as usize, ports + flow.dst as usize] {
+                if self.bytes[side] == 0.0 {
+                    self.used.push(side);
+                }
+                self.bytes[side] += flow.bytes.get();
+            }
+        }
+    }
+
+    fn most(&self) -> f64 {
+        self.used.iter().map(|&side| self.bytes[side]).fold(0.0, f64::max)
+    }
+}
+
+/// A number that orders as `f64` does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seconds(f64);
+
+impl Eq for Seconds {}
+
+impl PartialOrd for Seconds {
+    fn partial_cmp(&self, other: &Seconds) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Seconds {
+    fn cmp(&self, other: &Seconds) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// The sum of the times from release to completion of jobs on one machine, shortest remaining first.
+fn total_time(mut jobs: Vec<Job>) -> f64 {
+    jobs.sort_by(|a, b| a.release.total_cmp(&b.release));
+    let mut left: BinaryHeap<Reverse<Seconds>> = BinaryHeap::new();
+    let (mut now, mut sum) = (0.0, 0.0);
+    let mut next = jobs.iter().peekable();
+    loop {
+        if left.is_empty() {
+            let Some(job) = next.peek() else { return sum };
+            now = job.release;
+        }
+        while let Some(job) = next.next_if(|job| job.release <= now) {
+            left.push(Reverse(Seconds(job.length)));
+        }
+        let Some(Reverse(Seconds(shortest))) = left.pop() else { continue };
+        let until = next.peek().map_or(f64::INFINITY, |job| job.release);
+        // Time passes for all that are there; `sum` counts it once for each.
+        let here = left.len() as f64 + 1.0;
+        if now + shortest <= until {
+            sum += here * shortest;
+            now += shortest;
+        } else {
+            sum += here * (until - now);
+            left.push(Reverse(Seconds(shortest - (until - now))));
+            now = until;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_core::model::{FlowSpec, Side as PortSide, TimedEvent};
+    use weir_core::units::{Bytes, Time};
+
+    const UNIT: f64 = 1.0;
+
+    fn rate() -> Rate {
+        Rate::new(UNIT).unwrap()
+    }
+
+    fn coflow(id: u64, arrival: f64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
+        let flows = flows.iter().map(|&(s, d, b)| FlowSpec::new(s, d, Bytes::new(b).unwrap())).collect();
+        CoflowSpec::new(id, Time::new(arrival).unwrap(), flows)
+    }
+
+    fn workload(ports: u32, coflows: Vec<CoflowSpec>) -> Workload {
+        Workload { ports, coflows, events: Vec::new() }
+    }
+
+    /// The least total time of jobs with whole lengths and releases on one machine: tries every choice at every
+    /// unit of time, idling included.
+    fn brute(jobs: &[(u32, u32)], left: &mut Vec<u32>, now: u32) -> u32 {
+        if left.iter().all(|&l| l == 0) {
+            return 0;
+        }
+        let mut best = None;
+        for chosen in 0..jobs.len() {
+            if left[chosen] == 0 || jobs[chosen].0 > now {
+                continue;
+            }
+            left[chosen] -= 1;
+            let ended = if left[chosen] == 0 { now + 1 - jobs[chosen].0 } else { 0 };
+            let total = ended + brute(jobs, left, now + 1);
+            left[chosen] += 1;
+            best = Some(best.map_or(total, |b: u32| b.min(total)));
+        }
+        best.unwrap_or_else(|| brute(jobs, left, now + 1))
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_on_one_port_beats_it(jobs in prop::collection::vec((0u32..4, 1u32..4), 1..4)) {
+            let coflows = jobs.iter().enumerate().map(|(id, &(release, length))| {
+                // Distinct receivers: only the sending port is short.
+                coflow(id as u64, release.into(), &[(0, id as u32, length.into())])
+            });
+            let w = workload(4, coflows.collect());
+            let mut left = jobs.iter().map(|job| job.1).collect();
+            let best = f64::from(brute(&jobs, &mut left, 0)) / jobs.len() as f64;
+            let bound = mean_cct(&w, rate()).unwrap();
+            prop_assert!((bound - best).abs() < 1e-9, "{bound} against {best}");
+        }
+    }
+
+    #[test]
+    fn counts_the_bottleneck_of_coflows_elsewhere() {
+        // Port 0 sends 1 and 2: 1 + 3. Coflow 3 is alone on port 1 and takes 5, for both of its flows.
+        let w = workload(
+            4,
+            vec![
+                coflow(1, 0.0, &[(0, 2, 1.0)]),
+                coflow(2, 0.0, &[(0, 3, 2.0)]),
+                coflow(3, 0.0, &[(1, 0, 2.0), (1, 1, 3.0)]),
+            ],
+        );
+        assert_eq!(mean_cct(&w, rate()), Some((1.0 + 3.0 + 5.0) / 3.0));
+        assert_eq!(bottleneck(&w.coflows[2], 4), 5.0);
+    }
+
+    #[test]
+    fn children_count_with_their_bottleneck() {
+        let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 1.0)]), coflow(2, 0.0, &[(0, 0, 2.0)])]);
+        assert_eq!(mean_cct(&w, rate()), Some(2.0));
+        w.coflows[1].parents = vec![0];
+        assert_eq!(mean_cct(&w, rate()), Some(1.5));
+    }
+
+    #[test]
+    fn only_a_faster_port_takes_the_bound_away() {
+        let mut w = workload(1, vec![coflow(1, 0.0, &[(0, 0, 1.0)])]);
+        for (factor, bound) in [(0.0, Some(1.0)), (1.0, Some(1.0)), (1.5, None)] {
+            let what = Change::PortRate { port: 0, side: PortSide::Both, factor };
+            w.events = vec![TimedEvent { at: Time::ZERO, what }];
+            assert_eq!(mean_cct(&w, rate()), bound);
+        }
+        assert_eq!(mean_cct(&workload(1, Vec::new()), rate()), Some(0.0));
+    }
+
+    #[test]
+    fn releases_in_between_preempt() {
+        // 5 from 0, 1 from 2: the second goes first from its release on; 6 and 1.
+        let w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 5.0)]), coflow(2, 2.0, &[(0, 1, 1.0)])]);
+        assert_eq!(mean_cct(&w, rate()), Some(3.5));
+    }
+}

@@ -1,0 +1,43 @@
+//! What the network makes of flows without rates: ports share among their queues, and flows among themselves.
+//!
+//! A policy that sets rates needs none of this. One that leaves them to the transport gets the rates that it would
+//! settle at, and the bytes that were sent at them.
+
+mod shared;
+
+use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
+use weir_core::model::{Ended, Network, Slot};
+
+use shared::Shared;
+
+/// Flows on their way without rates of their own.
+pub(crate) trait Transport {
+    /// A flow can send; `left` bytes of it are not sent yet.
+    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network);
+
+    /// A flow cannot send any more. Answers with what it has left, in bytes.
+    fn stop(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64;
+
+    /// Settles the rates anew, for a new decision at `now`.
+    fn settle(&mut self, network: &Network, allocation: &Allocation, now: f64);
+
+    /// When the next flow ends; infinite if none does.
+    fn next_end(&mut self) -> f64;
+
+    /// Ends the flows that the rates end until `limit`.
+    fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>);
+
+    /// The rate of a live flow in bytes per second.
+    fn rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
+
+    /// Bytes that all flows of a coflow have sent until `now`, and the rate at which they go on; `None` where nobody asks.
+    fn progress(&self, slot: Slot, now: f64) -> Option<(f64, f64)>;
+}
+
+/// The transport that realises these queues.
+pub(crate) fn realise(queues: &Queues, network: &Network) -> Box<dyn Transport> {
+    match (queues.inside, queues.receivers) {
+        (Inside::MaxMin, Receivers::Transport) => Box::new(Shared::new(network.fabric())),
+        other => unimplemented!("{other:?}"),
+    }
+}
