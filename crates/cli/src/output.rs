@@ -31,13 +31,16 @@ impl Pending {
     }
 
     fn open(path: &Path) -> io::Result<Pending> {
+        let found = fs::metadata(path);
+        if is_device(path) {
+            // `/dev/stdout` may be a file that others write to as well: what they wrote stays.
+            let file = fs::OpenOptions::new().append(true).open(path)?;
+            return Ok(Pending { target: path.to_owned(), file: Kind::Direct(BufWriter::new(file)) });
+        }
         // A link stays one: what it points at is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let file = match fs::metadata(&target) {
+        let file = match found {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(found) if !found.is_file() => {
-                Kind::Direct(BufWriter::new(fs::OpenOptions::new().write(true).open(&target)?))
-            }
             found => {
                 let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
                 let mut builder = tempfile::Builder::new();
@@ -84,6 +87,12 @@ impl Pending {
     pub fn failure(&self, error: &io::Error) -> Failure {
         Failure::output(&self.target, error)
     }
+}
+
+/// Whether this names something that is no file of its own: a device, a pipe, or what is behind `/dev/stdout`.
+fn is_device(path: &Path) -> bool {
+    let special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
+    path.starts_with("/dev") || path.starts_with("/proc") || fs::metadata(path).is_ok_and(special)
 }
 
 /// Readable by everybody, writable by the owner, less what the umask takes away.
@@ -164,11 +173,8 @@ pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result
         seen.push(("the trace", place(input)));
     }
     for (name, path) in outputs {
-        let Some(path) = path.map(place) else { continue };
         // Devices such as /dev/null take any number of outputs.
-        if fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-            continue;
-        }
+        let Some(path) = path.filter(|path| !is_device(path)).map(place) else { continue };
         if let Some((other, _)) = seen.iter().find(|(_, p)| *p == path) {
             return Err(Failure::input(format_args!(
                 "{name}: {}: expected another file than that of {other}",

@@ -103,7 +103,8 @@ pub fn bytes(value: f64) -> String {
         v if v >= 1e9 => (1e9, "GB"),
         v if v >= 1e6 => (1e6, "MB"),
         v if v >= 1e3 => (1e3, "kB"),
-        v if v == v.trunc() => return format!("{v} B"),
+        // The sum of no bytes is a negative zero.
+        v if v == v.trunc() => return format!("{} B", v.abs()),
         _ => (1.0, "B"),
     };
     format!("{} {unit}", number(value / factor))

@@ -138,7 +138,8 @@ fn flat(source: &Source, d: &Description) -> record::Record {
     r.add("coflows", d.coflows);
     r.add("flows", d.flows);
     r.add("empty_flows", d.empty_flows);
-    r.add("bytes", d.bytes);
+    // The sum of no bytes is a negative zero.
+    r.add("bytes", d.bytes.abs());
     r.add("same_port", d.same_port);
     r.add("first_arrival_s", d.first_arrival);
     r.add("last_arrival_s", d.last_arrival);

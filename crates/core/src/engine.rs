@@ -139,8 +139,8 @@ impl Engine {
         }
     }
 
-    /// Decides anew and puts the rates in force. Answers with the time at which to ask again if nothing happens.
-    pub fn schedule(&mut self, now: f64) -> f64 {
+    /// Decides anew and puts the rates in force.
+    pub fn schedule(&mut self, now: f64) {
         self.network.begin(now);
         self.allocation.clear(self.network.slots());
         let out = &mut self.allocation;
@@ -149,9 +149,15 @@ impl Engine {
             AnyPolicy::Sizes(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
         }
         self.network.apply(out, now);
+    }
+
+    /// The time at which to ask for the next schedule even if nothing happens; infinite if never. Asked right after
+    /// [`Engine::schedule`], and after the reports of what it led to where rates were left to the transport.
+    pub fn wake(&mut self, now: f64) -> f64 {
+        let decided = &self.allocation;
         match &mut self.policy {
-            AnyPolicy::Blind(policy) => policy.wake(&mut View::new(&mut self.network, now), out),
-            AnyPolicy::Sizes(policy) => policy.wake(&mut View::new(&mut self.network, now), out),
+            AnyPolicy::Blind(policy) => policy.wake(&mut View::new(&mut self.network, now), decided),
+            AnyPolicy::Sizes(policy) => policy.wake(&mut View::new(&mut self.network, now), decided),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::allocation::Allocation;
 use crate::model::{Blind, Knowledge, Sizes, Slot, View};
 
+mod aalo;
 mod fair;
 mod fifo;
 mod lcf;
@@ -15,6 +16,7 @@ mod saath;
 mod scf;
 pub mod sincronia;
 mod srtf;
+mod thresholds;
 mod varys;
 
 pub use params::{Params, ParamsError};
@@ -151,6 +153,21 @@ pub const TABLE: &[Entry] = &[
         about: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, heeds weights",
         params: &[],
         build: |p| sincronia::Sincronia::read(p).map(sizes),
+    },
+    Entry {
+        name: "aalo",
+        about: "D-CLAS: queues by total bytes, FIFO inside (SIGCOMM '15); sizes unknown",
+        params: &[
+            ("start=10MB", "S: upper threshold of the first queue"),
+            ("growth=10", "E: how much larger each next threshold is"),
+            ("queues=10", "K: how many queues there are"),
+            (
+                "sharing=weighted",
+                "ports share among queues by `weighted` turns K..1, or in `strict` priority",
+            ),
+            ("at=senders", "queues at `senders` with TCP behind, or at `both` ends as if coordinated"),
+        ],
+        build: |p| aalo::Aalo::read(p).map(blind),
     },
     Entry {
         name: "saath",

@@ -264,14 +264,20 @@ impl Replay<'_> {
             if self.done == self.workload.coflows.len() {
                 break;
             }
+            self.report();
             let started = Instant::now();
-            wake = self.engine.schedule(now);
-            self.schedule_ns.push(started.elapsed().as_nanos().min(u32::MAX.into()) as u32);
+            self.engine.schedule(now);
+            let mut took = started.elapsed();
+            self.settle(now);
+            self.report();
+            let started = Instant::now();
+            wake = self.engine.wake(now);
+            took += started.elapsed();
+            self.schedule_ns.push(took.as_nanos().min(u32::MAX.into()) as u32);
             if self.tick(wake) <= now {
                 // A threshold that rounding keeps just out of reach.
                 wake = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
-            self.settle(now);
             let moment = Moment { engine: &self.engine, transport: self.transport.as_deref(), now };
             if !observer.scheduled(&moment) {
                 let coflows = self.workload.coflows.len();
@@ -316,7 +322,7 @@ impl Replay<'_> {
             for &slot in network.active() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self.size(self.by_slot[slot as usize], network.coflow(slot).original(flow));
-                    transport.start(slot, flow, left, network);
+                    transport.start(slot, flow, left, network, now);
                 }
             }
             self.transport = Some(transport);
@@ -326,18 +332,29 @@ impl Replay<'_> {
         }
     }
 
+    /// Reports to the engine what the transport has sent, as agents do.
+    fn report(&mut self) {
+        let Some(transport) = &self.transport else { return };
+        for i in 0..self.engine.network().active().len() {
+            let slot = self.engine.network().active()[i];
+            if let Some(progress) = transport.progress(slot) {
+                self.engine.report(slot, progress.sent, progress.rate, progress.at);
+            }
+        }
+    }
+
     fn size(&self, index: usize, original: u32) -> f64 {
         self.workload.coflows[index].flows[original as usize].bytes.get()
     }
 
     /// A flow went live.
-    fn start(&mut self, index: usize, slot: Slot, flow: u32) {
+    fn start(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
         let network = self.engine.network();
         let original = network.coflow(slot).original(flow);
         let size = self.size(index, original);
         let left = self.held.remove(&(index, original)).unwrap_or(size);
         if let Some(transport) = &mut self.transport {
-            transport.start(slot, flow, left, self.engine.network());
+            transport.start(slot, flow, left, self.engine.network(), now);
         }
     }
 
@@ -440,7 +457,7 @@ impl Replay<'_> {
             } else if self.transport.is_some()
                 && self.engine.network().coflow(slot).state(flow) == FlowState::Live
             {
-                self.start(index, slot, flow);
+                self.start(index, slot, flow, now);
             }
         }
         self.record(observer);
@@ -457,7 +474,7 @@ impl Replay<'_> {
             self.ended.push(Ended { slot, flow, at: now });
             self.record(observer);
         } else if waiting {
-            self.start(index, slot, flow);
+            self.start(index, slot, flow, now);
         }
     }
 
@@ -502,7 +519,7 @@ impl Replay<'_> {
         self.lost.push((src, dst, sent));
         self.engine.restart(slot, flow, now);
         if live {
-            self.start(index, slot, flow);
+            self.start(index, slot, flow, now);
         }
     }
 

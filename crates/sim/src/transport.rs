@@ -3,17 +3,30 @@
 //! A policy that sets rates needs none of this. One that leaves them to the transport gets the rates that it would
 //! settle at, and the bytes that were sent at them.
 
+mod queued;
 mod shared;
 
-use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
+use weir_core::allocation::{Allocation, Inside, Queues};
 use weir_core::model::{Ended, Network, Slot};
 
+use queued::Queued;
 use shared::Shared;
+
+/// How far a coflow is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// Bytes that all its flows have sent until `at`.
+    pub sent: f64,
+    /// At which rate that goes on.
+    pub rate: f64,
+    /// When, in seconds.
+    pub at: f64,
+}
 
 /// Flows on their way without rates of their own.
 pub(crate) trait Transport {
-    /// A flow can send; `left` bytes of it are not sent yet.
-    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network);
+    /// A flow can send from `now` on; `left` bytes of it are not sent yet.
+    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, now: f64);
 
     /// A flow cannot send any more. Answers with what it has left, in bytes.
     fn stop(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64;
@@ -30,14 +43,14 @@ pub(crate) trait Transport {
     /// The rate of a live flow in bytes per second.
     fn rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
 
-    /// Bytes that all flows of a coflow have sent until `now`, and the rate at which they go on; `None` where nobody asks.
-    fn progress(&self, slot: Slot, now: f64) -> Option<(f64, f64)>;
+    /// How far a coflow is; `None` where no policy asks.
+    fn progress(&self, slot: Slot) -> Option<Progress>;
 }
 
 /// The transport that realises these queues.
 pub(crate) fn realise(queues: &Queues, network: &Network) -> Box<dyn Transport> {
-    match (queues.inside, queues.receivers) {
-        (Inside::MaxMin, Receivers::Transport) => Box::new(Shared::new(network.fabric())),
-        other => unimplemented!("{other:?}"),
+    match queues.inside {
+        Inside::MaxMin => Box::new(Shared::new(network.fabric())),
+        Inside::Fifo => Box::new(Queued::new(queues, network.fabric())),
     }
 }

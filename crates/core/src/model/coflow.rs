@@ -67,6 +67,8 @@ pub struct PortLoad {
     pub live: u32,
     /// [`Sharing::Remaining`]: the bases of the live flows there, summed.
     pub(super) weight: f64,
+    /// Of a sender: its first row.
+    first_row: u32,
 }
 
 /// Flows of one sender, at most one per receiver (a second flow between two ports is in a second row).
@@ -173,7 +175,7 @@ impl Coflow {
         let mut ports_in: Vec<u32> = spec.flows.iter().map(|f| f.dst).collect();
         ports_in.sort_unstable();
         ports_in.dedup();
-        receivers.extend(ports_in.iter().map(|&port| PortLoad { port, live: 0, weight: 0.0 }));
+        receivers.extend(ports_in.iter().map(|&port| PortLoad { port, live: 0, weight: 0.0, first_row: 0 }));
 
         let mut senders: Vec<PortLoad> = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
@@ -183,7 +185,7 @@ impl Coflow {
         for (at, &i) in order.iter().enumerate() {
             let f = &spec.flows[i as usize];
             if senders.last().is_none_or(|s| s.port != f.src) {
-                senders.push(PortLoad { port: f.src, live: 0, weight: 0.0 });
+                senders.push(PortLoad { port: f.src, live: 0, weight: 0.0, first_row: rows.len() as u32 });
             }
             let word = f.dst / 64;
             if row_key != Some((f.src, layers[at])) {
@@ -360,6 +362,31 @@ impl Coflow {
                 return;
             }
         }
+    }
+
+    /// Calls `visit` with the live flows, and their receiving ports, that the `index`-th of [`Coflow::senders`] sends to
+    /// ports of `open`.
+    #[inline]
+    pub fn visit_sender(&self, index: usize, open: &Mask, mut visit: impl FnMut(u32, u32)) {
+        let end = self.senders.get(index + 1).map_or(self.rows.len(), |next| next.first_row as usize);
+        for row in &self.rows[self.senders[index].first_row as usize..end] {
+            for block in &self.blocks[row.blocks.start as usize..row.blocks.end as usize] {
+                for bit in Bits(block.live & open.word(block.word as usize)) {
+                    let flow = block.first + (block.all & ((1 << bit) - 1)).count_ones();
+                    visit(flow, 64 * block.word + bit as u32);
+                }
+            }
+        }
+    }
+
+    /// How many live flows the `index`-th of [`Coflow::senders`] sends to ports of `open`.
+    #[inline]
+    pub fn count_sender(&self, index: usize, open: &Mask) -> u32 {
+        let end = self.senders.get(index + 1).map_or(self.rows.len(), |next| next.first_row as usize);
+        let rows = &self.rows[self.senders[index].first_row as usize..end];
+        let blocks =
+            rows.iter().flat_map(|row| &self.blocks[row.blocks.start as usize..row.blocks.end as usize]);
+        blocks.map(|block| (block.live & open.word(block.word as usize)).count_ones()).sum()
     }
 
     /// The live flows, in the order of ports.

@@ -34,81 +34,18 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::thresholds::Thresholds;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Common, Rule};
 use crate::model::{Blind, Coflow, Mask, Slot, View};
 use crate::order::Key;
 use crate::solve::{Contention, Residual};
-use crate::units::Bytes;
 
 /// Which coflows count as contending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     Queue,
     All,
-}
-
-/// Thresholds of the queues, Q_hi, in bytes; the last queue has none.
-#[derive(Debug, Clone)]
-pub(super) struct Thresholds {
-    start: f64,
-    growth: f64,
-    queues: usize,
-}
-
-impl Thresholds {
-    /// Reads S, E and K. Defaults: 10 MB, 10, 10 (section 6).
-    pub(super) fn read(params: &mut Params) -> Result<Thresholds, ParamsError> {
-        let ten_mb = Bytes::new(10e6).expect("a constant");
-        let start =
-            params.take_with("start", ten_mb, |b: &Bytes| b.get() > 0.0, "a size above 0 such as 10MB")?;
-        Ok(Thresholds {
-            start: start.get(),
-            growth: params.take_with(
-                "growth",
-                10.0,
-                |g: &f64| g.is_finite() && *g > 1.0,
-                "a number above 1",
-            )?,
-            queues: params.take_with(
-                "queues",
-                10,
-                |k: &usize| (1..=64).contains(k),
-                "a whole number from 1 to 64",
-            )?,
-        })
-    }
-
-    /// The upper threshold of a queue, also of those past the last.
-    pub(super) fn upper(&self, queue: usize) -> f64 {
-        self.start * self.growth.powi(queue as i32)
-    }
-
-    /// How many queues there are.
-    pub(super) fn queues(&self) -> usize {
-        self.queues
-    }
-
-    /// The queue of a coflow that has sent `bytes`: it leaves a queue when it reaches the threshold.
-    pub(super) fn by_sent(&self, bytes: f64) -> usize {
-        self.position(|upper| bytes >= upper * (1.0 - 1e-12))
-    }
-
-    /// The queue of a coflow that has `bytes` left: it enters a queue when it falls to the threshold.
-    fn by_left(&self, bytes: f64) -> usize {
-        self.position(|upper| bytes > upper * (1.0 + 1e-12))
-    }
-
-    fn position(&self, past: impl Fn(f64) -> bool) -> usize {
-        let mut upper = self.start;
-        for queue in 0..self.queues - 1 {
-            if !past(upper) {
-                return queue;
-            }
-            upper *= self.growth;
-        }
-        self.queues - 1
-    }
 }
 
 /// Lengths of finished flows, for their median.
@@ -195,7 +132,7 @@ impl Saath {
     pub(super) fn read(params: &mut Params) -> Result<Saath, ParamsError> {
         let thresholds = Thresholds::read(params)?;
         Ok(Saath {
-            members: vec![Mask::default(); thresholds.queues],
+            members: vec![Mask::default(); thresholds.queues()],
             thresholds,
             deadline_factor: params.take_with(
                 "d",
@@ -376,7 +313,7 @@ impl Saath {
                 rate += common * view.coflow(turn.slot).live() as f64;
             }
             state.leaves_at = f64::INFINITY;
-            if queue + 1 < self.thresholds.queues && rate > 0.0 {
+            if queue + 1 < self.thresholds.queues() && rate > 0.0 {
                 let left = self.thresholds.upper(queue) - view.total(turn.slot);
                 state.leaves_at = view.now() + left.max(0.0) / rate;
             }
@@ -396,7 +333,7 @@ impl Saath {
             let upper = self.thresholds.upper(queue - 1) / width;
             return ((left - upper) / rate.max(shrinking)).max(0.0);
         }
-        if queue + 1 == self.thresholds.queues {
+        if queue + 1 == self.thresholds.queues() {
             return f64::INFINITY;
         }
         let sent = match flow {

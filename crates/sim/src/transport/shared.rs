@@ -12,7 +12,7 @@ use weir_core::model::{Ended, Fabric, Network, Slot};
 use weir_core::order::Key;
 use weir_core::solve::Levels;
 
-use super::Transport;
+use super::{Progress, Transport};
 
 /// Flows from one port to another.
 #[derive(Debug)]
@@ -73,6 +73,14 @@ impl Shared {
         self.index[index]
     }
 
+    /// The count of a pair at `now`.
+    fn count(&self, pair: u32, now: f64) -> f64 {
+        let p = &self.pairs[pair as usize];
+        let level = self.levels.level(p.link as usize);
+        let since = if level.is_finite() { level * (now - self.since) } else { 0.0 };
+        self.links[p.link as usize].count + p.offset + since
+    }
+
     /// Puts the first flow of a pair in its link's list.
     fn list(&mut self, pair: u32) {
         let p = &self.pairs[pair as usize];
@@ -130,11 +138,11 @@ impl Shared {
 }
 
 impl Transport for Shared {
-    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network) {
+    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, now: f64) {
         let (src, dst) = network.coflow(slot).ends_of(flow);
         let pair = self.pair(src, dst);
+        let count = self.count(pair, now);
         let p = &mut self.pairs[pair as usize];
-        let count = self.links[p.link as usize].count + p.offset;
         let end = Key(count + left);
         let first = p.flows.peek().is_none_or(|Reverse((first, ..))| end < *first);
         p.flows.push(Reverse((end, slot, flow)));
@@ -147,11 +155,8 @@ impl Transport for Shared {
     fn stop(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64 {
         let (src, dst) = network.coflow(slot).ends_of(flow);
         let pair = self.pair(src, dst);
+        let count = self.count(pair, now);
         let p = &mut self.pairs[pair as usize];
-        let link = p.link as usize;
-        let level = self.levels.level(link);
-        let sent = if level.is_finite() { level * (now - self.since) } else { 0.0 };
-        let count = self.links[link].count + p.offset + sent;
         let mut left = 0.0;
         p.flows.retain(|&Reverse((Key(end), s, f))| {
             let found = (s, f) == (slot, flow);
@@ -213,7 +218,7 @@ impl Transport for Shared {
         self.levels.level(self.levels.bottleneck(src as usize, dst as usize))
     }
 
-    fn progress(&self, _: Slot, _: f64) -> Option<(f64, f64)> {
+    fn progress(&self, _: Slot) -> Option<Progress> {
         None
     }
 }

@@ -1,0 +1,400 @@
+//! Queues at the senders, FIFO by coflow inside: what Aalo's agents make of their ports, and TCP of the rest.
+//!
+//! Rates settle in rounds. In each round every sending port shares what it has left among its queues that have a flow to a
+//! receiver with something left; a queue's share goes to its first such coflow, evenly over that coflow's flows at the port.
+//! Every receiving port then takes what is offered, or, if that is more than it has left, shares max-min among the
+//! offers. A port that has nothing left is out of the following rounds, and so are the flows there; at least one
+//! receiver is full after every round but the last, so there are at most as many rounds as ports.
+
+use std::collections::BTreeMap;
+
+use weir_core::allocation::{Allocation, Queues, Receivers, Weights};
+use weir_core::model::{Ended, Fabric, Mask, Network, Slot};
+
+use super::{Progress, Transport};
+
+/// Flows of one coflow, in the coflow's order.
+#[derive(Debug, Default)]
+struct Flows {
+    /// The coflow's number; slots are used again.
+    seq: Option<u64>,
+    left: Vec<f64>,
+    rate: Vec<f64>,
+    /// Bytes sent by all until `since`, and their rate since.
+    sent: f64,
+    sending: f64,
+}
+
+/// A flow's part in a round.
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    slot: Slot,
+    flow: u32,
+    src: u32,
+    dst: u32,
+    rate: f64,
+}
+
+/// The first coflow of a queue at a sending port: its slot, and the port's position among its senders.
+type Head = Option<(Slot, u32)>;
+
+/// FIFO queues with weights, or in strict priority.
+pub(super) struct Queued {
+    queues: Queues,
+    classes: usize,
+    coflows: Vec<Flows>,
+    /// Flows with a rate.
+    rated: Vec<(Slot, u32)>,
+    since: f64,
+    next_end: f64,
+    /// Coflows by class, and by release inside.
+    order: Vec<(usize, Slot)>,
+    left_send: Vec<f64>,
+    left_recv: Vec<f64>,
+    open_recv: Mask,
+    heads: Vec<Head>,
+    offers: Vec<Offer>,
+    offered: Vec<f64>,
+}
+
+impl Queued {
+    pub(super) fn new(queues: &Queues, fabric: &Fabric) -> Queued {
+        let classes = match &queues.weights {
+            Weights::Weighted(weights) => weights.len(),
+            Weights::Strict(classes) => *classes,
+        };
+        Queued {
+            queues: queues.clone(),
+            classes,
+            coflows: Vec::new(),
+            rated: Vec::new(),
+            since: 0.0,
+            next_end: f64::INFINITY,
+            order: Vec::new(),
+            left_send: Vec::new(),
+            left_recv: Vec::new(),
+            open_recv: Mask::empty(fabric.ports()),
+            heads: vec![None; fabric.ports() * classes],
+            offers: Vec::new(),
+            offered: vec![0.0; fabric.ports()],
+        }
+    }
+
+    /// Counts what was sent until `now`, and forgets the rates.
+    fn advance(&mut self, now: f64) {
+        let time = now - self.since;
+        for &(slot, flow) in &self.rated {
+            let flows = &mut self.coflows[slot as usize];
+            flows.left[flow as usize] -= flows.rate[flow as usize] * time;
+            flows.rate[flow as usize] = 0.0;
+        }
+        for flows in &mut self.coflows {
+            flows.sent += flows.sending * time;
+            flows.sending = 0.0;
+        }
+        self.rated.clear();
+        self.since = now;
+    }
+
+    /// The first coflow with a flow to an open receiver, for every queue of every sender with something left.
+    fn find_heads(&mut self, network: &Network, dust: f64) {
+        self.heads.fill(None);
+        for &(class, slot) in &self.order {
+            let coflow = network.coflow(slot);
+            if !coflow.recv_mask().meets(&self.open_recv) {
+                continue;
+            }
+            for (index, load) in coflow.senders().iter().enumerate() {
+                let head = &mut self.heads[load.port as usize * self.classes + class];
+                if head.is_none()
+                    && load.live > 0
+                    && self.left_send[load.port as usize] > dust
+                    && coflow.count_sender(index, &self.open_recv) > 0
+                {
+                    *head = Some((slot, index as u32));
+                }
+            }
+        }
+    }
+
+    /// One round at the senders.
+    fn offer(&mut self, network: &Network) {
+        self.offers.clear();
+        self.offered.fill(0.0);
+        for (src, heads) in self.heads.chunks_exact(self.classes).enumerate() {
+            let weight = |class: usize| match &self.queues.weights {
+                Weights::Weighted(weights) => weights[class],
+                Weights::Strict(_) => 1.0,
+            };
+            let strict = matches!(self.queues.weights, Weights::Strict(_));
+            let mut waiting = (0..self.classes).filter(|&class| heads[class].is_some());
+            let total: f64 = if strict { 1.0 } else { waiting.clone().map(weight).sum() };
+            let served = if strict { 1 } else { self.classes };
+            for class in waiting.by_ref().take(served) {
+                let Some((slot, index)) = heads[class] else { continue };
+                let coflow = network.coflow(slot);
+                let flows = coflow.count_sender(index as usize, &self.open_recv);
+                let rate = self.left_send[src] * weight(class) / total / f64::from(flows);
+                coflow.visit_sender(index as usize, &self.open_recv, |flow, dst| {
+                    self.offers.push(Offer { slot, flow, src: src as u32, dst, rate });
+                    self.offered[dst as usize] += rate;
+                });
+            }
+        }
+    }
+
+    /// The same round at the receivers. Says whether some receiver could not take all that was offered.
+    fn take(&mut self, dust: f64) -> bool {
+        let mut over: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for (dst, (&offered, &left)) in self.offered.iter().zip(&self.left_recv).enumerate() {
+            if offered > left {
+                over.insert(dst as u32, Vec::new());
+            }
+        }
+        if !over.is_empty() {
+            for offer in &self.offers {
+                if self.offered[offer.dst as usize] > self.left_recv[offer.dst as usize] {
+                    over.entry(offer.dst).or_default().push(offer.rate);
+                }
+            }
+        }
+        // What each receiver grants at most.
+        for offered in &mut self.offered {
+            *offered = f64::INFINITY;
+        }
+        for (&dst, rates) in &mut over {
+            self.offered[dst as usize] = level(rates, self.left_recv[dst as usize]);
+        }
+        for offer in &self.offers {
+            let rate = offer.rate.min(self.offered[offer.dst as usize]);
+            let flows = &mut self.coflows[offer.slot as usize];
+            if flows.rate[offer.flow as usize] == 0.0 {
+                self.rated.push((offer.slot, offer.flow));
+            }
+            flows.rate[offer.flow as usize] += rate;
+            flows.sending += rate;
+            self.left_send[offer.src as usize] -= rate;
+            self.left_recv[offer.dst as usize] -= rate;
+        }
+        for &dst in over.keys() {
+            self.left_recv[dst as usize] = 0.0;
+        }
+        for (dst, &left) in self.left_recv.iter().enumerate() {
+            if left <= dust {
+                self.open_recv.remove(dst);
+            }
+        }
+        !over.is_empty()
+    }
+}
+
+/// Both ends of every flow keep the queues.
+impl Queued {
+    /// Each queue first gets its weight's share of every port, and then, in order, what is left of all.
+    fn coordinate(&mut self, network: &Network, dust: f64) {
+        let order = std::mem::take(&mut self.order);
+        if let Weights::Weighted(weights) = self.queues.weights.clone() {
+            let ports = network.fabric().ports();
+            let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
+            let mut counted = vec![(usize::MAX, usize::MAX); ports];
+            for &(class, slot) in &order {
+                let coflow = network.coflow(slot);
+                for load in coflow.senders().iter().filter(|l| l.live > 0) {
+                    let port = load.port as usize;
+                    if counted[port].0 != class {
+                        counted[port].0 = class;
+                        send[port] += weights[class];
+                    }
+                }
+                for load in coflow.receivers().iter().filter(|l| l.live > 0) {
+                    let port = load.port as usize;
+                    if counted[port].1 != class {
+                        counted[port].1 = class;
+                        recv[port] += weights[class];
+                    }
+                }
+            }
+            for coflows in order.chunk_by(|a, b| a.0 == b.0) {
+                let weight = weights[coflows[0].0];
+                let fabric = network.fabric();
+                let share = |rates: &[f64], totals: &[f64]| -> Vec<f64> {
+                    rates
+                        .iter()
+                        .zip(totals)
+                        .map(|(c, t)| if *t > 0.0 { c * weight / t } else { 0.0 })
+                        .collect()
+                };
+                let mut shares = (share(fabric.send(), &send), share(fabric.recv(), &recv));
+                for &(_, slot) in coflows {
+                    self.share_evenly(slot, &mut shares, network, dust);
+                }
+            }
+        }
+        let mut left = (std::mem::take(&mut self.left_send), std::mem::take(&mut self.left_recv));
+        for &(_, slot) in &order {
+            self.share_evenly(slot, &mut left, network, dust);
+        }
+        (self.left_send, self.left_recv) = left;
+        self.order = order;
+    }
+
+    /// Gives each flow of a coflow the smaller of its even shares of what `left` has of its ports. O(flows of the coflow).
+    fn share_evenly(&mut self, slot: Slot, left: &mut (Vec<f64>, Vec<f64>), network: &Network, dust: f64) {
+        let coflow = network.coflow(slot);
+        self.open_recv.clear();
+        for load in coflow.receivers() {
+            if left.1[load.port as usize] > dust {
+                self.open_recv.insert(load.port as usize);
+            }
+        }
+        self.offers.clear();
+        self.offered.fill(0.0);
+        for (index, load) in coflow.senders().iter().enumerate() {
+            let src = load.port;
+            if load.live == 0 || left.0[src as usize] <= dust {
+                continue;
+            }
+            let flows = coflow.count_sender(index, &self.open_recv);
+            let rate = left.0[src as usize] / f64::from(flows.max(1));
+            coflow.visit_sender(index, &self.open_recv, |flow, dst| {
+                self.offers.push(Offer { slot, flow, src, dst, rate });
+                self.offered[dst as usize] += 1.0;
+            });
+        }
+        for (offered, left) in self.offered.iter_mut().zip(&left.1) {
+            *offered = left / *offered;
+        }
+        for offer in &self.offers {
+            let rate = offer.rate.min(self.offered[offer.dst as usize]);
+            let flows = &mut self.coflows[slot as usize];
+            if flows.rate[offer.flow as usize] == 0.0 {
+                self.rated.push((slot, offer.flow));
+            }
+            flows.rate[offer.flow as usize] += rate;
+            flows.sending += rate;
+            for (sums, port) in [(&mut left.0, offer.src), (&mut left.1, offer.dst)] {
+                sums[port as usize] -= rate;
+            }
+            // The shares of a queue are also part of what is left of the ports.
+            if !self.left_send.is_empty() {
+                self.left_send[offer.src as usize] -= rate;
+                self.left_recv[offer.dst as usize] -= rate;
+            }
+        }
+    }
+}
+
+/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more.
+fn level(rates: &mut [f64], capacity: f64) -> f64 {
+    rates.sort_unstable_by(f64::total_cmp);
+    let mut left = capacity;
+    for (at, &rate) in rates.iter().enumerate() {
+        let share = left / (rates.len() - at) as f64;
+        if rate >= share {
+            return share;
+        }
+        left -= rate;
+    }
+    f64::INFINITY
+}
+
+impl Transport for Queued {
+    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, _: f64) {
+        if slot as usize >= self.coflows.len() {
+            self.coflows.resize_with(slot as usize + 1, Flows::default);
+        }
+        let coflow = network.coflow(slot);
+        let flows = &mut self.coflows[slot as usize];
+        if flows.seq != Some(coflow.seq) {
+            let none = vec![0.0; coflow.width()];
+            *flows = Flows { seq: Some(coflow.seq), left: none.clone(), rate: none, sent: 0.0, sending: 0.0 };
+        }
+        flows.left[flow as usize] = left;
+    }
+
+    fn stop(&mut self, slot: Slot, flow: u32, _: &Network, now: f64) -> f64 {
+        let flows = &mut self.coflows[slot as usize];
+        let rate = std::mem::take(&mut flows.rate[flow as usize]);
+        flows.sent += rate * (now - self.since);
+        flows.sending -= rate;
+        (flows.left[flow as usize] - rate * (now - self.since)).max(0.0)
+    }
+
+    fn settle(&mut self, network: &Network, allocation: &Allocation, now: f64) {
+        self.advance(now);
+        let fabric = network.fabric();
+        let dust = 1e-9 * fabric.nominal();
+        self.left_send.clear();
+        self.left_send.extend_from_slice(fabric.send());
+        self.left_recv.clear();
+        self.left_recv.extend_from_slice(fabric.recv());
+        for (dst, &left) in self.left_recv.iter().enumerate() {
+            if left > dust {
+                self.open_recv.insert(dst);
+            } else {
+                self.open_recv.remove(dst);
+            }
+        }
+        self.order.clear();
+        self.order.extend(network.active().iter().map(|&slot| (allocation.class(slot), slot)));
+        // The active coflows are in order of release, and the sort is stable.
+        self.order.sort_by_key(|&(class, _)| class);
+        match self.queues.receivers {
+            Receivers::Transport => loop {
+                self.find_heads(network, dust);
+                self.offer(network);
+                if !self.take(dust) {
+                    break;
+                }
+            },
+            Receivers::Queues => self.coordinate(network, dust),
+        }
+        self.next_end = f64::INFINITY;
+        for &(slot, flow) in &self.rated {
+            let flows = &self.coflows[slot as usize];
+            let end = now + flows.left[flow as usize].max(0.0) / flows.rate[flow as usize];
+            self.next_end = self.next_end.min(end);
+        }
+    }
+
+    fn next_end(&mut self) -> f64 {
+        self.next_end
+    }
+
+    fn run_out(&mut self, limit: f64, _: &Network, ended: &mut Vec<Ended>) {
+        if self.next_end > limit {
+            return;
+        }
+        self.next_end = f64::INFINITY;
+        let (coflows, since) = (&mut self.coflows, self.since);
+        self.rated.retain(|&(slot, flow)| {
+            let flows = &mut coflows[slot as usize];
+            let rate = flows.rate[flow as usize];
+            let at = since + flows.left[flow as usize].max(0.0) / rate;
+            if at > limit {
+                return true;
+            }
+            // Until the end of this flow, not to the next count, which may be later.
+            flows.sent += flows.left[flow as usize];
+            flows.sending -= rate;
+            flows.left[flow as usize] = 0.0;
+            flows.rate[flow as usize] = 0.0;
+            ended.push(Ended { slot, flow, at });
+            false
+        });
+        for &(slot, flow) in &self.rated {
+            let flows = &self.coflows[slot as usize];
+            let end = self.since + flows.left[flow as usize].max(0.0) / flows.rate[flow as usize];
+            self.next_end = self.next_end.min(end);
+        }
+    }
+
+    fn rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+        self.coflows.get(slot as usize).map_or(0.0, |flows| flows.rate[flow as usize])
+    }
+
+    fn progress(&self, slot: Slot) -> Option<Progress> {
+        let flows = self.coflows.get(slot as usize)?;
+        Some(Progress { sent: flows.sent, rate: flows.sending, at: self.since })
+    }
+}
