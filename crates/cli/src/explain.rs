@@ -194,16 +194,17 @@ fn rule_name(rule: Rule) -> String {
 }
 
 /// What a rule means, where its name does not say.
-fn rule_meaning(rule: Rule) -> &'static str {
-    match rule {
-        Rule::Unsaid => "the policy does not say",
-        Rule::AllOrNone => "all of its flows at once, at equal rates, or none",
-        Rule::WorkConservation => "some port of it had nothing left: what others left over",
-        Rule::Madd => "all of its flows at rates at which they end together",
-        Rule::Backfill => "only what others left over",
-        Rule::InOrder => "flow by flow, in the order of coflows",
-        Rule::LacksData => "some of its data is not there",
-        Rule::Transport => "shared by the transport inside its queue",
+fn rule_meaning(name: &str) -> &'static str {
+    match name {
+        "unsaid" => "the policy does not say",
+        "all-or-none" => "all of its flows at once, at equal rates, or none",
+        "work-conservation" => "some port of it had nothing left: what others left over",
+        "madd" => "all of its flows at rates at which they end together",
+        "deadline" => "all of its flows at rates at which they end at its deadline",
+        "backfill" => "only what others left over",
+        "in-order" => "flow by flow, in the order of coflows",
+        "lacks-data" => "some of its data is not there",
+        "transport" => "shared by the transport inside its queue",
         _ => "",
     }
 }
@@ -232,7 +233,7 @@ fn side_text(side: PortSide) -> String {
 
 fn cause_text(cause: Cause) -> String {
     match cause {
-        Cause::Nothing => "nothing in its way".to_owned(),
+        Cause::Nothing => "its bottleneck became another port between schedules".to_owned(),
         Cause::NextSchedule => "released between two schedules".to_owned(),
         Cause::NoData => "no flow has data to send".to_owned(),
         Cause::Port(side) => side_text(side),
@@ -338,12 +339,16 @@ fn summary(found: &Explanation, out: &mut String) {
     let row = |name: String, time: f64, note: &str| vec![name, seconds(time), share(time), note.to_owned()];
     let states = [
         (State::Waiting, "waiting", "nothing moved"),
-        (State::Slowed, "slowed", "slower than alone"),
-        (State::Full, "full", "as fast as alone"),
+        (State::Slowed, "slowed", "its bottleneck moves at less than full rate"),
+        (State::Full, "full", "as fast as alone: its bottleneck moves at full rate"),
     ];
     let rows = states.map(|(state, name, note)| row(name.to_owned(), found.time_in(state), note));
     section("Its time", rows.into(), out);
-    let rows = found.by_rule().into_iter().map(|(rule, time)| row(rule_name(rule), time, rule_meaning(rule)));
+    let rows = found.by_rule().into_iter().map(|(rule, time)| {
+        let name = rule_name(rule);
+        let meaning = rule_meaning(&name);
+        row(name, time, meaning)
+    });
     section("By rule", rows.collect(), out);
     let rows = found.by_cause().into_iter().take(TOP).map(|(cause, time)| row(cause_text(cause), time, ""));
     section("Lost against being alone, by what held it up", rows.collect(), out);

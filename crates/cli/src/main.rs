@@ -17,6 +17,7 @@ mod sweep;
 mod table;
 mod trace;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
         .and_then(|()| dispatch(&Cli::parse().command));
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
-        eprintln!("weir: {}", failure.message);
+        // If nobody listens there either, the exit code has to do.
+        let _ = writeln!(io::stderr(), "weir: {}", failure.message);
     }
     ExitCode::from(failure.code)
 }

@@ -68,7 +68,7 @@ pub fn markdown() -> Result<(), Failure> {
 
 fn section(command: &Command, name: &str, out: &mut String) {
     if name != "weir" {
-        let level = "#".repeat(1 + name.split(' ').count().min(3));
+        let level = "#".repeat(1 + name.split(' ').skip(1).count());
         writeln!(out, "\n{level} {name}").expect("memory takes all");
     }
     if let Some(about) = command.get_long_about().or(command.get_about()) {

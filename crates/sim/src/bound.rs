@@ -13,7 +13,7 @@
 //! - data that comes later than its coflow, flows that start anew, ports that slow down or fail, and the
 //!   scheduling interval are ignored.
 //!
-//! A port that becomes faster than it says on the tin would break it: then there is no bound.
+//! A port that an event makes faster than its nominal rate would break it: then there is no bound.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -158,7 +158,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use weir_core::model::{FlowSpec, Side as PortSide, TimedEvent};
+    use weir_core::policy::{self, TABLE};
     use weir_core::units::{Bytes, Time};
+
+    use crate::outcome::mean;
+    use crate::replay::{Options, Silent, replay};
 
     const UNIT: f64 = 1.0;
 
@@ -207,6 +211,31 @@ mod tests {
             let best = f64::from(brute(&jobs, &mut left, 0)) / jobs.len() as f64;
             let bound = mean_cct(&w, rate()).unwrap();
             prop_assert!((bound - best).abs() < 1e-9, "{bound} against {best}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_policy_beats_it(
+            coflows in prop::collection::vec(
+                (0u32..20, prop::collection::vec((0u32..4, 0u32..4, 0u32..8), 1..6)),
+                1..8,
+            ),
+            interval in prop::sample::select(vec![0.0, 0.5]),
+        ) {
+            let coflows = coflows.iter().enumerate().map(|(id, (arrival, flows))| {
+                let flows: Vec<_> = flows.iter().map(|&(s, d, b)| (s, d, b.into())).collect();
+                coflow(id as u64, (*arrival).into(), &flows)
+            });
+            let w = workload(4, coflows.collect());
+            let bound = mean_cct(&w, rate()).unwrap();
+            let options =
+                Options { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flows: false };
+            for entry in TABLE {
+                let policy = policy::build(entry.name).unwrap();
+                let found = mean(&replay(&w, policy, &options, &mut Silent).unwrap().ccts());
+                prop_assert!(found >= bound * (1.0 - 1e-9), "{}: {found} beats {bound}", entry.name);
+            }
         }
     }
 

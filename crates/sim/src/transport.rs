@@ -3,13 +3,15 @@
 //! A policy that sets rates needs none of this. One that leaves them to the transport gets the rates that it would
 //! settle at, and the bytes that were sent at them.
 
-mod queued;
+mod coordinated;
+mod local;
 mod shared;
 
-use weir_core::allocation::{Allocation, Inside, Queues};
+use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
 use weir_core::model::{Ended, Network, Slot};
 
-use queued::Queued;
+use coordinated::Coordinated;
+use local::Local;
 use shared::Shared;
 
 /// How far a coflow is.
@@ -49,8 +51,9 @@ pub(crate) trait Transport {
 
 /// The transport that realises these queues.
 pub(crate) fn realise(queues: &Queues, network: &Network) -> Box<dyn Transport> {
-    match queues.inside {
-        Inside::MaxMin => Box::new(Shared::new(network.fabric())),
-        Inside::Fifo => Box::new(Queued::new(queues, network.fabric())),
+    match (queues.inside, queues.receivers) {
+        (Inside::MaxMin, _) => Box::new(Shared::new(network.fabric())),
+        (Inside::Fifo, Receivers::Transport) => Box::new(Local::new(queues, network.fabric())),
+        (Inside::Fifo, Receivers::Queues) => Box::new(Coordinated::new(queues, network.fabric())),
     }
 }

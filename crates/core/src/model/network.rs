@@ -100,7 +100,8 @@ impl Network {
         self.slots[slot as usize].as_ref().expect("the slot holds a coflow")
     }
 
-    pub(super) fn get(&self, slot: Slot) -> Option<&Coflow> {
+    /// The coflow in a slot, if it holds one.
+    pub fn get(&self, slot: Slot) -> Option<&Coflow> {
         self.slots.get(slot as usize)?.as_ref()
     }
 

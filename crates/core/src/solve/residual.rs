@@ -64,6 +64,14 @@ impl Residual {
         self.recv.copy_from(&self.idle.1);
     }
 
+    /// Starts from what is left after something else. O(ports).
+    pub fn set(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
+        self.dust = 1e-9 * fabric.nominal();
+        self.version = 0;
+        self.send = Sides::new(send, self.dust);
+        self.recv = Sides::new(recv, self.dust);
+    }
+
     /// Whether no port is left on one of the sides: nobody can get anything any more.
     pub fn is_exhausted(&self) -> bool {
         self.send.open.is_empty() || self.recv.open.is_empty()

@@ -1,14 +1,9 @@
-//! Queues at the senders, FIFO by coflow inside: what Aalo's agents make of their ports, and TCP of the rest.
+//! Queues at both ends of every flow, FIFO by coflow inside: Aalo as if everything was coordinated.
 //!
-//! Rates settle in rounds. In each round every sending port shares what it has left among its queues that have a flow to a
-//! receiver with something left; a queue's share goes to its first such coflow, evenly over that coflow's flows at the port.
-//! Every receiving port then takes what is offered, or, if that is more than it has left, shares max-min among the
-//! offers. A port that has nothing left is out of the following rounds, and so are the flows there; at least one
-//! receiver is full after every round but the last, so there are at most as many rounds as ports.
+//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. A queue first has its weight's share of
+//! every port to give, and then, in order, what is left of all.
 
-use std::collections::BTreeMap;
-
-use weir_core::allocation::{Allocation, Queues, Receivers, Weights};
+use weir_core::allocation::{Allocation, Queues, Weights};
 use weir_core::model::{Ended, Fabric, Mask, Network, Slot};
 
 use super::{Progress, Transport};
@@ -25,23 +20,18 @@ struct Flows {
     sending: f64,
 }
 
-/// A flow's part in a round.
+/// What a sender has for a flow.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
-    slot: Slot,
     flow: u32,
     src: u32,
     dst: u32,
     rate: f64,
 }
 
-/// The first coflow of a queue at a sending port: its slot, and the port's position among its senders.
-type Head = Option<(Slot, u32)>;
-
-/// FIFO queues with weights, or in strict priority.
-pub(super) struct Queued {
-    queues: Queues,
-    classes: usize,
+/// Queues at both ends.
+pub(super) struct Coordinated {
+    weights: Weights,
     coflows: Vec<Flows>,
     /// Flows with a rate.
     rated: Vec<(Slot, u32)>,
@@ -52,20 +42,14 @@ pub(super) struct Queued {
     left_send: Vec<f64>,
     left_recv: Vec<f64>,
     open_recv: Mask,
-    heads: Vec<Head>,
     offers: Vec<Offer>,
     offered: Vec<f64>,
 }
 
-impl Queued {
-    pub(super) fn new(queues: &Queues, fabric: &Fabric) -> Queued {
-        let classes = match &queues.weights {
-            Weights::Weighted(weights) => weights.len(),
-            Weights::Strict(classes) => *classes,
-        };
-        Queued {
-            queues: queues.clone(),
-            classes,
+impl Coordinated {
+    pub(super) fn new(queues: &Queues, fabric: &Fabric) -> Coordinated {
+        Coordinated {
+            weights: queues.weights.clone(),
             coflows: Vec::new(),
             rated: Vec::new(),
             since: 0.0,
@@ -74,7 +58,6 @@ impl Queued {
             left_send: Vec::new(),
             left_recv: Vec::new(),
             open_recv: Mask::empty(fabric.ports()),
-            heads: vec![None; fabric.ports() * classes],
             offers: Vec::new(),
             offered: vec![0.0; fabric.ports()],
         }
@@ -96,104 +79,10 @@ impl Queued {
         self.since = now;
     }
 
-    /// The first coflow with a flow to an open receiver, for every queue of every sender with something left.
-    fn find_heads(&mut self, network: &Network, dust: f64) {
-        self.heads.fill(None);
-        for &(class, slot) in &self.order {
-            let coflow = network.coflow(slot);
-            if !coflow.recv_mask().meets(&self.open_recv) {
-                continue;
-            }
-            for (index, load) in coflow.senders().iter().enumerate() {
-                let head = &mut self.heads[load.port as usize * self.classes + class];
-                if head.is_none()
-                    && load.live > 0
-                    && self.left_send[load.port as usize] > dust
-                    && coflow.count_sender(index, &self.open_recv) > 0
-                {
-                    *head = Some((slot, index as u32));
-                }
-            }
-        }
-    }
-
-    /// One round at the senders.
-    fn offer(&mut self, network: &Network) {
-        self.offers.clear();
-        self.offered.fill(0.0);
-        for (src, heads) in self.heads.chunks_exact(self.classes).enumerate() {
-            let weight = |class: usize| match &self.queues.weights {
-                Weights::Weighted(weights) => weights[class],
-                Weights::Strict(_) => 1.0,
-            };
-            let strict = matches!(self.queues.weights, Weights::Strict(_));
-            let mut waiting = (0..self.classes).filter(|&class| heads[class].is_some());
-            let total: f64 = if strict { 1.0 } else { waiting.clone().map(weight).sum() };
-            let served = if strict { 1 } else { self.classes };
-            for class in waiting.by_ref().take(served) {
-                let Some((slot, index)) = heads[class] else { continue };
-                let coflow = network.coflow(slot);
-                let flows = coflow.count_sender(index as usize, &self.open_recv);
-                let rate = self.left_send[src] * weight(class) / total / f64::from(flows);
-                coflow.visit_sender(index as usize, &self.open_recv, |flow, dst| {
-                    self.offers.push(Offer { slot, flow, src: src as u32, dst, rate });
-                    self.offered[dst as usize] += rate;
-                });
-            }
-        }
-    }
-
-    /// The same round at the receivers. Says whether some receiver could not take all that was offered.
-    fn take(&mut self, dust: f64) -> bool {
-        let mut over: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for (dst, (&offered, &left)) in self.offered.iter().zip(&self.left_recv).enumerate() {
-            if offered > left {
-                over.insert(dst as u32, Vec::new());
-            }
-        }
-        if !over.is_empty() {
-            for offer in &self.offers {
-                if self.offered[offer.dst as usize] > self.left_recv[offer.dst as usize] {
-                    over.entry(offer.dst).or_default().push(offer.rate);
-                }
-            }
-        }
-        // What each receiver grants at most.
-        for offered in &mut self.offered {
-            *offered = f64::INFINITY;
-        }
-        for (&dst, rates) in &mut over {
-            self.offered[dst as usize] = level(rates, self.left_recv[dst as usize]);
-        }
-        for offer in &self.offers {
-            let rate = offer.rate.min(self.offered[offer.dst as usize]);
-            let flows = &mut self.coflows[offer.slot as usize];
-            if flows.rate[offer.flow as usize] == 0.0 {
-                self.rated.push((offer.slot, offer.flow));
-            }
-            flows.rate[offer.flow as usize] += rate;
-            flows.sending += rate;
-            self.left_send[offer.src as usize] -= rate;
-            self.left_recv[offer.dst as usize] -= rate;
-        }
-        for &dst in over.keys() {
-            self.left_recv[dst as usize] = 0.0;
-        }
-        for (dst, &left) in self.left_recv.iter().enumerate() {
-            if left <= dust {
-                self.open_recv.remove(dst);
-            }
-        }
-        !over.is_empty()
-    }
-}
-
-/// Both ends of every flow keep the queues.
-impl Queued {
     /// Each queue first gets its weight's share of every port, and then, in order, what is left of all.
     fn coordinate(&mut self, network: &Network, dust: f64) {
         let order = std::mem::take(&mut self.order);
-        if let Weights::Weighted(weights) = self.queues.weights.clone() {
+        if let Weights::Weighted(weights) = self.weights.clone() {
             let ports = network.fabric().ports();
             let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
             let mut counted = vec![(usize::MAX, usize::MAX); ports];
@@ -257,7 +146,7 @@ impl Queued {
             let flows = coflow.count_sender(index, &self.open_recv);
             let rate = left.0[src as usize] / f64::from(flows.max(1));
             coflow.visit_sender(index, &self.open_recv, |flow, dst| {
-                self.offers.push(Offer { slot, flow, src, dst, rate });
+                self.offers.push(Offer { flow, src, dst, rate });
                 self.offered[dst as usize] += 1.0;
             });
         }
@@ -284,21 +173,7 @@ impl Queued {
     }
 }
 
-/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more.
-fn level(rates: &mut [f64], capacity: f64) -> f64 {
-    rates.sort_unstable_by(f64::total_cmp);
-    let mut left = capacity;
-    for (at, &rate) in rates.iter().enumerate() {
-        let share = left / (rates.len() - at) as f64;
-        if rate >= share {
-            return share;
-        }
-        left -= rate;
-    }
-    f64::INFINITY
-}
-
-impl Transport for Queued {
+impl Transport for Coordinated {
     fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, _: f64) {
         if slot as usize >= self.coflows.len() {
             self.coflows.resize_with(slot as usize + 1, Flows::default);
@@ -328,27 +203,11 @@ impl Transport for Queued {
         self.left_send.extend_from_slice(fabric.send());
         self.left_recv.clear();
         self.left_recv.extend_from_slice(fabric.recv());
-        for (dst, &left) in self.left_recv.iter().enumerate() {
-            if left > dust {
-                self.open_recv.insert(dst);
-            } else {
-                self.open_recv.remove(dst);
-            }
-        }
         self.order.clear();
         self.order.extend(network.active().iter().map(|&slot| (allocation.class(slot), slot)));
         // The active coflows are in order of release, and the sort is stable.
         self.order.sort_by_key(|&(class, _)| class);
-        match self.queues.receivers {
-            Receivers::Transport => loop {
-                self.find_heads(network, dust);
-                self.offer(network);
-                if !self.take(dust) {
-                    break;
-                }
-            },
-            Receivers::Queues => self.coordinate(network, dust),
-        }
+        self.coordinate(network, dust);
         self.next_end = f64::INFINITY;
         for &(slot, flow) in &self.rated {
             let flows = &self.coflows[slot as usize];

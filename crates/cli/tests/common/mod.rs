@@ -1,0 +1,103 @@
+//! Runs the program on small traces.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Two coflows that meet on port 0, and one apart from them that has a flow without bytes.
+pub const TRACE: &str = "\
+4 3
+1 0 1 0 2 1:10.0 2:5.0
+2 100 1 0 1 3:1.0
+7 250 2 1 2 2 0:8.0 3:0.0
+";
+
+/// The same coflow twice over in a job, with a deadline and a port that slows down.
+pub const OWN: &str = "\
+weir-trace 1
+ports 3
+coflow 1 job=4 deadline=1s
+flow 0 1 50MB
+coflow 2 job=4 parents=1 compute-before=100ms
+flow 1 2 10MB
+event 200ms port=0 side=send rate=0.5
+";
+
+/// A folder of its own with the traces in it.
+pub struct Place(TempDir);
+
+impl Place {
+    pub fn new() -> Place {
+        let place = Place(TempDir::new().unwrap());
+        place.write("trace.txt", TRACE);
+        place.write("own.weir", OWN);
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// The names of the files, in order, hidden ones too.
+    pub fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// `weir` in this folder with these words as arguments.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Ran {
+        Ran::new(self.command(line).output().unwrap())
+    }
+
+    /// What it prints where all goes well.
+    pub fn print(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "weir {line}");
+        ran.out
+    }
+
+    pub fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.print(line)).unwrap()
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn new(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}

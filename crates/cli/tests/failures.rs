@@ -1,0 +1,178 @@
+//! What goes wrong, what is said about it, and that nothing partial stays behind.
+
+mod common;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{Place, Ran};
+
+const LEFT: [&str; 2] = ["own.weir", "trace.txt"];
+
+/// Ends with a code and one line that has these words; writes nothing.
+fn refused(place: &Place, line: &str, code: i32, words: &[&str]) {
+    let files = place.files();
+    let ran = place.run(line);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "weir {line}: {}", ran.err);
+    for word in words {
+        assert!(ran.err.contains(word), "weir {line}: no `{word}` in: {}", ran.err);
+    }
+    assert!(!ran.err.contains("panicked"));
+    assert_eq!(place.files(), files, "weir {line}");
+}
+
+#[test]
+fn bad_traces_name_line_and_field() {
+    let place = Place::new();
+    place.write("cut.txt", "4 3\n1 0 1 0 2 1:10.0\n");
+    place.write("port.txt", "4 1\n1 0 1 9 1 1:10.0\n");
+    place.write(
+        "cycle.weir",
+        "weir-trace 1\nports 2\ncoflow 1 parents=2\nflow 0 1 1B\ncoflow 2 parents=1\nflow 0 1 1B\n",
+    );
+    for command in [
+        "trace check F",
+        "compare F --out o.txt",
+        "sim F --policy saath --per-coflow c.csv",
+        "trace describe F",
+    ] {
+        let on = |file: &str| command.replace('F', file);
+        refused(&place, &on("cut.txt"), 2, &["weir: cut.txt:2: field `reducer 2`: `end of line`: expected"]);
+        refused(&place, &on("port.txt"), 2, &["port.txt:2: field `mapper 1`: `9`: expected", "0 to 3"]);
+        refused(&place, &on("cycle.weir"), 2, &["cycle.weir:"]);
+        refused(&place, &on("none.txt"), 2, &["none.txt: cannot be read"]);
+    }
+    refused(&place, "trace check trace.txt --max-flows 3", 2, &["trace.txt:", "--max-flows"]);
+}
+
+#[test]
+fn errors_say_what_was_expected() {
+    let place = Place::new();
+    let ran = place.run("trace check none.txt");
+    assert_eq!(ran.err, "weir: none.txt: cannot be read: No such file or directory (os error 2)\n");
+    place.write("neg.txt", "2 1\n1 0 1 0 1 1:-4.0\n");
+    let ran = place.run("sim neg.txt --policy saath");
+    assert_eq!(
+        ran.err,
+        "weir: neg.txt:2: field `reducer 1 size`: `-4.0`: expected a size of 0 or more megabytes\n"
+    );
+    let ran = place.run("explain trace.txt --policy saath --coflow 9");
+    assert_eq!(ran.err, "weir: trace.txt: no coflow 9: expected one of the trace's 3 ids, such as 1, 2, 7\n");
+}
+
+#[test]
+fn wrong_usage_is_exit_2() {
+    let place = Place::new();
+    let lines = [
+        ("", "Usage"),
+        ("fly", "unrecognized subcommand"),
+        ("sim trace.txt", "--policy"),
+        ("sim trace.txt --policy nope", "no policy is called `nope`: expected one of"),
+        ("sim trace.txt --policy saath:nope=1", "has no parameter `nope`"),
+        ("compare trace.txt --policies saath,fifo:x=1", "has no parameter `x`"),
+        ("sim trace.txt --policy saath --port-rate 1000", "is not a rate"),
+        ("sim trace.txt --policy saath --port-rate 1Gbps", "`bps` is ambiguous"),
+        ("sim trace.txt --policy saath --port-rate 0Gbit", "has to carry something"),
+        ("sim trace.txt --policy saath --interval 8", "is not a time"),
+        ("sim trace.txt --policy saath --interval -8ms", "unexpected argument"),
+        ("sim trace.txt --policy saath --trace-unit mb", "is not a trace unit"),
+        ("compare trace.txt --jobs 0", "1 to 1024"),
+        ("sweep trace.txt --policies saath --vary nope=1,2", "has a parameter `nope`"),
+        ("sweep trace.txt --policies saath --vary start=1MB,x", "does not fit"),
+        ("sweep trace.txt --policies saath --vary arrival=0", "a factor from"),
+        ("sweep trace.txt --policies saath --vary interval=1", "is not a time"),
+        ("sweep trace.txt --policies saath --vary d=1 --vary d=2", "given twice"),
+        ("sweep trace.txt --policies saath --vary d=1 --vary start=1MB --vary growth=2", "one or two"),
+        ("sweep trace.txt --policies saath --vary d", "KEY=V1,V2"),
+        ("policies nope", "no policy is called `nope`"),
+        ("explain trace.txt --policy saath --coflow 3", "no coflow 3"),
+        ("trace generate --mappers uniform:3,1", "MIN <= MAX"),
+        ("trace generate --preset small --size constant:1", "cannot be used with"),
+        ("trace generate --ports 0 --out o.txt", "`ports`: `0`: expected 1 to"),
+        ("compare trace.txt --out a.csv --per-coflow a.csv", "expected another file than that of --out"),
+        ("compare trace.txt --out trace.txt", "expected another file than that of the trace"),
+        ("compare trace.txt --per-flow ./trace.txt", "expected another file than that of the trace"),
+    ];
+    for (line, word) in lines {
+        refused(&place, line, 2, &[word]);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_exit_1() {
+    let place = Place::new();
+    refused(
+        &place,
+        "compare trace.txt --out no/such/folder.txt",
+        1,
+        &["no/such/folder.txt: cannot be written"],
+    );
+    refused(&place, "compare trace.txt --out .", 1, &["cannot be written"]);
+    let convert = "trace convert own.weir made.txt --to coflow-benchmark";
+    refused(&place, convert, 1, &["the trace cannot be written in this format: it has events"]);
+    place.write(
+        "dead.weir",
+        "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
+    );
+    let stalled = "compare dead.weir --policies saath,fifo --out o.json --per-coflow c.csv";
+    refused(&place, stalled, 1, &["saath: nothing moves after", "coflow 6", "do its ports have capacity?"]);
+}
+
+#[test]
+fn a_failure_leaves_what_was_there() {
+    let place = Place::new();
+    place.write("o.json", "what was there\n");
+    place.write("bad.txt", "4 3\n");
+    assert_eq!(place.run("compare bad.txt --format json --out o.json").code, Some(2));
+    assert_eq!(place.read("o.json"), "what was there\n");
+    assert_eq!(place.files(), ["bad.txt", "o.json", LEFT[0], LEFT[1]]);
+    place.print("compare trace.txt --policies saath --format json --out o.json");
+    assert!(place.read("o.json").starts_with("[\n"));
+}
+
+#[test]
+fn devices_are_written_to_not_replaced() {
+    let place = Place::new();
+    let line = "compare trace.txt --policies saath --no-timing --out /dev/null --per-coflow /dev/stdout";
+    let out = place.print(line);
+    assert!(out.starts_with("policy,coflow,arrival_s,"), "{out:?}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let place = Place::new();
+    place.print("trace generate --preset facebook --out big.txt");
+    for line in ["trace convert big.txt - --to weir", "completions bash", "reference", "--help"] {
+        let mut child = place.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""), "weir {line}");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let place = Place::new();
+    place.print("trace generate --preset facebook --out big.txt");
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let child = place
+            .command("compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --jobs 2")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Its unfinished output says that it has begun.
+        while !place.files().iter().any(|name| name.starts_with(".weir-")) {
+            sleep(Duration::from_millis(5));
+        }
+        sleep(Duration::from_millis(100));
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let ran = Ran::new(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""));
+        assert!(ran.err.contains("interrupted after ") && ran.err.contains(" of 526 coflows"), "{}", ran.err);
+        assert_eq!(place.files(), ["big.txt", LEFT[0], LEFT[1]]);
+    }
+}

@@ -1,0 +1,571 @@
+//! Queues at the senders only, FIFO by coflow inside: what Aalo's agents make of their ports, and TCP of the rest.
+//!
+//! Every sending port shares its rate among its queues that have something to send; a queue's share goes to its first coflow,
+//! evenly over that coflow's flows at the port. What arrives at a receiving port is more than it carries? Then it is shared
+//! max-min, as TCP would. What busy receivers do not take, their senders pass on, in the order of their queues: flow by
+//! flow in the order of coflows and ports, each gets all that both of its ports have left.
+//!
+//! So before passing on, a flow's rate is the smaller of two levels: that of its *row* (the flows of one coflow that one queue
+//! of one sender serves) and that of its receiver. As in [`super::shared`], both count what a flow limited by them was
+//! sent, and a flow goes by the count of the one that limits it. One schedule touches the flows whose limit
+//! becomes the other, those of rows that begin or end, and those that get something passed on: at most two a port.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use weir_core::allocation::{Allocation, Queues, Weights};
+use weir_core::model::{Ended, Fabric, Network, Slot};
+use weir_core::order::Key;
+use weir_core::solve::Residual;
+
+use super::{Progress, Transport};
+
+/// No group, no entry.
+const NONE: u32 = u32::MAX;
+
+/// One flow.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    /// The group it goes by: a row or, after all rows, a receiver; or [`NONE`].
+    group: u32,
+    /// The count of its group at which it ends; without a group, the bytes that it has left.
+    end: f64,
+    /// Its entry among those that get something passed on, or [`NONE`].
+    passed: u32,
+}
+
+/// The flows of one coflow.
+#[derive(Debug, Default)]
+struct Flows {
+    /// The coflow's number; slots are used again.
+    seq: Option<u64>,
+    flows: Vec<Flow>,
+    class: usize,
+    /// Bytes sent by all until the last settling, and their rate since.
+    sent: f64,
+    sending: f64,
+}
+
+/// A row or a receiver: flows with one rate.
+#[derive(Debug, Default)]
+struct Group {
+    /// What one of its flows was sent until the last settling.
+    count: f64,
+    rate: f64,
+    /// Its flows by the count at which they end; entries of flows that left are stale.
+    ends: BinaryHeap<Reverse<(Key, Slot, u32)>>,
+}
+
+/// What one queue of one sender serves.
+#[derive(Debug, Default, Clone)]
+struct Row {
+    /// The coflow and its number, and how many of its flows are served.
+    head: Option<(Slot, u64)>,
+    flows: u32,
+    /// The rate that its receivers do not take.
+    cut: f64,
+}
+
+/// A flow that is offered to a receiver.
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    row: u32,
+    slot: Slot,
+    flow: u32,
+}
+
+/// A flow that gets something passed on.
+#[derive(Debug, Clone, Copy)]
+struct Passed {
+    slot: Slot,
+    flow: u32,
+    rate: f64,
+    since: f64,
+    settling: u64,
+    end: f64,
+}
+
+/// Queues at the senders.
+pub(super) struct Local {
+    weights: Weights,
+    classes: usize,
+    ports: usize,
+    fabric: Option<Fabric>,
+    coflows: Vec<Flows>,
+    /// By sender and class.
+    rows: Vec<Row>,
+    /// Rows, then receivers.
+    groups: Vec<Group>,
+    /// By receiver.
+    offers: Vec<Vec<Offer>>,
+    /// Coflows by class, and by release inside.
+    order: Vec<(usize, Slot)>,
+    dirty_send: Vec<bool>,
+    dirty_recv: Vec<bool>,
+    passed: Vec<Passed>,
+    passed_vacant: Vec<u32>,
+    settling: u64,
+    since: f64,
+    residual: Residual,
+    left_send: Vec<f64>,
+    left_recv: Vec<f64>,
+    rates: Vec<f64>,
+    given: Vec<(Slot, u32, f64)>,
+}
+
+impl Local {
+    pub(super) fn new(queues: &Queues, fabric: &Fabric) -> Local {
+        let classes = match &queues.weights {
+            Weights::Weighted(weights) => weights.len(),
+            Weights::Strict(classes) => *classes,
+        };
+        let ports = fabric.ports();
+        let groups = ports * classes + ports;
+        Local {
+            weights: queues.weights.clone(),
+            classes,
+            ports,
+            fabric: None,
+            coflows: Vec::new(),
+            rows: vec![Row::default(); ports * classes],
+            groups: std::iter::repeat_with(Group::default).take(groups).collect(),
+            offers: vec![Vec::new(); ports],
+            order: Vec::new(),
+            dirty_send: vec![true; ports],
+            dirty_recv: vec![true; ports],
+            passed: Vec::new(),
+            passed_vacant: Vec::new(),
+            settling: 0,
+            since: 0.0,
+            residual: Residual::default(),
+            left_send: Vec::new(),
+            left_recv: Vec::new(),
+            rates: Vec::new(),
+            given: Vec::new(),
+        }
+    }
+
+    fn receiver(&self, port: usize) -> usize {
+        self.ports * self.classes + port
+    }
+
+    /// Bytes a flow has left at `now`, which is not before the last settling.
+    fn left(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+        let f = &self.coflows[slot as usize].flows[flow as usize];
+        let passed = match self.passed.get(f.passed as usize) {
+            Some(passed) => passed.rate * (now - passed.since),
+            None => 0.0,
+        };
+        let count = match self.groups.get(f.group as usize) {
+            Some(group) => group.count + group.rate * (now - self.since),
+            None => 0.0,
+        };
+        (f.end - count - passed).max(0.0)
+    }
+
+    fn base_rate(&self, slot: Slot, flow: u32) -> f64 {
+        let f = &self.coflows[slot as usize].flows[flow as usize];
+        self.groups.get(f.group as usize).map_or(0.0, |group| group.rate)
+    }
+
+    /// Folds what was passed on to a flow until now, the time of the last count, into its end.
+    fn fold_passed(&mut self, slot: Slot, flow: u32) {
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        if let Some(passed) = self.passed.get_mut(f.passed as usize) {
+            f.end -= passed.rate * (self.since - passed.since);
+            passed.since = self.since;
+            if let Some(group) = self.groups.get_mut(f.group as usize) {
+                group.ends.push(Reverse((Key(f.end), slot, flow)));
+            }
+        }
+    }
+
+    fn drop_passed(&mut self, slot: Slot, flow: u32) {
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        if f.passed != NONE {
+            let entry = std::mem::replace(&mut f.passed, NONE);
+            self.passed[entry as usize].slot = NONE;
+            self.passed[entry as usize].end = f64::INFINITY;
+            self.passed_vacant.push(entry);
+        }
+    }
+
+    /// Lets a flow go by another group, or none. At the time of the last count.
+    fn regroup(&mut self, slot: Slot, flow: u32, group: u32) {
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        let before = self.groups.get(f.group as usize).map_or(0.0, |g| g.count);
+        f.end -= before;
+        f.group = group;
+        if let Some(group) = self.groups.get_mut(group as usize) {
+            f.end += group.count;
+            group.ends.push(Reverse((Key(f.end), slot, flow)));
+        }
+    }
+
+    /// Counts what was sent until `now`.
+    fn advance(&mut self, now: f64) {
+        let time = now - self.since;
+        for group in &mut self.groups {
+            group.count += group.rate * time;
+        }
+        for flows in &mut self.coflows {
+            flows.sent += flows.sending * time;
+        }
+        self.since = now;
+    }
+
+    /// The queues of one sender: who is first in each, and how fast. O(coflows + flows of rows that begin or end).
+    fn settle_sender(&mut self, src: usize, capacity: f64, network: &Network) {
+        let rows = src * self.classes..(src + 1) * self.classes;
+        let mut heads: Vec<Option<(Slot, u64, usize)>> = vec![None; self.classes];
+        for &(class, slot) in &self.order {
+            let coflow = network.coflow(slot);
+            if heads[class].is_none() && coflow.send_mask().contains(src) {
+                let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
+                heads[class] = Some((slot, coflow.seq, index));
+            }
+        }
+        let weight = |class: usize| match &self.weights {
+            Weights::Weighted(weights) => weights[class],
+            Weights::Strict(_) => 1.0,
+        };
+        let waiting: Vec<usize> = (0..self.classes).filter(|&class| heads[class].is_some()).collect();
+        let served = if let Weights::Strict(_) = self.weights { 1 } else { waiting.len() };
+        let served = &waiting[..served.min(waiting.len())];
+        let total: f64 = served.iter().map(|&class| weight(class)).sum();
+        let rates: Vec<(usize, f64)> =
+            served.iter().map(|&class| (class, capacity * weight(class) / total)).collect();
+        let share = |class: usize| rates.iter().find(|(c, _)| *c == class).map(|(_, share)| *share);
+        // First all ends, then all beginnings: a coflow may move from one row to another.
+        for (class, row) in rows.clone().enumerate() {
+            let head = heads[class].filter(|_| share(class).is_some());
+            if self.rows[row].head != head.map(|(slot, seq, _)| (slot, seq)) {
+                self.end_row(row, src, network);
+            }
+        }
+        for (class, row) in rows.enumerate() {
+            let (Some((slot, seq, index)), Some(share)) = (heads[class], share(class)) else {
+                self.groups[row].rate = 0.0;
+                continue;
+            };
+            if self.rows[row].head.is_none() {
+                self.begin_row(row, (slot, seq), index, network);
+            }
+            let coflow = network.coflow(slot);
+            let flows = coflow.senders()[index].live;
+            self.rows[row].flows = flows;
+            let rate = share / f64::from(flows.max(1));
+            if self.groups[row].rate != rate {
+                self.groups[row].rate = rate;
+                let dirty = &mut self.dirty_recv;
+                coflow.visit_sender(index, coflow.recv_mask(), |_, dst| dirty[dst as usize] = true);
+            }
+        }
+    }
+
+    fn begin_row(&mut self, row: usize, head: (Slot, u64), index: usize, network: &Network) {
+        let coflow = network.coflow(head.0);
+        self.rows[row].head = Some(head);
+        let mut began = Vec::new();
+        coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| began.push((flow, dst as usize)));
+        for (flow, dst) in began {
+            self.offers[dst].push(Offer { row: row as u32, slot: head.0, flow });
+            self.dirty_recv[dst] = true;
+            self.regroup(head.0, flow, row as u32);
+        }
+    }
+
+    /// Takes the live flows of a row out of it; those that ended are out already.
+    fn end_row(&mut self, row: usize, src: usize, network: &Network) {
+        let Some((slot, seq)) = self.rows[row].head.take() else { return };
+        self.rows[row].flows = 0;
+        self.groups[row].ends.clear();
+        let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
+        let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
+        let mut over = Vec::new();
+        coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| over.push((flow, dst as usize)));
+        for (flow, dst) in over {
+            let offered = |offer: &Offer| (offer.slot, offer.flow) == (slot, flow);
+            if let Some(at) = self.offers[dst].iter().position(offered) {
+                self.offers[dst].swap_remove(at);
+                self.dirty_recv[dst] = true;
+                self.regroup(slot, flow, NONE);
+            }
+        }
+    }
+
+    /// One receiver: who is limited by it, and to what. O(offers log offers).
+    fn settle_receiver(&mut self, dst: usize, capacity: f64) {
+        let group = self.receiver(dst);
+        let mut offers = std::mem::take(&mut self.offers[dst]);
+        let offered: f64 = offers.iter().map(|offer| self.groups[offer.row as usize].rate).sum();
+        let mut level = f64::INFINITY;
+        // Rounding must not make a receiver busy that gets just what it carries.
+        if offered > capacity * (1.0 + 1e-12) {
+            self.rates.clear();
+            self.rates.extend(offers.iter().map(|offer| self.groups[offer.row as usize].rate));
+            level = cut_off(&mut self.rates, capacity);
+        }
+        self.groups[group].rate = if level.is_finite() { level } else { 0.0 };
+        for offer in &mut offers {
+            let limit = if self.groups[offer.row as usize].rate > level { group as u32 } else { offer.row };
+            if self.coflows[offer.slot as usize].flows[offer.flow as usize].group != limit {
+                self.regroup(offer.slot, offer.flow, limit);
+            }
+        }
+        self.offers[dst] = offers;
+        self.left_recv[dst] = if level.is_finite() { 0.0 } else { (capacity - offered).max(0.0) };
+    }
+
+    /// What the senders have left after their receivers took what they take, and what each coflow sends so. O(rows +
+    /// offers to busy receivers).
+    fn count_left(&mut self, network: &Network) {
+        for row in &mut self.rows {
+            row.cut = 0.0;
+        }
+        for dst in 0..self.ports {
+            let level = self.groups[self.receiver(dst)].rate;
+            if self.left_recv[dst] > 0.0 {
+                continue;
+            }
+            for offer in &self.offers[dst] {
+                let rate = self.groups[offer.row as usize].rate;
+                if rate > level && self.is_limited(offer) {
+                    self.rows[offer.row as usize].cut += rate - level;
+                }
+            }
+        }
+        for flows in &mut self.coflows {
+            flows.sending = 0.0;
+        }
+        self.left_send.clear();
+        for (src, rows) in self.rows.chunks_exact(self.classes).enumerate() {
+            let mut left = network.fabric().send()[src];
+            for (class, row) in rows.iter().enumerate() {
+                let Some((slot, _)) = row.head else { continue };
+                let rate = self.groups[src * self.classes + class].rate * f64::from(row.flows) - row.cut;
+                self.coflows[slot as usize].sending += rate;
+                left -= rate;
+            }
+            self.left_send.push(left.max(0.0));
+        }
+    }
+
+    fn is_limited(&self, offer: &Offer) -> bool {
+        self.coflows[offer.slot as usize].flows[offer.flow as usize].group != offer.row
+    }
+
+    /// Passes on what is left.
+    fn pass_on(&mut self, network: &Network) {
+        self.settling += 1;
+        self.residual.set(network.fabric(), &self.left_send, &self.left_recv);
+        let mut given = std::mem::take(&mut self.given);
+        given.clear();
+        for &(_, slot) in &self.order {
+            if self.residual.is_exhausted() {
+                break;
+            }
+            self.residual.fill(network.coflow(slot), |flow, rate| given.push((slot, flow, rate)));
+        }
+        for &(slot, flow, rate) in &given {
+            self.coflows[slot as usize].sending += rate;
+            let entry = self.coflows[slot as usize].flows[flow as usize].passed;
+            let entry = if entry == NONE {
+                let fresh = Passed { slot, flow, rate, since: self.since, settling: 0, end: 0.0 };
+                let entry = match self.passed_vacant.pop() {
+                    Some(entry) => {
+                        self.passed[entry as usize] = fresh;
+                        entry
+                    }
+                    None => {
+                        self.passed.push(fresh);
+                        self.passed.len() as u32 - 1
+                    }
+                };
+                self.coflows[slot as usize].flows[flow as usize].passed = entry;
+                entry
+            } else {
+                if self.passed[entry as usize].rate != rate {
+                    self.fold_passed(slot, flow);
+                    self.passed[entry as usize].rate = rate;
+                }
+                entry
+            };
+            self.passed[entry as usize].settling = self.settling;
+        }
+        self.given = given;
+        for entry in 0..self.passed.len() {
+            let Passed { slot, flow, settling, rate, .. } = self.passed[entry];
+            if slot == NONE {
+                continue;
+            }
+            if settling != self.settling {
+                self.fold_passed(slot, flow);
+                self.drop_passed(slot, flow);
+                continue;
+            }
+            let end = self.since + self.left(slot, flow, self.since) / (self.base_rate(slot, flow) + rate);
+            self.passed[entry].end = end;
+        }
+    }
+
+    /// The flow of a group that ends first by its count, and that count.
+    fn first(&mut self, group: usize) -> Option<(f64, Slot, u32)> {
+        while let Some(&Reverse((Key(end), slot, flow))) = self.groups[group].ends.peek() {
+            let f = self.coflows[slot as usize].flows.get(flow as usize);
+            if f.is_some_and(|f| f.group == group as u32 && f.end == end) {
+                return Some((end, slot, flow));
+            }
+            self.groups[group].ends.pop();
+        }
+        None
+    }
+
+    fn first_end(&mut self, group: usize) -> f64 {
+        if self.groups[group].rate <= 0.0 || self.groups[group].ends.is_empty() {
+            return f64::INFINITY;
+        }
+        let Some((end, ..)) = self.first(group) else { return f64::INFINITY };
+        let Group { count, rate, .. } = self.groups[group];
+        self.since + (end - count).max(0.0) / rate
+    }
+
+    /// Takes a flow out that ended or lost its data at `at`.
+    fn take_out(&mut self, slot: Slot, flow: u32, at: f64, network: &Network) {
+        let (src, dst) = network.coflow(slot).ends_of(flow);
+        let mut rate = self.base_rate(slot, flow);
+        if let Some(passed) =
+            self.passed.get(self.coflows[slot as usize].flows[flow as usize].passed as usize)
+        {
+            rate += passed.rate;
+        }
+        self.drop_passed(slot, flow);
+        let flows = &mut self.coflows[slot as usize];
+        flows.sent += rate * (at - self.since);
+        flows.sending -= rate;
+        flows.flows[flow as usize].group = NONE;
+        self.offers[dst as usize].retain(|offer| (offer.slot, offer.flow) != (slot, flow));
+        self.dirty_send[src as usize] = true;
+        self.dirty_recv[dst as usize] = true;
+    }
+}
+
+/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more.
+fn cut_off(rates: &mut [f64], capacity: f64) -> f64 {
+    rates.sort_unstable_by(f64::total_cmp);
+    let mut left = capacity;
+    for (at, &rate) in rates.iter().enumerate() {
+        let share = left / (rates.len() - at) as f64;
+        if rate >= share {
+            return share;
+        }
+        left -= rate;
+    }
+    f64::INFINITY
+}
+
+impl Transport for Local {
+    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, _: f64) {
+        if slot as usize >= self.coflows.len() {
+            self.coflows.resize_with(slot as usize + 1, Flows::default);
+        }
+        let coflow = network.coflow(slot);
+        let flows = &mut self.coflows[slot as usize];
+        if flows.seq != Some(coflow.seq) {
+            let none = Flow { group: NONE, end: 0.0, passed: NONE };
+            *flows = Flows {
+                seq: Some(coflow.seq),
+                flows: vec![none; coflow.width()],
+                class: usize::MAX,
+                sent: 0.0,
+                sending: 0.0,
+            };
+        }
+        flows.flows[flow as usize].end = left;
+        // The sender's rows are made anew, with this flow in them.
+        flows.class = usize::MAX;
+    }
+
+    fn stop(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64 {
+        let left = self.left(slot, flow, now);
+        self.take_out(slot, flow, now, network);
+        left
+    }
+
+    fn settle(&mut self, network: &Network, allocation: &Allocation, now: f64) {
+        self.advance(now);
+        if self.fabric.as_ref() != Some(network.fabric()) {
+            self.fabric = Some(network.fabric().clone());
+            self.dirty_send.fill(true);
+            self.dirty_recv.fill(true);
+            self.left_recv.resize(self.ports, 0.0);
+        }
+        self.order.clear();
+        for &slot in network.active() {
+            let class = allocation.class(slot);
+            self.order.push((class, slot));
+            let before = std::mem::replace(&mut self.coflows[slot as usize].class, class);
+            if before != class {
+                for load in network.coflow(slot).senders() {
+                    let src = load.port as usize;
+                    self.dirty_send[src] = true;
+                    let row = src * self.classes + class;
+                    if before == usize::MAX && self.rows[row].head.is_some_and(|(s, _)| s == slot) {
+                        self.end_row(row, src, network);
+                    }
+                }
+            }
+        }
+        // The active coflows are in order of release, and the sort is stable.
+        self.order.sort_by_key(|&(class, _)| class);
+        for src in 0..self.ports {
+            if std::mem::take(&mut self.dirty_send[src]) {
+                self.settle_sender(src, network.fabric().send()[src], network);
+            }
+        }
+        for dst in 0..self.ports {
+            if std::mem::take(&mut self.dirty_recv[dst]) {
+                self.settle_receiver(dst, network.fabric().recv()[dst]);
+            }
+        }
+        self.count_left(network);
+        self.pass_on(network);
+    }
+
+    fn next_end(&mut self) -> f64 {
+        let groups = (0..self.groups.len()).map(|group| self.first_end(group)).fold(f64::INFINITY, f64::min);
+        self.passed.iter().map(|passed| passed.end).fold(groups, f64::min)
+    }
+
+    fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>) {
+        for entry in 0..self.passed.len() {
+            let Passed { slot, flow, end, .. } = self.passed[entry];
+            if end <= limit {
+                self.take_out(slot, flow, end, network);
+                ended.push(Ended { slot, flow, at: end });
+            }
+        }
+        for group in 0..self.groups.len() {
+            loop {
+                let at = self.first_end(group);
+                if at > limit {
+                    break;
+                }
+                let Some((_, slot, flow)) = self.first(group) else { break };
+                self.take_out(slot, flow, at, network);
+                ended.push(Ended { slot, flow, at });
+            }
+        }
+    }
+
+    fn rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+        let Some(flows) = self.coflows.get(slot as usize) else { return 0.0 };
+        let passed = self.passed.get(flows.flows[flow as usize].passed as usize);
+        self.base_rate(slot, flow) + passed.map_or(0.0, |passed| passed.rate)
+    }
+
+    fn progress(&self, slot: Slot) -> Option<Progress> {
+        let flows = self.coflows.get(slot as usize)?;
+        Some(Progress { sent: flows.sent, rate: flows.sending, at: self.since })
+    }
+}
