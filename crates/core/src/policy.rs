@@ -180,6 +180,7 @@ pub const TABLE: &[Entry] = &[
             ("all-or-none=on", "A/N: all flows of a coflow at once, or none"),
             ("per-flow=on", "P/F: queues by the furthest flow, or by total bytes"),
             ("lcof=on", "least contention first inside a queue, or FIFO"),
+            ("work-conservation=on", "D4: coflows that miss all-or-none take what is left (`off`: Fig. 4b)"),
             ("requeue=on", "estimate what is left by the median of finished flows (4.3)"),
             ("contention=queue", "count rivals in the same `queue`, or `all`"),
             ("available=any", "a port is available with `any` bandwidth left, or only `full`"),

@@ -68,6 +68,7 @@ pub struct Pfp {
     /// What rounding leaves of a port is not capacity.
     dust: f64,
     ports: usize,
+    ports_changed: bool,
     /// Sending and receiving sides to look for better pairs at.
     unsettled: [Vec<usize>; 2],
     /// Flows that went live since the last schedule: coflow, its number, flow.
@@ -335,18 +336,19 @@ impl Policy for Pfp {
             Event::FlowLive(slot, flow) => self.added.push((slot, view.coflow(slot).seq, flow)),
             Event::FlowHeld(slot, flow) | Event::FlowDone(slot, flow) => self.take_out(slot, flow, view),
             Event::Done(_) => {}
-            Event::PortChanged => {
-                for pair in 0..self.pairs.len() as u32 {
-                    self.stop(pair);
-                    self.unsettle_pair(pair);
-                }
-            }
+            Event::PortChanged => self.ports_changed = true,
         }
     }
 
     /// O(unsettled sides x pairs of a side).
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         self.refresh(view);
+        if std::mem::take(&mut self.ports_changed) {
+            for pair in 0..self.pairs.len() as u32 {
+                self.stop(pair);
+                self.unsettle_pair(pair);
+            }
+        }
         for (slot, seq, flow) in std::mem::take(&mut self.added) {
             if view.is_live(slot, seq, flow) {
                 self.add(slot, flow, view);

@@ -100,6 +100,7 @@ pub struct Saath {
     all_or_none: bool,
     per_flow: bool,
     least_contention: bool,
+    conserve: bool,
     requeue: bool,
     contention: Scope,
     full_ports: bool,
@@ -143,6 +144,7 @@ impl Saath {
             all_or_none: params.switch("all-or-none", true)?,
             per_flow: params.switch("per-flow", true)?,
             least_contention: params.switch("lcof", true)?,
+            conserve: params.switch("work-conservation", true)?,
             requeue: params.switch("requeue", true)?,
             contention: params.choice("contention", &[("queue", Scope::Queue), ("all", Scope::All)])?,
             full_ports: params.choice("available", &[("any", false), ("full", true)])?,
@@ -263,6 +265,9 @@ impl Saath {
 
     /// Lines 18-23.
     fn work_conservation(&mut self, view: &View<'_, Blind>, out: &mut Allocation) {
+        if !self.conserve {
+            self.missed.clear();
+        }
         for slot in self.missed.drain(..) {
             self.residual.fill(view.coflow(slot), |flow, rate| out.add_flow(slot, flow, rate));
         }

@@ -72,6 +72,8 @@ struct Offer {
     row: u32,
     slot: Slot,
     flow: u32,
+    /// Whether the receiver limits it.
+    limited: bool,
 }
 
 /// A flow that gets something passed on.
@@ -96,6 +98,8 @@ pub(super) struct Local {
     rows: Vec<Row>,
     /// Rows, then receivers.
     groups: Vec<Group>,
+    /// The rates of the rows once more, close together.
+    row_rates: Vec<f64>,
     /// By receiver.
     offers: Vec<Vec<Offer>>,
     /// Coflows by class, and by release inside.
@@ -129,6 +133,7 @@ impl Local {
             coflows: Vec::new(),
             rows: vec![Row::default(); ports * classes],
             groups: std::iter::repeat_with(Group::default).take(groups).collect(),
+            row_rates: vec![0.0; ports * classes],
             offers: vec![Vec::new(); ports],
             order: Vec::new(),
             dirty_send: vec![true; ports],
@@ -246,6 +251,7 @@ impl Local {
         for (class, row) in rows.enumerate() {
             let (Some((slot, seq, index)), Some(share)) = (heads[class], share(class)) else {
                 self.groups[row].rate = 0.0;
+                self.row_rates[row] = 0.0;
                 continue;
             };
             if self.rows[row].head.is_none() {
@@ -257,6 +263,7 @@ impl Local {
             let rate = share / f64::from(flows.max(1));
             if self.groups[row].rate != rate {
                 self.groups[row].rate = rate;
+                self.row_rates[row] = rate;
                 let dirty = &mut self.dirty_recv;
                 coflow.visit_sender(index, coflow.recv_mask(), |_, dst| dirty[dst as usize] = true);
             }
@@ -269,7 +276,7 @@ impl Local {
         let mut began = Vec::new();
         coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| began.push((flow, dst as usize)));
         for (flow, dst) in began {
-            self.offers[dst].push(Offer { row: row as u32, slot: head.0, flow });
+            self.offers[dst].push(Offer { row: row as u32, slot: head.0, flow, limited: false });
             self.dirty_recv[dst] = true;
             self.regroup(head.0, flow, row as u32);
         }
@@ -294,27 +301,29 @@ impl Local {
         }
     }
 
-    /// One receiver: who is limited by it, and to what. O(offers log offers).
+    /// One receiver: who is limited by it, and to what. O(offers) for each time that the even share rises.
     fn settle_receiver(&mut self, dst: usize, capacity: f64) {
         let group = self.receiver(dst);
         let mut offers = std::mem::take(&mut self.offers[dst]);
-        let offered: f64 = offers.iter().map(|offer| self.groups[offer.row as usize].rate).sum();
-        let mut level = f64::INFINITY;
+        let mut rates = std::mem::take(&mut self.rates);
+        rates.clear();
+        rates.extend(offers.iter().map(|offer| self.row_rates[offer.row as usize]));
+        let offered = sum(&rates, |rate| rate);
         // Rounding must not make a receiver busy that gets just what it carries.
-        if offered > capacity * (1.0 + 1e-12) {
-            self.rates.clear();
-            self.rates.extend(offers.iter().map(|offer| self.groups[offer.row as usize].rate));
-            level = cut_off(&mut self.rates, capacity);
-        }
-        self.groups[group].rate = if level.is_finite() { level } else { 0.0 };
-        for offer in &mut offers {
-            let limit = if self.groups[offer.row as usize].rate > level { group as u32 } else { offer.row };
-            if self.coflows[offer.slot as usize].flows[offer.flow as usize].group != limit {
+        let busy = offered > capacity * (1.0 + 1e-12);
+        let level = if busy { cut_off(&rates, capacity) } else { f64::INFINITY };
+        self.groups[group].rate = if busy { level } else { 0.0 };
+        for (offer, &rate) in offers.iter_mut().zip(&rates) {
+            let limited = rate > level;
+            if offer.limited != limited {
+                offer.limited = limited;
+                let limit = if limited { group as u32 } else { offer.row };
                 self.regroup(offer.slot, offer.flow, limit);
             }
         }
+        self.rates = rates;
         self.offers[dst] = offers;
-        self.left_recv[dst] = if level.is_finite() { 0.0 } else { (capacity - offered).max(0.0) };
+        self.left_recv[dst] = if busy { 0.0 } else { (capacity - offered).max(0.0) };
     }
 
     /// What the senders have left after their receivers took what they take, and what each coflow sends so. O(rows +
@@ -329,9 +338,8 @@ impl Local {
                 continue;
             }
             for offer in &self.offers[dst] {
-                let rate = self.groups[offer.row as usize].rate;
-                if rate > level && self.is_limited(offer) {
-                    self.rows[offer.row as usize].cut += rate - level;
+                if offer.limited {
+                    self.rows[offer.row as usize].cut += self.row_rates[offer.row as usize] - level;
                 }
             }
         }
@@ -349,10 +357,6 @@ impl Local {
             }
             self.left_send.push(left.max(0.0));
         }
-    }
-
-    fn is_limited(&self, offer: &Offer) -> bool {
-        self.coflows[offer.slot as usize].flows[offer.flow as usize].group != offer.row
     }
 
     /// Passes on what is left.
@@ -450,18 +454,32 @@ impl Local {
     }
 }
 
+/// The sum of a function of `values`; in four parts, so that the additions need not wait for each other.
+fn sum(values: &[f64], of: impl Fn(f64) -> f64) -> f64 {
+    let mut parts = [0.0; 4];
+    let fours = values.chunks_exact(4);
+    let rest: f64 = fours.remainder().iter().map(|&value| of(value)).sum();
+    for four in fours {
+        for lane in 0..4 {
+            parts[lane] += of(four[lane]);
+        }
+    }
+    parts.iter().sum::<f64>() + rest
+}
+
 /// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more.
-fn cut_off(rates: &mut [f64], capacity: f64) -> f64 {
-    rates.sort_unstable_by(f64::total_cmp);
-    let mut left = capacity;
-    for (at, &rate) in rates.iter().enumerate() {
-        let share = left / (rates.len() - at) as f64;
-        if rate >= share {
+fn cut_off(rates: &[f64], capacity: f64) -> f64 {
+    let (mut share, mut below) = (capacity / rates.len() as f64, 0.0);
+    loop {
+        // Whoever asks for less than an even share gets it all, which raises the share of the others.
+        let count = sum(rates, |rate| if rate < share { 1.0 } else { 0.0 });
+        if count <= below || count as usize == rates.len() {
             return share;
         }
-        left -= rate;
+        below = count;
+        let taken = sum(rates, |rate| if rate < share { rate } else { 0.0 });
+        share = share.max((capacity - taken) / (rates.len() as f64 - count));
     }
-    f64::INFINITY
 }
 
 impl Transport for Local {

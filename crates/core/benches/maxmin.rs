@@ -1,0 +1,38 @@
+//! The max-min solver alone: flows over a fabric of 16 cores and 128 edges, each flow a class of its own or one class
+//! a route, with the textbook's solver in the same run.
+
+mod two_tier;
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use two_tier::Instance;
+use weir_core::solve::{Class, max_min};
+
+fn solver(c: &mut Criterion) {
+    let mut group = c.benchmark_group("max_min");
+    group.sample_size(10);
+    for flows in [10_000, 100_000, 1_000_000] {
+        let instance = Instance::new(flows);
+        group.throughput(Throughput::Elements(flows as u64));
+        let own: Vec<Class<'_>> = instance.routes.iter().map(|links| Class { links, flows: 1.0 }).collect();
+        group.bench_function(BenchmarkId::new("per_flow", flows), |b| {
+            b.iter(|| max_min(black_box(&instance.capacities), black_box(&own)));
+        });
+        let routes = instance.classes();
+        let classes: Vec<Class<'_>> =
+            routes.iter().map(|(links, flows)| Class { links, flows: *flows }).collect();
+        group.bench_function(BenchmarkId::new("classes", flows), |b| {
+            b.iter(|| max_min(black_box(&instance.capacities), black_box(&classes)));
+        });
+        if flows <= 10_000 {
+            group.bench_function(BenchmarkId::new("textbook", flows), |b| {
+                b.iter(|| black_box(&instance).textbook());
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, solver);
+criterion_main!(benches);

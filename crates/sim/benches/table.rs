@@ -1,0 +1,492 @@
+//! Prints the tables of `docs/results/bench.md`; `make bench` runs it.
+//!
+//! Every replay is a process of its own, so that the peak of its memory is its own too. On systems without
+//! `/proc` the peak is left out.
+
+#[path = "../../core/benches/two_tier/mod.rs"]
+mod two_tier;
+
+mod naive;
+
+use std::error::Error;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use two_tier::Instance;
+use weir_core::model::{CoflowSpec, FlowSpec, Workload};
+use weir_core::policy::{self, TABLE};
+use weir_core::solve::{Class, max_min};
+use weir_core::units::{Bytes, Time};
+use weir_sim::outcome::{mean, percentile};
+use weir_sim::{Options, Silent, replay};
+use weir_trace::generate::{Preset, generate};
+use weir_trace::{Limits, TraceUnit};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Policies whose growth is shown: one of each kind of work.
+const GROWTH: [&str; 6] = ["saath", "aalo", "fair", "varys", "sincronia", "pfp"];
+
+/// The seed of the generated trace.
+const SEED: u64 = 1;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => tables(),
+        ["replay", axis, times, policy, repeats] => {
+            let workload = Axis::parse(axis)?.stretch(source()?, times.parse()?);
+            println!("{}", Measured::here(&workload, policy, repeats.parse()?)?.print());
+            Ok(())
+        }
+        _ => Err("usage: table".into()),
+    }
+}
+
+// Input.
+
+/// The public trace, if it is somewhere: where `WEIR_FB_TRACE` says, or in `data/` here or in a directory beside.
+fn public() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("WEIR_FB_TRACE") {
+        return Some(path.into());
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut places = vec![here.clone()];
+    let beside = here.join("..").read_dir().into_iter().flatten().flatten();
+    places.extend(beside.map(|entry| entry.path()));
+    places.sort();
+    places.iter().map(|place| place.join("data/FB2010-1Hr-150-0.txt")).find(|path| path.is_file())
+}
+
+fn source() -> Result<Workload> {
+    let limits = Limits { max_flows: 100_000_000, ..Limits::default() };
+    match public() {
+        Some(path) => Ok(weir_trace::read(&path, TraceUnit::MB, &limits)?.workload),
+        None => Ok(generate(&Preset::Facebook.spec(SEED), TraceUnit::MB, &limits)?),
+    }
+}
+
+/// What there is more of.
+#[derive(Debug, Clone, Copy)]
+enum Axis {
+    /// The trace so many times, one after the other.
+    Longer,
+    /// The trace so many times at once, each time with other ports.
+    Denser,
+    /// So many tasks where there was one mapper, each with its part of the bytes.
+    Flows,
+    /// So many ports where there was one, and arrivals so many times as fast: ports are as busy as before.
+    Ports,
+}
+
+impl Axis {
+    const ALL: [Axis; 4] = [Axis::Longer, Axis::Denser, Axis::Flows, Axis::Ports];
+
+    fn name(self) -> &'static str {
+        match self {
+            Axis::Longer => "coflows, one hour after the other",
+            Axis::Denser => "coflows, in the same hour",
+            Axis::Flows => "flows of every coflow",
+            Axis::Ports => "ports, as busy as before",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Axis> {
+        let found = Axis::ALL.into_iter().find(|axis| axis.name() == text);
+        found.ok_or_else(|| format!("no axis is called {text}").into())
+    }
+
+    fn stretch(self, workload: Workload, times: u32) -> Workload {
+        if times == 1 {
+            return workload;
+        }
+        let ports = workload.ports;
+        let coflows = workload.coflows.iter();
+        let copies = |change: &dyn Fn(&CoflowSpec, u32) -> CoflowSpec| -> Vec<CoflowSpec> {
+            let all = (0..times).flat_map(|copy| coflows.clone().map(move |coflow| change(coflow, copy)));
+            let numbered = all.enumerate().map(|(index, coflow)| CoflowSpec { id: index as u64, ..coflow });
+            numbered.collect()
+        };
+        let last = workload.coflows.iter().map(|c| c.arrival.get()).fold(0.0, f64::max);
+        match self {
+            Axis::Longer => Workload {
+                coflows: copies(&|coflow, copy| {
+                    let arrival = coflow.arrival.get() + f64::from(copy) * last;
+                    CoflowSpec { arrival: time(arrival), ..coflow.clone() }
+                }),
+                ..workload
+            },
+            Axis::Denser => {
+                let mut coflows = copies(&|coflow, copy| {
+                    let shifted = |port: u32| (port + copy * (ports / times)) % ports;
+                    with_flows(coflow, |f| vec![FlowSpec { src: shifted(f.src), dst: shifted(f.dst), ..*f }])
+                });
+                coflows.sort_by(|a, b| a.arrival.get().total_cmp(&b.arrival.get()));
+                Workload { coflows, ..workload }
+            }
+            Axis::Flows => Workload {
+                coflows: coflows
+                    .map(|coflow| {
+                        with_flows(coflow, |f| {
+                            let bytes = bytes(f.bytes.get() / f64::from(times));
+                            vec![FlowSpec { bytes, ..*f }; times as usize]
+                        })
+                    })
+                    .collect(),
+                ..workload
+            },
+            Axis::Ports => {
+                let spread = |coflow: &CoflowSpec, port: u32| {
+                    let dice = (coflow.id.wrapping_mul(31).wrapping_add(port.into()))
+                        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    port * times + (dice >> 33) as u32 % times
+                };
+                let coflows = coflows
+                    .map(|coflow| {
+                        with_flows(coflow, |f| {
+                            vec![FlowSpec { src: spread(coflow, f.src), dst: spread(coflow, f.dst), ..*f }]
+                        })
+                    })
+                    .collect();
+                Workload { coflows, ports: ports * times, ..workload }.sped_up(f64::from(times))
+            }
+        }
+    }
+}
+
+fn time(seconds: f64) -> Time {
+    Time::new(seconds).expect("a sum of times is a time")
+}
+
+fn bytes(bytes: f64) -> Bytes {
+    Bytes::new(bytes).expect("a part of a size is a size")
+}
+
+fn with_flows(coflow: &CoflowSpec, change: impl Fn(&FlowSpec) -> Vec<FlowSpec>) -> CoflowSpec {
+    CoflowSpec { flows: coflow.flows.iter().flat_map(change).collect(), ..coflow.clone() }
+}
+
+// Measuring.
+
+/// What a process found of a replay.
+struct Measured {
+    /// The fastest of the repeats, in seconds.
+    wall: f64,
+    schedules: usize,
+    mean_us: f64,
+    p99_us: f64,
+    /// Kilobytes.
+    peak: Option<u64>,
+}
+
+impl Measured {
+    fn here(workload: &Workload, policy: &str, repeats: usize) -> Result<Measured> {
+        let mut best: Option<Measured> = None;
+        for _ in 0..repeats {
+            let outcome = replay(workload, policy::build(policy)?, &Options::default(), &mut Silent)?;
+            let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
+            if best.as_ref().is_none_or(|best| outcome.wall < best.wall) {
+                best = Some(Measured {
+                    wall: outcome.wall,
+                    schedules: us.len(),
+                    mean_us: mean(&us),
+                    p99_us: percentile(&us, 99.0),
+                    peak: None,
+                });
+            }
+        }
+        let mut best = best.ok_or("nothing was repeated")?;
+        best.peak = peak();
+        Ok(best)
+    }
+
+    fn print(&self) -> String {
+        let peak = self.peak.map_or("-".to_owned(), |kb| kb.to_string());
+        format!("{} {} {} {} {peak}", self.wall, self.schedules, self.mean_us, self.p99_us)
+    }
+
+    fn parse(text: &str) -> Result<Measured> {
+        let [wall, schedules, mean_us, p99_us, peak] = text.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(format!("a replay printed `{text}`").into());
+        };
+        Ok(Measured {
+            wall: wall.parse()?,
+            schedules: schedules.parse()?,
+            mean_us: mean_us.parse()?,
+            p99_us: p99_us.parse()?,
+            peak: peak.parse().ok(),
+        })
+    }
+
+    /// In a process of its own.
+    fn elsewhere(axis: Axis, times: u32, policy: &str, repeats: u32) -> Result<Measured> {
+        eprintln!("{policy}: {} x {times}", axis.name());
+        let program = std::env::current_exe()?;
+        let (times, repeats) = (times.to_string(), repeats.to_string());
+        let output =
+            Command::new(program).args(["replay", axis.name(), &times, policy, &repeats]).output()?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+        }
+        Measured::parse(&String::from_utf8_lossy(&output.stdout))
+    }
+}
+
+/// The most memory that this process had, in kilobytes.
+fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// The fastest of several runs, of which slow ones are not repeated, and what the last one gave.
+fn fastest<T>(runs: usize, mut run: impl FnMut() -> T) -> (Duration, T) {
+    let mut timed = || {
+        let started = Instant::now();
+        let given = run();
+        (started.elapsed(), given)
+    };
+    let (mut best, mut given) = timed();
+    for _ in 1..runs {
+        if best > Duration::from_secs(2) {
+            break;
+        }
+        let (took, again) = timed();
+        (best, given) = (best.min(took), again);
+    }
+    (best, given)
+}
+
+// Tables.
+
+/// A table in Markdown whose columns line up.
+struct Table(Vec<Vec<String>>);
+
+impl Table {
+    fn new(head: &[&str]) -> Table {
+        Table(vec![head.iter().map(|&cell| cell.to_owned()).collect()])
+    }
+
+    fn line(&mut self, cells: Vec<String>) {
+        self.0.push(cells);
+    }
+
+    fn print(&self) {
+        let width = |column: usize| self.0.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.0[0].len()).map(width).collect();
+        for (number, line) in self.0.iter().enumerate() {
+            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
+                0 => format!("{cell:width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+            println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
+            if number == 0 {
+                let rules = widths.iter().enumerate().map(|(column, &width)| match column {
+                    0 => "-".repeat(width + 2),
+                    _ => format!("{}:", "-".repeat(width + 1)),
+                });
+                println!("|{}|", rules.collect::<Vec<_>>().join("|"));
+            }
+        }
+        println!();
+    }
+}
+
+/// Three digits that count.
+fn short(value: f64) -> String {
+    let digits = if value <= 0.0 { 0 } else { (2 - value.log10().floor() as i32).clamp(0, 6) };
+    format!("{value:.*}", digits as usize)
+}
+
+fn megabytes(kilobytes: Option<u64>) -> String {
+    kilobytes.map_or("unknown".to_owned(), |kb| short(kb as f64 * 1024.0 / 1e6))
+}
+
+fn strings(cells: &[&dyn Display]) -> Vec<String> {
+    cells.iter().map(ToString::to_string).collect()
+}
+
+fn tables() -> Result<()> {
+    policies()?;
+    reference()?;
+    growth()?;
+    solver();
+    Ok(())
+}
+
+fn policies() -> Result<()> {
+    let started = Instant::now();
+    let workload = source()?;
+    let reading = started.elapsed().as_secs_f64();
+    let (name, verb) = match public() {
+        Some(_) => ("The public coflow-benchmark trace".to_owned(), "reading"),
+        None => {
+            (format!("The public trace is not here; a trace like it (`facebook`, seed {SEED})"), "making")
+        }
+    };
+    println!("## Replays\n");
+    println!(
+        "{name}: {} coflows, {} flows, {} ports of 1 Gbit/s, a schedule every 8 ms. One core, the fastest of three runs;",
+        workload.coflows.len(),
+        workload.flows(),
+        workload.ports
+    );
+    println!(
+        "{verb} the trace takes {} s more. The peak of memory is that of the whole process, with the trace.\n",
+        short(reading)
+    );
+    drop(workload);
+    let mut table = Table::new(&[
+        "policy",
+        "replay (s)",
+        "schedules",
+        "schedule mean (us)",
+        "schedule P99 (us)",
+        "peak memory (MB)",
+    ]);
+    for entry in TABLE {
+        let m = Measured::elsewhere(Axis::Longer, 1, entry.name, 3)?;
+        let cells =
+            strings(&[&entry.name, &short(m.wall), &m.schedules, &short(m.mean_us), &short(m.p99_us)]);
+        table.line([cells, vec![megabytes(m.peak)]].concat());
+    }
+    table.print();
+    Ok(())
+}
+
+fn reference() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let demo = weir_trace::read(&root.join("examples/demo.txt"), TraceUnit::MB, &Limits::default())?.workload;
+    let mut spec = Preset::Facebook.spec(SEED);
+    spec.coflows = 120;
+    let part = generate(&spec, TraceUnit::MB, &Limits::default())?;
+    println!("## Against straightforward code\n");
+    println!(
+        "The same replay by code that touches every flow at every event (`crates/sim/benches/naive`), in the same"
+    );
+    println!(
+        "run on the same machine. The last column is the largest difference between the two in a coflow's"
+    );
+    println!("completion time, over that time.\n");
+    let mut table =
+        Table::new(&["replay", "flows", "straightforward (s)", "Weir (s)", "ratio", "difference"]);
+    let options = Options::default();
+    let traces = [("examples/demo.txt", &demo), ("120 coflows of `facebook`", &part)];
+    for (name, workload) in traces {
+        for rule in [naive::Rule::Varys, naive::Rule::Fair] {
+            eprintln!("straightforward {}: {name}", rule.name());
+            let (slow, expected) = fastest(3, || naive::replay(workload, rule, &options));
+            let (fast, ours) = fastest(5, || {
+                replay(workload, policy::build(rule.name()).expect("a known name"), &options, &mut Silent)
+            });
+            let ours = ours?.ccts();
+            let differences = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs() / b.max(1e-9));
+            let (slow, fast) = (slow.as_secs_f64(), fast.as_secs_f64());
+            table.line(strings(&[
+                &format!("`{}`, {name}", rule.name()),
+                &workload.flows(),
+                &short(slow),
+                &short(fast),
+                &short(slow / fast),
+                &format!("{:.0e}", differences.fold(0.0, f64::max)),
+            ]));
+        }
+    }
+    table.print();
+    Ok(())
+}
+
+fn growth() -> Result<()> {
+    println!("## Growth\n");
+    println!(
+        "Seconds of a replay of the first table's trace with once, twice and four times as many of one thing;"
+    );
+    println!("the fastest of two runs.\n");
+    println!("- Coflows, one hour after the other: the same load for longer.");
+    println!(
+        "- Coflows, in the same hour: copies on other ports, so twice and four times the load and the backlog."
+    );
+    println!(
+        "- Flows of every coflow: each mapper is two, or four, tasks on its port with a part of the bytes each."
+    );
+    println!(
+        "- Ports, as busy as before: each port is spread over two, or four, and arrivals are as many times as fast.\n"
+    );
+    for axis in Axis::ALL {
+        let head = format!("more {}", axis.name());
+        let mut table = Table::new(&[&head, "x1 (s)", "x2 (s)", "x4 (s)", "x2 / x1", "x4 / x1"]);
+        for policy in GROWTH {
+            let mut walls = Vec::new();
+            for times in [1, 2, 4] {
+                walls.push(Measured::elsewhere(axis, times, policy, 2)?.wall);
+            }
+            table.line(strings(&[
+                &policy,
+                &short(walls[0]),
+                &short(walls[1]),
+                &short(walls[2]),
+                &short(walls[1] / walls[0]),
+                &short(walls[2] / walls[0]),
+            ]));
+        }
+        table.print();
+    }
+    Ok(())
+}
+
+fn solver() {
+    println!("## The max-min solver alone\n");
+    println!(
+        "`weir_core::solve::max_min` on a fabric of 16 cores and 128 edges (4,096 links), every flow from its edge"
+    );
+    println!(
+        "up to a core and down to another edge; from the start, no state kept. Per flow: every flow is a"
+    );
+    println!(
+        "class. Per route: flows over the same links are one class. The textbook's solver, in the same run, looks"
+    );
+    println!(
+        "at every flow for each link that it fixes. The last column is the largest difference of a rate.\n"
+    );
+    let mut table = Table::new(&[
+        "flows",
+        "routes",
+        "per flow (ms)",
+        "per route (ms)",
+        "textbook (ms)",
+        "textbook / per flow",
+        "difference",
+    ]);
+    for flows in [10_000, 100_000, 1_000_000] {
+        eprintln!("max-min of {flows} flows");
+        let instance = Instance::new(flows);
+        let own: Vec<Class<'_>> = instance.routes.iter().map(|links| Class { links, flows: 1.0 }).collect();
+        let routes = instance.classes();
+        let classes: Vec<Class<'_>> =
+            routes.iter().map(|(links, flows)| Class { links, flows: *flows }).collect();
+        let (per_flow, rates) = fastest(5, || max_min(&instance.capacities, &own));
+        let (per_route, by_route) = fastest(5, || max_min(&instance.capacities, &classes));
+        let (textbook, expected) = fastest(1, || instance.textbook());
+        let rate_of_route = |route| {
+            let place = routes.binary_search_by(|(other, _)| other.cmp(route)).expect("its flow made it");
+            by_route[place]
+        };
+        let differences = instance.routes.iter().zip(rates.iter().zip(&expected)).map(|(route, (a, b))| {
+            let per_route = (rate_of_route(route) - b).abs();
+            (a - b).abs().max(per_route) / b
+        });
+        let ms = |time: Duration| short(time.as_secs_f64() * 1e3);
+        table.line(strings(&[
+            &flows,
+            &routes.len(),
+            &ms(per_flow),
+            &ms(per_route),
+            &ms(textbook),
+            &short(textbook.as_secs_f64() / per_flow.as_secs_f64()),
+            &format!("{:.0e}", differences.fold(0.0, f64::max)),
+        ]));
+    }
+    table.print();
+}
