@@ -103,6 +103,10 @@ struct Share {
 pub struct Allocation {
     shares: Vec<Share>,
     flows: Vec<FlowRate>,
+    /// How many of the flows are those of the decision before.
+    kept: usize,
+    /// Whether no flow was added since the start of this decision.
+    untouched: bool,
     queues: Option<Queues>,
 }
 
@@ -136,7 +140,37 @@ impl Allocation {
     pub fn clear(&mut self, slots: usize) {
         self.shares.clear();
         self.shares.resize(slots, Share::default());
-        self.flows.clear();
+        self.kept = 0;
+        self.untouched = true;
+    }
+
+    /// Takes over the first `count` flows with rates of their own from the decision before; all of them have to be live
+    /// still. At most once, before any [`Allocation::add_flow`].
+    pub(crate) fn keep_flows(&mut self, count: usize) {
+        self.kept = count;
+    }
+
+    /// Takes over all flows of the decision before.
+    pub(crate) fn keep_all_flows(&mut self) {
+        self.kept = self.flows.len();
+    }
+
+    /// How many flows have rates of their own by now.
+    pub(crate) fn decided(&self) -> usize {
+        if self.untouched { self.kept } else { self.flows.len() }
+    }
+
+    /// Ends the decision: what was neither kept nor added is gone.
+    pub(crate) fn seal(&mut self) {
+        if self.untouched {
+            self.untouched = false;
+            self.flows.truncate(self.kept);
+        }
+    }
+
+    /// How many of the flows are those of the decision before, in their places.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Gives the live flows of a coflow a common rate.
@@ -146,6 +180,7 @@ impl Allocation {
 
     /// Gives one flow a rate of its own, on top. Once a flow.
     pub fn add_flow(&mut self, slot: Slot, flow: u32, rate: f64) {
+        self.seal();
         self.flows.push(FlowRate { slot, flow, rate });
     }
 

@@ -148,6 +148,7 @@ impl Engine {
             AnyPolicy::Blind(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
             AnyPolicy::Sizes(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
         }
+        out.seal();
         self.network.apply(out, now);
     }
 

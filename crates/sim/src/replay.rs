@@ -20,7 +20,8 @@ pub struct Options {
     /// What each port sends and receives.
     pub port_rate: Rate,
     /// The scheduling interval δ: schedules are computed at its multiples only, and what ends between two leaves its
-    /// ports idle until the next. Zero: a schedule whenever something happens.
+    /// ports idle until the next. An event of the workload (a port that changes, a flow that starts anew or loses its
+    /// data) does not wait for it, and gets a schedule of its own. Zero: a schedule whenever something happens.
     pub interval: Time,
     /// Whether to keep the end of every flow.
     pub keep_flows: bool,
@@ -154,6 +155,8 @@ struct Replay<'a> {
     /// Moves the flows if the policy leaves that to the transport.
     transport: Option<Box<dyn Transport>>,
     agenda: BinaryHeap<Reverse<(Key, Item)>>,
+    /// Times of the workload's events that are still to come, the next one last.
+    events: Vec<f64>,
     progress: Vec<Progress>,
     children: Vec<Vec<usize>>,
     /// Flows whose data comes later than they first said: coflow and flow, in the specification's order.
@@ -189,6 +192,7 @@ pub fn replay(
         engine: Engine::new(fabric, policy),
         transport: None,
         agenda: BinaryHeap::new(),
+        events: Vec::new(),
         progress: vec![Progress::default(); count],
         children: vec![Vec::new(); count],
         not_before: BTreeMap::new(),
@@ -220,7 +224,9 @@ impl Replay<'_> {
         }
         for (position, event) in self.workload.events.iter().enumerate() {
             self.agenda.push(Reverse((Key(event.at.get()), Item::Event(position))));
+            self.events.push(event.at.get());
         }
+        self.events.sort_unstable_by(|a, b| b.total_cmp(a));
     }
 
     /// The first multiple of the interval that is not before `at`.
@@ -241,19 +247,14 @@ impl Replay<'_> {
         let mut now = 0.0;
         let mut wake = f64::INFINITY;
         while self.done < self.workload.coflows.len() {
-            let agenda = self.agenda.peek().map_or((f64::INFINITY, false), |Reverse((Key(at), item))| {
-                // What happens to the network does not wait for a schedule.
-                (*at, matches!(item, Item::Event(_)))
-            });
+            let agenda = self.agenda.peek().map_or(f64::INFINITY, |Reverse((Key(at), _))| *at);
             let end = match &mut self.transport {
                 Some(transport) => transport.next_end(),
                 None => self.engine.next_end(),
             };
-            let own = end.min(wake);
-            let next = match agenda {
-                (at, true) => at.min(self.tick(own)),
-                (at, false) => self.tick(own.min(at)),
-            };
+            // What happens to the network does not wait for a schedule.
+            let event = self.events.last().copied().unwrap_or(f64::INFINITY);
+            let next = event.min(self.tick(end.min(wake).min(agenda)));
             if next.is_infinite() {
                 return Err(self.stalled(now));
             }
@@ -429,8 +430,11 @@ impl Replay<'_> {
             self.agenda.pop();
             match item {
                 Item::Release(index) => self.release(index, at, now, observer),
-                Item::Data(index, flow) => self.data(index, flow, now, observer),
-                Item::Event(position) => self.event(position, now),
+                Item::Data(index, flow) => self.data(index, flow, at, now, observer),
+                Item::Event(position) => {
+                    self.events.pop();
+                    self.event(position, now);
+                }
             }
         }
     }
@@ -463,10 +467,11 @@ impl Replay<'_> {
         self.record(observer);
     }
 
-    fn data(&mut self, index: usize, flow: u32, now: f64, observer: &mut dyn Observer) {
+    /// The data of a flow that was said to be there at `at` is there, unless it was said to come later since.
+    fn data(&mut self, index: usize, flow: u32, at: f64, now: f64, observer: &mut dyn Observer) {
         let Some(slot) = self.progress[index].slot else { return };
         let original = self.engine.network().coflow(slot).original(flow);
-        if self.not_before.get(&(index, original)).is_some_and(|&later| later > now) {
+        if self.not_before.get(&(index, original)).is_some_and(|&later| later > at) {
             return;
         }
         let waiting = self.engine.network().coflow(slot).state(flow) == FlowState::Waiting;
@@ -489,11 +494,17 @@ impl Replay<'_> {
                 }
             }
             Change::Late { coflow, flow, until } => {
-                self.not_before.insert((coflow, flow as u32), until.get());
-                if let Some((slot, place)) = self.find(coflow, flow) {
+                let found = self.find(coflow, flow);
+                let exists = found.map_or(0.0, |(slot, _)| {
+                    let release = self.workload.coflows[coflow].flows[flow].release.get();
+                    self.engine.network().coflow(slot).arrival + release
+                });
+                let until = until.get().max(exists);
+                self.not_before.insert((coflow, flow as u32), until);
+                if let Some((slot, place)) = found {
                     self.stop(coflow, slot, place, now);
                     self.engine.hold(slot, place, now);
-                    self.agenda.push(Reverse((Key(until.get()), Item::Data(coflow, place))));
+                    self.agenda.push(Reverse((Key(until), Item::Data(coflow, place))));
                 }
             }
         }

@@ -331,34 +331,41 @@ impl Coflow {
         self.reported.1
     }
 
-    /// Calls `visit` with each live flow that sends from a port of the first set to one of the second, in the order of
-    /// ports. `visit` may shrink either set; what it closes is skipped from then on.
+    /// Calls `visit` with each live flow between open ports, and with its ports, in their order. `visit` answers whether
+    /// that closes the sending and the receiving port; what is closed is skipped from then on.
     ///
     /// Rows whose sender is closed cost one look; the others one look a word of 64 receivers.
     #[inline]
-    pub fn visit_open<M>(
+    pub fn visit_open(
         &self,
-        open: &mut M,
-        masks: impl Fn(&M) -> (&Mask, &Mask),
-        mut visit: impl FnMut(&mut M, u32, u32, u32),
+        open_send: &mut Mask,
+        open_recv: &mut Mask,
+        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
+        let (send, recv) = (open_send.words_mut(), open_recv.words_mut());
+        let receivers = self.recv_mask.words();
         for row in &self.rows {
-            if row.live == 0 || !masks(open).0.contains(row.port as usize) {
+            let src = row.port as usize;
+            if row.live == 0 || send[src / 64] >> (src % 64) & 1 == 0 {
                 continue;
             }
-            let mut visited = false;
+            let mut closed = false;
             'row: for block in &self.blocks[row.blocks.start as usize..row.blocks.end as usize] {
-                let hits = block.live & masks(open).1.word(block.word as usize);
-                for bit in Bits(hits) {
+                let word = block.word as usize;
+                for bit in Bits(block.live & recv[word]) {
                     let flow = block.first + (block.all & ((1 << bit) - 1)).count_ones();
-                    visit(open, flow, row.port, 64 * block.word + bit as u32);
-                    visited = true;
-                    if !masks(open).0.contains(row.port as usize) {
+                    let (src_closes, dst_closes) = visit(flow, src, 64 * word + bit);
+                    if dst_closes {
+                        recv[word] &= !(1 << bit);
+                        closed = true;
+                    }
+                    if src_closes {
+                        send[src / 64] &= !(1 << (src % 64));
                         break 'row;
                     }
                 }
             }
-            if visited && !self.recv_mask.meets(masks(open).1) {
+            if closed && receivers.iter().zip(&*recv).all(|(mine, open)| mine & open == 0) {
                 return;
             }
         }

@@ -34,6 +34,16 @@ impl Mask {
         self.word(bit / 64) >> (bit % 64) & 1 == 1
     }
 
+    /// All words, 64 bits each.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// All words, to change.
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
+
     /// The word that holds bits `64 * index ..`.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {

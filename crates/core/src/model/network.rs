@@ -48,6 +48,8 @@ pub struct Network {
     /// Flows with rates of their own; entries without a coflow are vacant.
     own: Vec<Own>,
     own_vacant: Vec<u32>,
+    /// When the next of them ends; perhaps too early by one that was taken out.
+    own_next: f64,
     /// By slot: how many such flows there are.
     own_count: Vec<u32>,
     /// Their entries in the order of the schedule in force. From one schedule to the next most of them stay what they
@@ -73,6 +75,7 @@ impl Network {
             released: 0,
             own: Vec::new(),
             own_vacant: Vec::new(),
+            own_next: f64::INFINITY,
             own_count: Vec::new(),
             order: Vec::new(),
             order_before: Vec::new(),
@@ -254,6 +257,12 @@ impl Network {
                 self.predict_end(self.coflow(slot).flows[flow as usize].own, now);
             }
         }
+        self.find_own_next();
+    }
+
+    fn find_own_next(&mut self) {
+        self.own_next =
+            self.own.iter().fold(f64::INFINITY, |next, own| if own.end < next { own.end } else { next });
     }
 
     fn predict_end(&mut self, entry: u32, now: f64) {
@@ -287,8 +296,10 @@ impl Network {
     fn apply_own(&mut self, allocation: &Allocation, now: f64) {
         std::mem::swap(&mut self.order, &mut self.order_before);
         self.order.clear();
-        let mut next = 0;
-        for (place, rated) in allocation.flows().iter().enumerate() {
+        let kept = allocation.kept();
+        self.order.extend_from_slice(&self.order_before[..kept]);
+        let mut next = kept;
+        for (place, rated) in allocation.flows().iter().enumerate().skip(kept) {
             let (slot, flow, rate) = (rated.slot, rated.flow, rated.rate);
             let expected = self.order_before.get(next).copied().unwrap_or(NONE);
             let entry = match self.own.get(expected as usize) {
@@ -317,7 +328,7 @@ impl Network {
             own.place = place as u32;
             self.order.push(entry);
         }
-        for i in 0..self.order_before.len() {
+        for i in kept..self.order_before.len() {
             let own = self.own[self.order_before[i] as usize];
             if own.slot != NONE && own.schedule != self.schedule {
                 self.fold_own(own.slot, own.flow, now);
@@ -350,18 +361,21 @@ impl Network {
             let slot = self.active[i];
             next = next.min(self.coflow_mut(slot).next_end());
         }
-        self.own.iter().fold(next, |next, own| next.min(own.end))
+        next.min(self.own_next)
     }
 
     /// Ends every flow that the rates in force end until `limit`, and says which, in order of time.
     pub(crate) fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
         let first = ended.len();
-        for i in 0..self.own.len() {
-            let Own { slot, flow, end, .. } = self.own[i];
-            if end <= limit {
-                self.finish(slot, flow);
-                ended.push(Ended { slot, flow, at: end });
+        if self.own_next <= limit {
+            for i in 0..self.own.len() {
+                let Own { slot, flow, end, .. } = self.own[i];
+                if end <= limit {
+                    self.finish(slot, flow);
+                    ended.push(Ended { slot, flow, at: end });
+                }
             }
+            self.find_own_next();
         }
         for i in 0..self.active.len() {
             let slot = self.active[i];

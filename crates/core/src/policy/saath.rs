@@ -39,7 +39,7 @@ use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Common, Rule};
 use crate::model::{Blind, Coflow, Mask, Slot, View};
 use crate::order::Key;
-use crate::solve::{Contention, Residual};
+use crate::solve::{Contention, Residual, residual::Saved};
 
 /// Which coflows count as contending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +113,15 @@ pub struct Saath {
     residual: Residual,
     order: Vec<Turn>,
     missed: Vec<Slot>,
+    /// The steps of the schedule in force, and what was left of the ports before the first of them.
+    steps: Vec<Step>,
+    saved: Vec<Saved>,
+    /// The step at work, and whether all before it were those of the schedule before.
+    step: usize,
+    repeating: bool,
+    /// Coflows with live flows more or fewer since the last schedule.
+    changed: Mask,
+    ports_changed: bool,
     /// By slot: the rate of all its flows.
     sending: Vec<f64>,
 }
@@ -128,7 +137,21 @@ struct Turn {
     slot: Slot,
 }
 
+/// A step of a schedule: a coflow is admitted or not, or served by work conservation.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    slot: Slot,
+    admit: bool,
+    /// The rate at which it was admitted.
+    admitted: Option<f64>,
+    /// How many flows had rates of their own before it.
+    flows_before: usize,
+}
+
 impl Saath {
+    /// How many steps can be repeated: each keeps a copy of what is left of the ports.
+    const SAVED_STEPS: usize = 32;
+
     /// Reads the parameters.
     pub(super) fn read(params: &mut Params) -> Result<Saath, ParamsError> {
         let thresholds = Thresholds::read(params)?;
@@ -155,6 +178,12 @@ impl Saath {
             residual: Residual::default(),
             order: Vec::new(),
             missed: Vec::new(),
+            steps: Vec::new(),
+            saved: Vec::new(),
+            step: 0,
+            repeating: false,
+            changed: Mask::default(),
+            ports_changed: false,
             sending: Vec::new(),
         })
     }
@@ -263,13 +292,88 @@ impl Saath {
             && if self.full_ports { self.residual.admits_alone(coflow) } else { self.residual.admits(coflow) }
     }
 
+    /// Lines 6-13 for one coflow.
+    fn admit(&mut self, slot: Slot, view: &View<'_, Blind>, out: &mut Allocation) {
+        out.set_class(slot, self.states[slot as usize].queue.expect("queues were assigned"));
+        let coflow = view.coflow(slot);
+        if coflow.live() == 0 {
+            out.set_rule(slot, Rule::LacksData);
+            return;
+        }
+        if !self.all_or_none {
+            out.set_rule(slot, Rule::InOrder);
+            if self.begin_step(slot, false, out) {
+                self.residual.fill(coflow, |flow, rate| out.add_flow(slot, flow, rate));
+            }
+            return;
+        }
+        let admitted = if self.begin_step(slot, true, out) {
+            let admitted = self.available(coflow).then(|| self.residual.equal_rate(coflow));
+            if let Some(rate) = admitted {
+                self.residual.take_equal(coflow, rate);
+            }
+            self.steps[self.step - 1].admitted = admitted;
+            admitted
+        } else {
+            self.steps[self.step - 1].admitted
+        };
+        match admitted {
+            Some(rate) => {
+                out.set_common(slot, Common::Each(rate));
+                out.set_rule(slot, Rule::AllOrNone);
+            }
+            None => {
+                out.set_rule(slot, Rule::WorkConservation);
+                self.missed.push(slot);
+            }
+        }
+    }
+
     /// Lines 18-23.
     fn work_conservation(&mut self, view: &View<'_, Blind>, out: &mut Allocation) {
-        if !self.conserve {
-            self.missed.clear();
+        let mut missed = std::mem::take(&mut self.missed);
+        for slot in missed.drain(..) {
+            if self.conserve && self.begin_step(slot, false, out) {
+                self.residual.fill(view.coflow(slot), |flow, rate| out.add_flow(slot, flow, rate));
+            }
         }
-        for slot in self.missed.drain(..) {
-            self.residual.fill(view.coflow(slot), |flow, rate| out.add_flow(slot, flow, rate));
+        self.missed = missed;
+    }
+
+    /// Begins a step of a schedule and says whether it has to be worked out. As long as the steps are those of the schedule
+    /// before, of coflows that have not changed, their outcomes are too, and nothing is left to do.
+    fn begin_step(&mut self, slot: Slot, admit: bool, out: &mut Allocation) -> bool {
+        let at = self.step;
+        if self.repeating {
+            let same = self.steps.get(at).is_some_and(|step| (step.slot, step.admit) == (slot, admit));
+            if same && at < Saath::SAVED_STEPS && !self.changed.contains(slot as usize) {
+                self.step += 1;
+                return false;
+            }
+            self.stop_repeating(out);
+        }
+        self.step += 1;
+        self.steps.truncate(at);
+        self.steps.push(Step { slot, admit, admitted: None, flows_before: out.decided() });
+        if at <= Saath::SAVED_STEPS {
+            if at == self.saved.len() {
+                self.saved.push(Saved::default());
+            }
+            self.residual.save(&mut self.saved[at]);
+        }
+        true
+    }
+
+    /// Goes back to where the schedule before was at this step.
+    fn stop_repeating(&mut self, out: &mut Allocation) {
+        self.repeating = false;
+        match self.steps.get(self.step) {
+            Some(step) => {
+                self.residual.restore(&self.saved[self.step]);
+                out.keep_flows(step.flows_before);
+            }
+            // All of it holds, and it left what is left.
+            None => out.keep_all_flows(),
         }
     }
 
@@ -358,15 +462,20 @@ impl Policy for Saath {
             Event::Released(slot) => {
                 self.states.resize_with(view.slots(), State::default);
                 self.states[slot as usize] = State::default();
+                self.changed.insert(slot as usize);
             }
             Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
                 self.states[slot as usize].stale = true;
+                self.changed.insert(slot as usize);
             }
-            Event::FlowDone(slot, flow) if self.requeue => {
-                let length = view.attained(slot, flow);
-                let state = &mut self.states[slot as usize];
-                state.lengths.add(length);
-                state.stale = true;
+            Event::FlowDone(slot, flow) => {
+                self.changed.insert(slot as usize);
+                if self.requeue {
+                    let length = view.attained(slot, flow);
+                    let state = &mut self.states[slot as usize];
+                    state.lengths.add(length);
+                    state.stale = true;
+                }
             }
             Event::Done(slot) => {
                 if let Some(queue) = self.states[slot as usize].queue {
@@ -375,42 +484,35 @@ impl Policy for Saath {
                 self.states[slot as usize] = State::default();
                 self.sorted = false;
             }
-            Event::FlowDone(..) | Event::PortChanged => {}
+            Event::PortChanged => self.ports_changed = true,
         }
     }
 
-    /// Fig. 7.
+    /// Fig. 7. O(coflows x their ports) at worst; from the first coflow on of which anything changed.
     fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
         self.assign_queues(view);
         self.sorted &= !self.rivals.update(view);
         self.sort(view);
-        self.residual.reset(view.fabric());
+        self.step = 0;
+        self.repeating = !std::mem::take(&mut self.ports_changed) && !self.steps.is_empty();
+        if !self.repeating {
+            self.residual.reset(view.fabric());
+        }
         let mut at = 0;
         while at < self.order.len() {
             let group = self.order[at].group;
             while at < self.order.len() && self.order[at].group == group {
                 let slot = self.order[at].slot;
                 at += 1;
-                let coflow = view.coflow(slot);
-                let queue = self.states[slot as usize].queue.expect("queues were assigned");
-                out.set_class(slot, queue);
-                if coflow.live() == 0 {
-                    out.set_rule(slot, Rule::LacksData);
-                } else if !self.all_or_none {
-                    out.set_rule(slot, Rule::InOrder);
-                    self.residual.fill(coflow, |flow, rate| out.add_flow(slot, flow, rate));
-                } else if self.available(coflow) {
-                    let rate = self.residual.equal_rate(coflow);
-                    self.residual.take_equal(coflow, rate);
-                    out.set_common(slot, Common::Each(rate));
-                    out.set_rule(slot, Rule::AllOrNone);
-                } else {
-                    out.set_rule(slot, Rule::WorkConservation);
-                    self.missed.push(slot);
-                }
+                self.admit(slot, view, out);
             }
             self.work_conservation(view, out);
         }
+        if self.repeating {
+            self.stop_repeating(out);
+        }
+        self.steps.truncate(self.step);
+        self.changed.clear();
     }
 
     fn wake(&mut self, view: &mut View<'_, Blind>, allocation: &Allocation) -> f64 {

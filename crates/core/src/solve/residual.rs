@@ -8,8 +8,6 @@ struct Sides {
     left: Vec<f64>,
     /// Ports with something left.
     open: Mask,
-    /// Ports of which nothing is taken.
-    whole: Mask,
 }
 
 impl Sides {
@@ -20,18 +18,16 @@ impl Sides {
                 open.insert(port);
             }
         }
-        Sides { left: capacities.to_vec(), whole: open.clone(), open }
+        Sides { left: capacities.to_vec(), open }
     }
 
     fn copy_from(&mut self, other: &Sides) {
         self.left.clone_from(&other.left);
         self.open.clone_from(&other.open);
-        self.whole.clone_from(&other.whole);
     }
 
     #[inline]
     fn take(&mut self, port: usize, rate: f64, dust: f64) {
-        self.whole.remove(port);
         self.left[port] -= rate;
         if self.left[port] <= dust {
             self.left[port] = 0.0;
@@ -52,6 +48,10 @@ pub struct Residual {
     version: u64,
 }
 
+/// A state of a [`Residual`] to go back to.
+#[derive(Debug, Default)]
+pub struct Saved(Sides, Sides);
+
 impl Residual {
     /// Starts from the whole fabric. O(ports).
     pub fn reset(&mut self, fabric: &Fabric) {
@@ -62,6 +62,18 @@ impl Residual {
         }
         self.send.copy_from(&self.idle.0);
         self.recv.copy_from(&self.idle.1);
+    }
+
+    /// Keeps the present state in `copy`. O(ports).
+    pub fn save(&self, copy: &mut Saved) {
+        copy.0.copy_from(&self.send);
+        copy.1.copy_from(&self.recv);
+    }
+
+    /// Goes back to a state of the same fabric. O(ports).
+    pub fn restore(&mut self, copy: &Saved) {
+        self.send.copy_from(&copy.0);
+        self.recv.copy_from(&copy.1);
     }
 
     /// Starts from what is left after something else. O(ports).
@@ -93,10 +105,14 @@ impl Residual {
         coflow.send_mask().within(&self.send.open) && coflow.recv_mask().within(&self.recv.open)
     }
 
-    /// Whether nothing is taken yet of every port that a coflow's live flows need.
-    #[inline]
+    /// Whether nothing is taken yet of every port that a coflow's live flows need. O(ports of the coflow).
     pub fn admits_alone(&self, coflow: &Coflow) -> bool {
-        coflow.send_mask().within(&self.send.whole) && coflow.recv_mask().within(&self.recv.whole)
+        let sides =
+            [(coflow.senders(), &self.send, &self.idle.0), (coflow.receivers(), &self.recv, &self.idle.1)];
+        sides.into_iter().all(|(loads, now, idle)| {
+            let mut used = loads.iter().filter(|load| load.live > 0).map(|load| load.port as usize);
+            used.all(|port| now.open.contains(port) && now.left[port] == idle.left[port])
+        })
     }
 
     /// Whether some live flow could get something; may say yes in vain, never no.
@@ -178,16 +194,14 @@ impl Residual {
         if !self.may_serve(coflow) {
             return;
         }
-        coflow.visit_open(
-            self,
-            |r| (&r.send.open, &r.recv.open),
-            |r, flow, src, dst| {
-                let (src, dst) = (src as usize, dst as usize);
-                let rate = r.send.left[src].min(r.recv.left[dst]);
-                r.take_send(src, rate);
-                r.take_recv(dst, rate);
-                gave(flow, rate);
-            },
-        );
+        let (send, recv, dust) = (&mut self.send, &mut self.recv, self.dust);
+        let (send_left, recv_left) = (&mut send.left[..], &mut recv.left[..]);
+        coflow.visit_open(&mut send.open, &mut recv.open, |flow, src, dst| {
+            let rate = send_left[src].min(recv_left[dst]);
+            send_left[src] -= rate;
+            recv_left[dst] -= rate;
+            gave(flow, rate);
+            (send_left[src] <= dust, recv_left[dst] <= dust)
+        });
     }
 }
