@@ -11,3 +11,8 @@ mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use replay::{Moment, Observer, Options, ReplayError, Silent, replay};
+
+/// The page on adding a policy is compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adding-a-policy.md")]
+struct AddingAPolicy;

@@ -589,8 +589,11 @@ impl Coflow {
 
     /// Lets a waiting flow send. A flow without bytes has to be finished instead.
     pub(super) fn release(&mut self, flow: u32, now: f64) {
+        if self.live == 0 && self.sharing == Sharing::Remaining {
+            // Nobody is left to measure by the old level, which may have run on since the last of them ended.
+            (self.level, self.slope, self.since) = (1.0, 0.0, now);
+        }
         let level = self.level(now);
-        let fresh = self.live == 0 && self.slope == 0.0;
         let f = &mut self.flows[flow as usize];
         debug_assert_eq!(f.state, FlowState::Waiting);
         f.state = FlowState::Live;
@@ -612,11 +615,6 @@ impl Coflow {
                 }
             }
             Sharing::Remaining => {
-                // Nobody is left to measure by the old level.
-                let level = if fresh { 1.0 } else { level };
-                if fresh {
-                    self.level = level;
-                }
                 f.base /= level;
                 let base = f.base;
                 let (s, r) = (f.sender as usize, f.receiver as usize);

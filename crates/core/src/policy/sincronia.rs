@@ -6,8 +6,9 @@
 //! - *Online*: the order is computed anew, from the bytes that are left, when a coflow arrives or ends, or data comes late.
 //!   (The authors' simulator orders by original sizes.)
 //! - *Ties* between bottleneck ports go to the sending side, there to the highest port; ties between coflows to the
-//!   one that arrived last (it is put behind). Two numbers tie if they differ by less than a part in 10^9: in
-//!   exact arithmetic they would be equal or the schedules the same.
+//!   one that arrived last (it is put behind). Two numbers tie if they differ by less than a part in 10^9, or, as weights are
+//!   differences, by a part in 10^12 of what the first weights make of them: in exact arithmetic they would be equal
+//!   or the schedules the same.
 //! - *Flows* of one coflow go in the order of ports. The paper leaves that open, and the mean depends on it: in its
 //!   Fig. 1 it is 2.6 or 2.8.
 
@@ -65,7 +66,9 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
             let ratio = weights[coflow] / time;
             let better = last.is_none_or(|(best, best_time)| {
                 let other = weights[best] / best_time;
-                tie(ratio, other) || ratio < other
+                // What is left of a weight is as exact as the weight was in the beginning.
+                let dust = 1e-12 * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
+                tie(ratio, other) || ratio < other + dust
             });
             if better {
                 last = Some((coflow, time));

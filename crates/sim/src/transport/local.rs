@@ -62,8 +62,21 @@ struct Row {
     /// The coflow and its number, and how many of its flows are served.
     head: Option<(Slot, u64)>,
     flows: u32,
-    /// The rate that its receivers do not take.
-    cut: f64,
+    /// How many of its flows their receivers limit, and the levels of those receivers, summed.
+    limited: u32,
+    levels: f64,
+}
+
+impl Row {
+    fn limit(&mut self, level: f64) {
+        self.limited += 1;
+        self.levels += level;
+    }
+
+    fn free(&mut self, level: f64) {
+        self.limited -= 1;
+        self.levels = if self.limited == 0 { 0.0 } else { self.levels - level };
+    }
 }
 
 /// A flow that is offered to a receiver.
@@ -98,10 +111,14 @@ pub(super) struct Local {
     rows: Vec<Row>,
     /// Rows, then receivers.
     groups: Vec<Group>,
+    /// By group: when its first flow ends, as found last.
+    next: Vec<f64>,
     /// The rates of the rows once more, close together.
     row_rates: Vec<f64>,
-    /// By receiver.
+    /// By receiver: what it is offered, by whom, and whether that is more than it carries.
     offers: Vec<Vec<Offer>>,
+    offered: Vec<f64>,
+    busy: Vec<bool>,
     /// Coflows by class, and by release inside.
     order: Vec<(usize, Slot)>,
     dirty_send: Vec<bool>,
@@ -133,8 +150,11 @@ impl Local {
             coflows: Vec::new(),
             rows: vec![Row::default(); ports * classes],
             groups: std::iter::repeat_with(Group::default).take(groups).collect(),
+            next: vec![f64::INFINITY; groups],
             row_rates: vec![0.0; ports * classes],
             offers: vec![Vec::new(); ports],
+            offered: vec![0.0; ports],
+            busy: vec![false; ports],
             order: Vec::new(),
             dirty_send: vec![true; ports],
             dirty_recv: vec![true; ports],
@@ -262,11 +282,31 @@ impl Local {
             self.rows[row].flows = flows;
             let rate = share / f64::from(flows.max(1));
             if self.groups[row].rate != rate {
+                let more = rate - self.row_rates[row];
                 self.groups[row].rate = rate;
                 self.row_rates[row] = rate;
-                let dirty = &mut self.dirty_recv;
-                coflow.visit_sender(index, coflow.recv_mask(), |_, dst| dirty[dst as usize] = true);
+                coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| {
+                    self.change_offer(row as u32, slot, flow, dst as usize, more, network);
+                });
             }
+        }
+    }
+
+    /// A flow is offered `more` to its receiver. Where that changes nobody's limit, no look at the others is needed.
+    fn change_offer(&mut self, row: u32, slot: Slot, flow: u32, dst: usize, more: f64, network: &Network) {
+        if self.dirty_recv[dst] {
+            return;
+        }
+        let limited = self.coflows[slot as usize].flows[flow as usize].group != row;
+        let capacity = network.fabric().recv()[dst];
+        if limited && self.row_rates[row as usize] > self.groups[self.receiver(dst)].rate {
+            return;
+        }
+        if limited || self.busy[dst] || self.offered[dst] + more > capacity {
+            self.dirty_recv[dst] = true;
+        } else {
+            self.offered[dst] += more;
+            self.left_recv[dst] = capacity - self.offered[dst];
         }
     }
 
@@ -285,7 +325,7 @@ impl Local {
     /// Takes the live flows of a row out of it; those that ended are out already.
     fn end_row(&mut self, row: usize, src: usize, network: &Network) {
         let Some((slot, seq)) = self.rows[row].head.take() else { return };
-        self.rows[row].flows = 0;
+        self.rows[row] = Row::default();
         self.groups[row].ends.clear();
         let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
         let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
@@ -312,9 +352,16 @@ impl Local {
         // Rounding must not make a receiver busy that gets just what it carries.
         let busy = offered > capacity * (1.0 + 1e-12);
         let level = if busy { cut_off(&rates, capacity) } else { f64::INFINITY };
+        let before = self.groups[group].rate;
         self.groups[group].rate = if busy { level } else { 0.0 };
         for (offer, &rate) in offers.iter_mut().zip(&rates) {
             let limited = rate > level;
+            if offer.limited {
+                self.rows[offer.row as usize].free(before);
+            }
+            if limited {
+                self.rows[offer.row as usize].limit(level);
+            }
             if offer.limited != limited {
                 offer.limited = limited;
                 let limit = if limited { group as u32 } else { offer.row };
@@ -323,26 +370,13 @@ impl Local {
         }
         self.rates = rates;
         self.offers[dst] = offers;
+        self.offered[dst] = offered;
+        self.busy[dst] = busy;
         self.left_recv[dst] = if busy { 0.0 } else { (capacity - offered).max(0.0) };
     }
 
-    /// What the senders have left after their receivers took what they take, and what each coflow sends so. O(rows +
-    /// offers to busy receivers).
+    /// What the senders have left after their receivers took what they take, and what each coflow sends so. O(rows).
     fn count_left(&mut self, network: &Network) {
-        for row in &mut self.rows {
-            row.cut = 0.0;
-        }
-        for dst in 0..self.ports {
-            let level = self.groups[self.receiver(dst)].rate;
-            if self.left_recv[dst] > 0.0 {
-                continue;
-            }
-            for offer in &self.offers[dst] {
-                if offer.limited {
-                    self.rows[offer.row as usize].cut += self.row_rates[offer.row as usize] - level;
-                }
-            }
-        }
         for flows in &mut self.coflows {
             flows.sending = 0.0;
         }
@@ -351,7 +385,8 @@ impl Local {
             let mut left = network.fabric().send()[src];
             for (class, row) in rows.iter().enumerate() {
                 let Some((slot, _)) = row.head else { continue };
-                let rate = self.groups[src * self.classes + class].rate * f64::from(row.flows) - row.cut;
+                let served = f64::from(row.flows - row.limited);
+                let rate = self.row_rates[src * self.classes + class] * served + row.levels;
                 self.coflows[slot as usize].sending += rate;
                 left -= rate;
             }
@@ -444,13 +479,26 @@ impl Local {
             rate += passed.rate;
         }
         self.drop_passed(slot, flow);
+        let group = self.coflows[slot as usize].flows[flow as usize].group as usize;
+        if group == self.receiver(dst as usize) {
+            let level = self.groups[group].rate;
+            let offered = self.offers[dst as usize].iter().find(|o| (o.slot, o.flow) == (slot, flow));
+            if let Some(&Offer { row, .. }) = offered {
+                self.rows[row as usize].free(level);
+            }
+        }
+        if group < self.row_rates.len() {
+            let less = -self.row_rates[group];
+            self.change_offer(group as u32, slot, flow, dst as usize, less, network);
+        } else {
+            self.dirty_recv[dst as usize] = true;
+        }
         let flows = &mut self.coflows[slot as usize];
         flows.sent += rate * (at - self.since);
         flows.sending -= rate;
         flows.flows[flow as usize].group = NONE;
         self.offers[dst as usize].retain(|offer| (offer.slot, offer.flow) != (slot, flow));
         self.dirty_send[src as usize] = true;
-        self.dirty_recv[dst as usize] = true;
     }
 }
 
@@ -551,8 +599,13 @@ impl Transport for Local {
     }
 
     fn next_end(&mut self) -> f64 {
-        let groups = (0..self.groups.len()).map(|group| self.first_end(group)).fold(f64::INFINITY, f64::min);
-        self.passed.iter().map(|passed| passed.end).fold(groups, f64::min)
+        let mut next = f64::INFINITY;
+        for group in 0..self.groups.len() {
+            let end = self.first_end(group);
+            self.next[group] = end;
+            next = next.min(end);
+        }
+        self.passed.iter().map(|passed| passed.end).fold(next, f64::min)
     }
 
     fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>) {
@@ -564,6 +617,9 @@ impl Transport for Local {
             }
         }
         for group in 0..self.groups.len() {
+            if self.next[group] > limit {
+                continue;
+            }
             loop {
                 let at = self.first_end(group);
                 if at > limit {
