@@ -121,6 +121,9 @@ pub struct Coflow {
     since: f64,
     /// Flows by the level at which they end; entries of flows that changed are stale.
     ends: BinaryHeap<Reverse<(Key, u32)>>,
+    /// The same for flows that were live from the start: sorted once, last to end first.
+    first_ends: Vec<(Key, u32)>,
+    sorted: bool,
     /// Touched live flows by base, for the furthest and the least advanced; with stale entries as well.
     ahead: BinaryHeap<(Key, u32)>,
     behind: BinaryHeap<Reverse<(Key, u32)>>,
@@ -245,6 +248,8 @@ impl Coflow {
             slope: 0.0,
             since: now,
             ends: BinaryHeap::new(),
+            first_ends: Vec::new(),
+            sorted: true,
             ahead: BinaryHeap::new(),
             behind: BinaryHeap::new(),
             dirty: Vec::new(),
@@ -437,14 +442,27 @@ impl Coflow {
     /// The flow that ends first as the level rises, and the level at which it does.
     fn top_end(&mut self) -> Option<(f64, u32)> {
         self.flush();
-        while let Some(&Reverse((Key(end), flow))) = self.ends.peek() {
+        if !self.sorted {
+            self.first_ends.sort_unstable_by(|a, b| b.cmp(a));
+            self.sorted = true;
+        }
+        let ends = |&(Key(end), flow): &(Key, u32)| {
             let f = &self.flows[flow as usize];
-            if f.state == FlowState::Live && f.size - f.base == end {
-                return Some((end, flow));
-            }
+            f.state == FlowState::Live && f.size - f.base == end
+        };
+        while self.first_ends.last().is_some_and(|last| !ends(last)) {
+            self.first_ends.pop();
+        }
+        while self.ends.peek().is_some_and(|Reverse(top)| !ends(top)) {
             self.ends.pop();
         }
-        None
+        let first = self.first_ends.last();
+        let touched = self.ends.peek().map(|Reverse(top)| top);
+        let next = match (first, touched) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        next.map(|&(Key(end), flow)| (end, flow))
     }
 
     /// Ends the flows that the level alone ends until `limit`, calling `ended` with each and its time.
@@ -606,7 +624,8 @@ impl Coflow {
                 if f.base == 0.0 && !f.touched {
                     self.untouched += 1;
                     if f.size.is_finite() {
-                        self.ends.push(Reverse((Key(f.size), flow)));
+                        self.first_ends.push((Key(f.size), flow));
+                        self.sorted = false;
                     }
                 } else {
                     self.below_start |= f.base < 0.0;

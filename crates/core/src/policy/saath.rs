@@ -88,6 +88,8 @@ struct State {
     leaves_at: f64,
     /// Whether something happened that may change its queue.
     stale: bool,
+    /// Whether its queue goes by the estimate of what it has left, not by what it has sent.
+    estimating: bool,
     /// Whether its deadline had passed when it was sorted last.
     expired: bool,
     lengths: Lengths,
@@ -189,21 +191,19 @@ impl Saath {
     }
 
     /// D3 and section 4.3: the queue of a coflow now.
-    fn queue_of(&self, slot: Slot, view: &mut View<'_, Blind>) -> usize {
-        if !self.per_flow {
-            return self.thresholds.by_sent(view.total(slot));
-        }
+    fn queue_of(&self, slot: Slot, estimate: Option<(f64, f64)>, view: &mut View<'_, Blind>) -> usize {
         let width = view.coflow(slot).width() as f64;
-        match self.estimate(slot, view) {
+        match estimate {
             Some((left, _)) => self.thresholds.by_left(left * width),
-            None => self.thresholds.by_sent(view.furthest(slot) * width),
+            None if self.per_flow => self.thresholds.by_sent(view.furthest(slot) * width),
+            None => self.thresholds.by_sent(view.total(slot)),
         }
     }
 
     /// What the least advanced flow has left if it is as long as the median of those that are done, in bytes, and
     /// how fast that shrinks. `None` while no flow is done.
     fn estimate(&self, slot: Slot, view: &mut View<'_, Blind>) -> Option<(f64, f64)> {
-        if !self.requeue {
+        if !self.requeue || !self.per_flow {
             return None;
         }
         let median = self.states[slot as usize].lengths.median()?;
@@ -234,8 +234,17 @@ impl Saath {
                 continue;
             }
             state.stale = false;
-            let before = state.queue;
-            let queue = self.queue_of(slot, view);
+            let (before, estimated) = (state.queue, state.estimating);
+            let estimate = self.estimate(slot, view);
+            self.states[slot as usize].estimating = estimate.is_some();
+            if before.is_some() && !due && !estimated && estimate.is_none() {
+                // It still goes by what it has sent, and when that changes its queue is known.
+                continue;
+            }
+            let queue = self.queue_of(slot, estimate, view);
+            if estimated != estimate.is_some() {
+                self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
+            }
             if before == Some(queue) {
                 if due {
                     self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
@@ -382,29 +391,52 @@ impl Saath {
         let now = view.now();
         for i in 0..view.changed().len() {
             let (slot, flow) = view.changed()[i];
-            if self.states[slot as usize].leaves_at == f64::NEG_INFINITY {
-                continue;
+            let state = &self.states[slot as usize];
+            if !state.estimating && state.leaves_at != f64::NEG_INFINITY {
+                let (sent, rate) = (view.attained(slot, flow), view.rate(slot, flow));
+                self.predict_by_sent(slot, sent, rate, view);
             }
-            let until = self.until_leaving(slot, Some(flow), view.rate(slot, flow), view);
-            let leaves_at = &mut self.states[slot as usize].leaves_at;
-            *leaves_at = leaves_at.min(now + until);
         }
         for i in 0..self.order.len() {
             let slot = self.order[i].slot;
+            if self.states[slot as usize].estimating {
+                let until = self.until_estimate_leaves(slot, view);
+                self.states[slot as usize].leaves_at = now + until;
+                continue;
+            }
             if self.states[slot as usize].leaves_at == f64::NEG_INFINITY {
                 self.states[slot as usize].leaves_at = f64::INFINITY;
                 for rated in out.flows().iter().filter(|rated| rated.slot == slot) {
-                    let until = self.until_leaving(slot, Some(rated.flow), rated.rate, view);
-                    let leaves_at = &mut self.states[slot as usize].leaves_at;
-                    *leaves_at = leaves_at.min(now + until);
+                    let sent = view.attained(slot, rated.flow);
+                    self.predict_by_sent(slot, sent, rated.rate, view);
                 }
             }
             if let Common::Each(rate) = out.common(slot) {
-                let until = self.until_leaving(slot, None, rate, view);
-                let leaves_at = &mut self.states[slot as usize].leaves_at;
-                *leaves_at = leaves_at.min(now + until);
+                let sent = view.furthest(slot);
+                self.predict_by_sent(slot, sent, rate, view);
             }
         }
+    }
+
+    /// A flow of a coflow that goes by what it has sent is at `sent` bytes and goes on at `rate`.
+    fn predict_by_sent(&mut self, slot: Slot, sent: f64, rate: f64, view: &View<'_, Blind>) {
+        let width = view.coflow(slot).width() as f64;
+        let state = &mut self.states[slot as usize];
+        let queue = state.queue.unwrap_or(0);
+        if queue + 1 < self.thresholds.queues() {
+            let until = (self.thresholds.upper(queue) / width - sent).max(0.0) / rate;
+            state.leaves_at = state.leaves_at.min(view.now() + until);
+        }
+    }
+
+    /// How long the estimate keeps a coflow in its queue, or is one at all.
+    fn until_estimate_leaves(&self, slot: Slot, view: &mut View<'_, Blind>) -> f64 {
+        let Some((left, shrinking)) = self.estimate(slot, view) else { return 0.0 };
+        let queue = self.states[slot as usize].queue.unwrap_or(0);
+        let width = view.coflow(slot).width() as f64;
+        // In the first queue the estimate holds until it is used up, and what was sent counts again.
+        let upper = if queue == 0 { 0.0 } else { self.thresholds.upper(queue - 1) / width };
+        if shrinking > 0.0 { (left - upper).max(0.0) / shrinking } else { f64::INFINITY }
     }
 
     /// The same without per-flow thresholds, where all flows of a coflow add up.
@@ -427,29 +459,6 @@ impl Saath {
                 state.leaves_at = view.now() + left.max(0.0) / rate;
             }
         }
-    }
-
-    /// How long a coflow stays in its queue by per-flow thresholds if all its flows, or the one named, go on at `rate`.
-    fn until_leaving(&self, slot: Slot, flow: Option<u32>, rate: f64, view: &mut View<'_, Blind>) -> f64 {
-        let width = view.coflow(slot).width() as f64;
-        let queue = self.states[slot as usize].queue.unwrap_or(0);
-        if let Some((left, shrinking)) = self.estimate(slot, view) {
-            // An estimate that is used up is dropped, and Eq. 1 on what was sent holds again.
-            let used_up = left / shrinking;
-            if queue == 0 {
-                return used_up;
-            }
-            let upper = self.thresholds.upper(queue - 1) / width;
-            return ((left - upper) / rate.max(shrinking)).max(0.0);
-        }
-        if queue + 1 == self.thresholds.queues() {
-            return f64::INFINITY;
-        }
-        let sent = match flow {
-            Some(flow) => view.attained(slot, flow),
-            None => view.furthest(slot),
-        };
-        ((self.thresholds.upper(queue) / width - sent) / rate).max(0.0)
     }
 }
 
