@@ -55,6 +55,9 @@ pub enum Command {
     Sweep(Sweep),
     /// Say why one coflow took as long as it did
     Explain(Explain),
+    /// Do a paper's evaluation again, published and measured side by side
+    #[command(subcommand, arg_required_else_help = true)]
+    Reproduce(Reproduce),
     /// List the policies, or say what the parameters of one are
     Policies(Policies),
     /// Check, describe, generate or convert traces
@@ -302,6 +305,47 @@ pub struct Explain {
 
     #[command(flatten)]
     pub output: Output,
+}
+
+/// `weir reproduce`.
+#[derive(Debug, Subcommand)]
+pub enum Reproduce {
+    /// The simulations of Saath (CoNEXT '17), and what accounts for the differences
+    Saath(Reproduction),
+}
+
+/// `weir reproduce saath`.
+#[derive(Debug, Args)]
+#[command(after_help = "It replays the trace more than a hundred times: some ten minutes for the public one.
+
+Example:
+  weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2")]
+pub struct Reproduction {
+    /// The trace, in the coflow-benchmark format or in Weir's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
+    pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub reading: Reading,
+
+    /// What each port sends and what it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = port_rate, help_heading = "Replay")]
+    pub port_rate: Rate,
+
+    /// The scheduling interval where it is not varied
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval, help_heading = "Replay")]
+    pub interval: Time,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+
+    /// Leave out what a clock measured, so that the same input gives the same bytes
+    #[arg(long, help_heading = OUTPUT)]
+    pub no_timing: bool,
 }
 
 /// `weir policies`.

@@ -12,6 +12,7 @@ mod policies;
 mod progress;
 mod record;
 mod reference;
+mod reproduce;
 mod run;
 mod sweep;
 mod table;
@@ -43,6 +44,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Compare(args) => compare::compare(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Completions(args) => reference::completions(args),

@@ -113,7 +113,7 @@ impl Baseline {
 
 /// For each coflow, its CCT under the baseline over its CCT. One that takes no time under both is as fast under
 /// both; one that takes none under one of them has no quotient, and is left out.
-fn speedups(baseline: &[f64], ccts: &[f64]) -> Vec<f64> {
+pub fn speedups(baseline: &[f64], ccts: &[f64]) -> Vec<f64> {
     baseline
         .iter()
         .zip(ccts)

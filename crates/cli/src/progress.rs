@@ -29,6 +29,17 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// A bar that counts `steps` of a longer work.
+    pub fn steps(&self, name: &str, steps: usize) -> ProgressBar {
+        let bar = self.0.add(ProgressBar::new(steps as u64));
+        let style = ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len}  {elapsed}");
+        bar.set_style(style.expect("a constant"));
+        bar.set_prefix(name.to_owned());
+        bar
+    }
+}
+
 /// Watches one replay: counts coflows, and stops it when somebody asks to.
 pub struct Watch {
     bar: ProgressBar,

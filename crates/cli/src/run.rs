@@ -22,7 +22,11 @@ pub struct Task<'a> {
 }
 
 impl Task<'_> {
-    fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If the policy does not exist, or the replay has no outcome.
+    pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
         let policy = policy::build(&self.policy).map_err(Failure::input)?;
         let mut watch = progress.watch(&self.policy, self.workload.coflows.len());
         replay(self.workload, policy, &self.options, &mut watch)
@@ -41,20 +45,34 @@ pub fn run<T: Send>(
     progress: &Progress,
     each: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<Vec<T>, Failure> {
+    pool(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| each(at, outcome)))
+}
+
+/// Does `count` things, up to `jobs` at a time. The results are in their order, whichever ends first.
+///
+/// # Errors
+/// As [`run`].
+pub fn pool<T: Send>(
+    count: usize,
+    jobs: usize,
+    each: impl Fn(usize) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
-    let results: Mutex<Vec<Option<Result<T, Failure>>>> = Mutex::new(tasks.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<Result<T, Failure>>>> = Mutex::new((0..count).map(|_| None).collect());
     let work = || {
         while !failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = tasks.get(at) else { return };
-            let result = task.run(progress).map(|outcome| each(at, outcome));
+            if at >= count {
+                return;
+            }
+            let result = each(at);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             results.lock().expect("nobody panics with the lock")[at] = Some(result);
         }
     };
     thread::scope(|scope| {
-        for _ in 1..jobs.min(tasks.len()) {
+        for _ in 1..jobs.min(count) {
             scope.spawn(work);
         }
         work();

@@ -85,11 +85,14 @@ impl Engine {
         true
     }
 
-    /// A live flow starts anew, without what it has sent.
+    /// A flow that has not ended starts anew, without what it has sent.
     pub fn restart(&mut self, slot: Slot, flow: u32, now: f64) {
         match self.network.coflow(slot).state(flow) {
             FlowState::Done => {}
-            FlowState::Waiting => self.network.lose(slot, flow),
+            FlowState::Waiting => {
+                self.network.lose(slot, flow);
+                self.tell(Event::FlowHeld(slot, flow), now);
+            }
             FlowState::Live => {
                 self.network.hold(slot, flow, now);
                 self.network.lose(slot, flow);
@@ -133,8 +136,7 @@ impl Engine {
     pub fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
         let first = ended.len();
         self.network.run_out(limit, ended);
-        for i in first..ended.len() {
-            let Ended { slot, flow, at } = ended[i];
+        for &Ended { slot, flow, at } in &ended[first..] {
             self.tell(Event::FlowDone(slot, flow), at);
         }
     }

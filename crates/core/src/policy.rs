@@ -28,7 +28,7 @@ pub enum Event {
     Released(Slot),
     /// A coflow's flow became live later than its coflow.
     FlowLive(Slot, u32),
-    /// A live flow lost its data for a while, or all that it had sent.
+    /// A flow lost its data for a while, or, live or not, all that it had sent.
     FlowHeld(Slot, u32),
     /// A flow ended.
     FlowDone(Slot, u32),

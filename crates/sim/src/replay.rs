@@ -499,9 +499,12 @@ impl Replay<'_> {
                     let release = self.workload.coflows[coflow].flows[flow].release.get();
                     self.engine.network().coflow(slot).arrival + release
                 });
-                let until = until.get().max(exists);
+                // Whatever was said before still holds.
+                let before = self.not_before.get(&(coflow, flow as u32)).copied().unwrap_or(0.0);
+                let until = until.get().max(exists).max(before);
                 self.not_before.insert((coflow, flow as u32), until);
-                if let Some((slot, place)) = found {
+                let ended = |slot, place| self.engine.network().coflow(slot).state(place) == FlowState::Done;
+                if let Some((slot, place)) = found.filter(|&(slot, place)| !ended(slot, place)) {
                     self.stop(coflow, slot, place, now);
                     self.engine.hold(slot, place, now);
                     self.agenda.push(Reverse((Key(until), Item::Data(coflow, place))));

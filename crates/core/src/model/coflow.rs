@@ -138,6 +138,8 @@ pub struct Coflow {
     sent_before: f64,
     /// The longest flow that is done.
     longest_done: f64,
+    /// How many waiting flows have sent something ([`Sharing::Equal`]).
+    held: usize,
     /// Bytes sent by all flows as reported, the rate at which that grows, and when it was said.
     reported: (f64, f64, f64),
 }
@@ -258,6 +260,7 @@ impl Coflow {
             bases: 0.0,
             sent_before: 0.0,
             longest_done: 0.0,
+            held: 0,
             reported: (0.0, 0.0, now),
         }
     }
@@ -323,6 +326,15 @@ impl Coflow {
     /// Bytes of the longest flow that is done.
     pub fn longest_done(&self) -> f64 {
         self.longest_done
+    }
+
+    /// The most that a flow has sent that waits for the rest of its data ([`Sharing::Equal`]). O(flows) if there is one.
+    pub(super) fn longest_held(&self) -> f64 {
+        if self.held == 0 {
+            return 0.0;
+        }
+        let waiting = self.flows.iter().filter(|f| f.state == FlowState::Waiting);
+        waiting.map(|f| f.base).fold(0.0, f64::max)
     }
 
     /// Bytes that all flows together sent until `now`, as reported.
@@ -618,6 +630,7 @@ impl Coflow {
         match self.sharing {
             Sharing::Equal => {
                 self.sent_before -= f.base;
+                self.held -= usize::from(f.base > 0.0);
                 f.base -= level;
                 self.bases += f.base;
                 // On the first release of all, nothing has moved.
@@ -703,6 +716,7 @@ impl Coflow {
             Sharing::Equal => {
                 f.base += level;
                 self.sent_before += f.base;
+                self.held += usize::from(f.base > 0.0);
             }
             Sharing::Remaining => f.base *= level,
         }
@@ -716,6 +730,7 @@ impl Coflow {
         f.base = match self.sharing {
             Sharing::Equal => {
                 self.sent_before -= f.base;
+                self.held -= usize::from(f.base > 0.0);
                 0.0
             }
             Sharing::Remaining => f.size,

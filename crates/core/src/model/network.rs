@@ -403,7 +403,7 @@ impl Network {
         let coflow = self.coflow_mut(slot);
         let level = coflow.level(now);
         let live = coflow.highest().map_or(0.0, |base| base + level);
-        live.max(own).max(coflow.longest_done())
+        live.max(own).max(coflow.longest_done()).max(coflow.longest_held())
     }
 
     /// What all flows have sent until `now`. O(flows with rates of their own) if the coflow has some.
@@ -412,11 +412,11 @@ impl Network {
         self.coflow(slot).total(now) + own
     }
 
-    fn fold_entries(&self, slot: Slot, start: f64, mut fold: impl FnMut(f64, &Own) -> f64) -> f64 {
+    fn fold_entries(&self, slot: Slot, start: f64, fold: impl FnMut(f64, &Own) -> f64) -> f64 {
         if self.own_count[slot as usize] == 0 {
             return start;
         }
-        self.own.iter().filter(|own| own.slot == slot).fold(start, |sum, own| fold(sum, own))
+        self.own.iter().filter(|own| own.slot == slot).fold(start, fold)
     }
 
     /// The least that any live flow has sent until `now`, and the rate at which that flow sends.

@@ -282,6 +282,7 @@ impl Pfp {
                 let less = self.pairs[last as usize].rate - over;
                 if less > self.dust {
                     self.pairs[last as usize].rate = less;
+                    self.limit(other);
                     self.show(last);
                 } else {
                     self.stop(last);
@@ -374,9 +375,9 @@ impl Policy for Pfp {
             for &a in &side.sending {
                 for &b in &side.sending {
                     let (a, b) = (&self.pairs[a as usize], &self.pairs[b as usize]);
-                    let (Some((Key(less), ..)), Some((Key(more), ..))) = (a.head, b.head) else { continue };
-                    if less < more && a.rate < b.rate {
-                        wake = wake.min(view.now() + (more - less) / (b.rate - a.rate));
+                    let (Some(first), Some(second)) = (a.head, b.head) else { continue };
+                    if first < second && a.rate < b.rate {
+                        wake = wake.min(view.now() + (second.0.0 - first.0.0) / (b.rate - a.rate));
                     }
                 }
             }

@@ -24,8 +24,9 @@
 //! - *Work conservation* runs after each queue, as in Fig. 7, over what that queue missed, flow by flow in the
 //!   order of ports: each gets all that its two ports have left.
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but its rule asks only whether some flows are
-//!   done; so it holds for every coflow from its first finished flow on. A flow longer than the median
-//!   estimate has a remainder of zero, not a negative one. `requeue=off` keeps Eq. 1 on what was sent.
+//!   done; so it holds for every coflow from its first finished flow on, as long as some flow has sent less than the
+//!   median. Once none has, the estimate has proved too short: what it leaves is not positive, which would put the coflow in
+//!   the first queue with its longest flows to come. Then Eq. 1 on what was sent holds again. `requeue=off` never estimates.
 //! - *Data that is not there* (4.3): a coflow that waits for some flow's data is left out of all-or-none; its
 //!   other flows take part in work conservation.
 //! - A coflow *without all-or-none* (the ablation of Fig. 10) serves its flows in order of ports with all that is left,
@@ -208,7 +209,9 @@ impl Saath {
         }
         let median = self.states[slot as usize].lengths.median()?;
         let (sent, rate) = view.least(slot)?;
-        (sent < median).then_some((median - sent, rate))
+        // Under all-or-none the others have often sent just as much as the one that is done: no estimate at all, whichever
+        // way rounding goes.
+        (sent < median * (1.0 - 1e-9)).then_some((median - sent, rate))
     }
 
     /// D5: how long a coflow may stay in a queue.
@@ -227,10 +230,10 @@ impl Saath {
         for i in 0..view.active().len() {
             let slot = view.active()[i];
             let state = &mut self.states[slot as usize];
+            self.sorted &= state.deadline > now || state.expired;
             // What is a rounding error early is on time.
             let due = state.leaves_at <= now * (1.0 + 1e-14) + 1e-9;
             if state.queue.is_some() && !state.stale && !due {
-                self.sorted &= state.deadline > now || state.expired;
                 continue;
             }
             state.stale = false;
@@ -474,7 +477,8 @@ impl Policy for Saath {
                 self.changed.insert(slot as usize);
             }
             Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
-                self.states[slot as usize].stale = true;
+                // It may have lost what it had sent.
+                self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
                 self.changed.insert(slot as usize);
             }
             Event::FlowDone(slot, flow) => {

@@ -170,6 +170,25 @@ impl Local {
         }
     }
 
+    /// Makes room for the coflow in a slot, if that holds another than before.
+    fn enter(&mut self, slot: Slot, network: &Network) {
+        if slot as usize >= self.coflows.len() {
+            self.coflows.resize_with(slot as usize + 1, Flows::default);
+        }
+        let coflow = network.coflow(slot);
+        let flows = &mut self.coflows[slot as usize];
+        if flows.seq != Some(coflow.seq) {
+            let none = Flow { group: NONE, end: 0.0, passed: NONE };
+            *flows = Flows {
+                seq: Some(coflow.seq),
+                flows: vec![none; coflow.width()],
+                class: usize::MAX,
+                sent: 0.0,
+                sending: 0.0,
+            };
+        }
+    }
+
     fn receiver(&self, port: usize) -> usize {
         self.ports * self.classes + port
     }
@@ -532,21 +551,8 @@ fn cut_off(rates: &[f64], capacity: f64) -> f64 {
 
 impl Transport for Local {
     fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, _: f64) {
-        if slot as usize >= self.coflows.len() {
-            self.coflows.resize_with(slot as usize + 1, Flows::default);
-        }
-        let coflow = network.coflow(slot);
+        self.enter(slot, network);
         let flows = &mut self.coflows[slot as usize];
-        if flows.seq != Some(coflow.seq) {
-            let none = Flow { group: NONE, end: 0.0, passed: NONE };
-            *flows = Flows {
-                seq: Some(coflow.seq),
-                flows: vec![none; coflow.width()],
-                class: usize::MAX,
-                sent: 0.0,
-                sending: 0.0,
-            };
-        }
         flows.flows[flow as usize].end = left;
         // The sender's rows are made anew, with this flow in them.
         flows.class = usize::MAX;
@@ -570,6 +576,7 @@ impl Transport for Local {
         for &slot in network.active() {
             let class = allocation.class(slot);
             self.order.push((class, slot));
+            self.enter(slot, network);
             let before = std::mem::replace(&mut self.coflows[slot as usize].class, class);
             if before != class {
                 for load in network.coflow(slot).senders() {

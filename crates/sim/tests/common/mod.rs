@@ -68,8 +68,8 @@ pub fn near(a: f64, b: f64, tolerance: f64) -> bool {
 
 #[track_caller]
 pub fn assert_near(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
-    let equal = found.len() == expected.len()
-        && found.iter().zip(expected).all(|(&a, &b)| near(a, b, tolerance));
+    let equal =
+        found.len() == expected.len() && found.iter().zip(expected).all(|(&a, &b)| near(a, b, tolerance));
     assert!(equal, "{what}: found {found:?}, expected {expected:?}");
 }
 
@@ -122,6 +122,7 @@ pub const POLICIES: &[&str] = &[
     "saath:start=2B:growth=2:queues=4:contention=all",
     "saath:start=2B:growth=2:queues=4:available=full",
     "saath:start=2B:growth=2:queues=4:time=flow:d=0.5",
+    "saath:start=2B:growth=2:queues=4:work-conservation=off",
     "saath:start=2B:growth=2:queues=4:d=inf",
     "saath",
 ];

@@ -1,0 +1,61 @@
+# What people do with Weir. `make help` lists it.
+
+CARGO ?= $(or $(shell command -v cargo 2>/dev/null),$(HOME)/.cargo/bin/cargo)
+PREFIX ?= $(HOME)/.local
+WEIR = $(CARGO) run --locked --release --quiet -p weir-cli --bin weir --
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint fmt bench criterion docs docs-check install clean
+
+help: ## List what can be made
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
+		grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST))
+
+demo: ## Build Weir and compare all policies on the trace that ships with it
+	@$(CARGO) build --locked --release -p weir-cli
+	@$(WEIR) compare examples/demo.txt --quiet
+
+test: ## Run all tests
+	$(CARGO) test --locked --workspace
+
+lint: ## Check format, warnings and the code's documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+bench: ## Print the tables of docs/results/bench.md, or some: ARGS="policies reference growth solver"
+	@$(CARGO) bench --locked --quiet -p weir-sim --bench table -- $(ARGS)
+
+criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the like
+	$(CARGO) bench --locked -p weir-core --bench maxmin -- $(ARGS)
+	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
+
+docs: ## Make docs/cli.md, the demo trace and docs/results/bench.md anew
+	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-cli --test reference
+	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace > examples/demo.txt.new
+	mv examples/demo.txt.new examples/demo.txt
+	mkdir -p docs/results
+	{ printf '# Benchmarks\n\n<!-- Made by `make docs`. -->\n\nTimes depend on the machine, ratios less so. `make bench` prints these tables.\n\n'; \
+		printf 'Made with %s on %s.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)"; \
+		$(MAKE) --no-print-directory bench; } > docs/results/bench.md.new
+	mv docs/results/bench.md.new docs/results/bench.md
+
+docs-check: ## Check that what is made from the code is up to date
+	$(CARGO) test --locked --quiet -p weir-cli --test reference
+	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace | cmp - examples/demo.txt
+	$(WEIR) compare examples/demo.txt --quiet --no-timing | sed -n '/^policy .*makespan/,/^$$/p' | \
+		while IFS= read -r line; do grep -qxF -e "$$line" README.md || { echo "README.md lacks: $$line"; exit 1; }; done
+	$(WEIR) policies --format csv | cut -d, -f1 | tail -n +2 | sort -u | \
+		while IFS= read -r name; do grep -qF "| \`$$name\` |" README.md || { echo "README.md lacks the policy $$name"; exit 1; }; done
+
+install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
+	$(CARGO) install --locked --path crates/cli --root $(PREFIX)
+	$(PREFIX)/bin/weir man --out $(PREFIX)/share/man/man1
+	mkdir -p $(PREFIX)/share/bash-completion/completions
+	$(PREFIX)/bin/weir completions bash > $(PREFIX)/share/bash-completion/completions/weir
+
+clean: ## Remove what was built
+	$(CARGO) clean

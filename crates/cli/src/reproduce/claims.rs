@@ -1,0 +1,188 @@
+//! What the paper says in numbers, and how the same number is measured.
+
+use std::rc::Rc;
+
+use weir_sim::outcome::percentile;
+
+use super::doc;
+use super::lab::{Lab, Summary};
+use super::world::World;
+
+/// What the numbers are measured on: a world, and what stands for each of the paper's policies in it.
+#[derive(Clone)]
+pub struct Bench<'l> {
+    pub lab: &'l Lab<'l>,
+    pub world: World,
+    /// Which Aalo.
+    pub aalo: &'static str,
+    /// Parameters of Saath, each with a colon before it.
+    pub saath: &'static str,
+    /// What stands for plain TCP.
+    pub tcp: &'static str,
+}
+
+/// The steps of the ablation (Fig. 10): name, and parameters of Saath.
+pub const STEPS: [(&str, &str); 3] =
+    [("A/N", ":lcof=off:per-flow=off"), ("A/N + P/F", ":lcof=off"), ("Saath", "")];
+
+impl<'l> Bench<'l> {
+    /// The trace as it is, with Weir's defaults.
+    pub fn plain(lab: &'l Lab<'l>) -> Bench<'l> {
+        Bench { lab, world: lab.plain, aalo: "aalo", saath: "", tcp: "fair" }
+    }
+
+    /// A policy in this world.
+    pub fn get(&self, policy: &str) -> Rc<Summary> {
+        self.lab.get(self.world, policy)
+    }
+
+    /// Saath at a step of the ablation.
+    pub fn step(&self, step: usize) -> Rc<Summary> {
+        self.get(&format!("saath{}{}", STEPS[step].1, self.saath))
+    }
+
+    /// Aalo.
+    pub fn aalo(&self) -> Rc<Summary> {
+        self.get(self.aalo)
+    }
+
+    /// Percentiles P10, P50 and P90 of the speed-up of a step over a policy.
+    pub fn speedup(&self, step: usize, over: &str) -> [f64; 3] {
+        doc::spread(&self.step(step).over(&self.get(over)))
+    }
+
+    /// Deviations of the coflows of several flows that are equally long, or not.
+    pub fn deviations(&self, of: &Summary, equal: bool) -> Vec<f64> {
+        let facts = self.lab.facts.iter().zip(&of.deviations);
+        facts.filter(|(f, _)| f.width > 1 && f.equal == equal).map(|(_, &deviation)| deviation).collect()
+    }
+}
+
+/// The share of values that are zero but for rounding.
+pub fn zeros(values: &[f64]) -> f64 {
+    below(values, 1e-6)
+}
+
+/// The share of values below a bound.
+pub fn below(values: &[f64], bound: f64) -> f64 {
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().filter(|&&v| v < bound).count() as f64 / values.len() as f64
+    }
+}
+
+/// A published number.
+pub struct Claim {
+    /// What of.
+    pub name: &'static str,
+    /// As the paper has it.
+    pub published: f64,
+    /// Where the paper has it.
+    pub source: &'static str,
+    /// Whether it is a share.
+    pub is_share: bool,
+    /// Whether it depends on which Aalo.
+    pub on_aalo: bool,
+    /// The same, measured; `None` where a stand-in cannot say.
+    pub measure: fn(&Bench<'_>) -> Option<f64>,
+}
+
+impl Claim {
+    /// A value of it as text.
+    pub fn text(&self, value: f64) -> String {
+        if self.is_share { doc::share(value) } else { doc::n(value) }
+    }
+}
+
+fn synced(bench: &Bench<'_>, saath: bool, equal: bool, what: fn(&[f64]) -> f64) -> Option<f64> {
+    let summary = if saath { bench.step(2) } else { bench.aalo() };
+    let deviations = bench.deviations(&summary, equal);
+    (!summary.deviations.is_empty()).then(|| what(&deviations))
+}
+
+const fn speedup(
+    name: &'static str,
+    published: f64,
+    source: &'static str,
+    measure: fn(&Bench<'_>) -> Option<f64>,
+) -> Claim {
+    Claim { name, published, source, is_share: false, on_aalo: true, measure }
+}
+
+const fn part(
+    name: &'static str,
+    published: f64,
+    source: &'static str,
+    measure: fn(&Bench<'_>) -> Option<f64>,
+) -> Claim {
+    Claim { name, published, source, is_share: true, on_aalo: true, measure }
+}
+
+/// The speed-ups of the text of section 6.
+pub const SPEEDUPS: [Claim; 8] = [
+    speedup("Saath over Aalo, median", 1.53, "6.1, Fig. 9: \"over Aalo by 1.53x (median)\"", |b| {
+        Some(b.speedup(2, b.aalo)[1])
+    }),
+    speedup("Saath over Aalo, P90", 4.5, "6.1, Fig. 9: \"and 4.5x (P90) for the FB trace\"", |b| {
+        Some(b.speedup(2, b.aalo)[2])
+    }),
+    speedup("A/N over Aalo, median", 1.13, "6.2, Fig. 10: \"1.13x ... in median case\"", |b| {
+        Some(b.speedup(0, b.aalo)[1])
+    }),
+    speedup("A/N over Aalo, P90", 3.05, "6.2, Fig. 10: \"3.05x ... at P90\"", |b| {
+        Some(b.speedup(0, b.aalo)[2])
+    }),
+    speedup("A/N + P/F over Aalo, median", 1.3, "6.2, Fig. 10: \"1.3x ... in the median case\"", |b| {
+        Some(b.speedup(1, b.aalo)[1])
+    }),
+    speedup("A/N + P/F over Aalo, P90", 3.83, "6.2, Fig. 10: \"3.83x ... at P90\"", |b| {
+        Some(b.speedup(1, b.aalo)[2])
+    }),
+    Claim {
+        on_aalo: false,
+        ..speedup("Saath over Varys, median", 1.0, "6.1: \"close to that of SEBF in Varys\"", |b| {
+            Some(b.speedup(2, "varys")[1])
+        })
+    },
+    Claim {
+        on_aalo: false,
+        ..speedup("Saath over UC-TCP, median", 154.0, "6.1, caption of Fig. 9: \"154x\"", |b| {
+            Some(b.speedup(2, b.tcp)[1])
+        })
+    },
+];
+
+/// The text about flows that end out of sync.
+pub const SYNC: [Claim; 8] = [
+    part("Aalo, equal lengths: deviation, median", 0.12, "2.3, Fig. 2c: \"50% ... over 12%\"", |b| {
+        synced(b, false, true, |v| percentile(v, 50.0))
+    }),
+    part("Aalo, equal lengths: deviation, P80", 0.39, "2.3, Fig. 2c: \"(20%) ... (39%)\"", |b| {
+        synced(b, false, true, |v| percentile(v, 80.0))
+    }),
+    part("Aalo, unequal lengths: deviation, median", 0.27, "2.3, Fig. 2c: \"50% ... over 27%\"", |b| {
+        synced(b, false, false, |v| percentile(v, 50.0))
+    }),
+    part("Aalo, unequal lengths: deviation, P80", 0.50, "2.3, Fig. 2c: \"(20%) ... (50%)\"", |b| {
+        synced(b, false, false, |v| percentile(v, 80.0))
+    }),
+    part("Aalo, equal lengths: all at the same time", 0.20, "6.2, Fig. 13: \"20% in Aalo\"", |b| {
+        synced(b, false, true, zeros)
+    }),
+    part("Aalo, equal lengths: deviation under 10 %", 0.47, "6.2, Fig. 13: \"47% in Aalo\"", |b| {
+        synced(b, false, true, |v| below(v, 0.1))
+    }),
+    Claim {
+        on_aalo: false,
+        ..part("Saath, equal lengths: all at the same time", 0.40, "6.2, Fig. 13: \"40% of CoFlows\"", |b| {
+            synced(b, true, true, zeros)
+        })
+    },
+    Claim {
+        on_aalo: false,
+        ..part("Saath, equal lengths: deviation under 10 %", 0.71, "6.2, Fig. 13: \"71% of them\"", |b| {
+            synced(b, true, true, |v| below(v, 0.1))
+        })
+    },
+];

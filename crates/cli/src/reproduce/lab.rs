@@ -1,0 +1,204 @@
+//! Runs what the document asks for, each thing once.
+//!
+//! The document is written twice: the first time it only asks, and gets empty answers; then all that it asked for is
+//! replayed; the second time it gets what was found. So what is replayed and what is shown cannot differ.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_core::model::Workload;
+use weir_core::units::{Rate, Time};
+use weir_sim::outcome::{mean, percentile};
+use weir_sim::{Options, Outcome};
+use weir_trace::describe;
+
+use super::standin::{self, Pace};
+use super::world::World;
+use crate::failure::Failure;
+use crate::measure::speedups;
+use crate::progress::Progress;
+use crate::run::{self, Task};
+
+/// Plain TCP as CoflowSim shares: a stand-in, see [`standin::fair`].
+pub const COFLOWSIM_FAIR: &str = "CoflowSim's FAIR";
+/// Aalo as CoflowSim has it: a stand-in, see [`standin::aalo`].
+pub const COFLOWSIM_AALO: &str = "CoflowSim's Aalo";
+
+/// What is kept of a replay; lists are in the order of the trace's coflows.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Coflow completion times, in seconds.
+    pub ccts: Vec<f64>,
+    /// Standard deviations of flow completion times over their means; empty for stand-ins.
+    pub deviations: Vec<f64>,
+    /// How many schedules were computed.
+    pub schedules: usize,
+    /// Mean, P90 and P99 of the time of a schedule, in microseconds.
+    pub schedule_us: [f64; 3],
+}
+
+impl Summary {
+    fn new(outcome: &Outcome) -> Summary {
+        let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
+        Summary {
+            ccts: outcome.ccts(),
+            deviations: outcome.coflows.iter().map(|c| c.deviation).collect(),
+            schedules: us.len(),
+            schedule_us: [mean(&us), percentile(&us, 90.0), percentile(&us, 99.0)],
+        }
+    }
+
+    /// The mean completion time.
+    pub fn mean(&self) -> f64 {
+        mean(&self.ccts)
+    }
+
+    /// For each coflow, its completion time under `baseline` over that here.
+    pub fn over(&self, baseline: &Summary) -> Vec<f64> {
+        speedups(&baseline.ccts, &self.ccts)
+    }
+}
+
+/// What does not change with policies.
+#[derive(Debug, Clone, Copy)]
+pub struct Fact {
+    /// Number of flows.
+    pub width: usize,
+    /// Whether all flows are equally long.
+    pub equal: bool,
+    /// Bin of Table 1, from 1.
+    pub bin: usize,
+}
+
+struct Entry {
+    world: World,
+    policy: String,
+    found: Option<Rc<Summary>>,
+}
+
+/// The laboratory.
+pub struct Lab<'a> {
+    /// The trace.
+    pub trace: &'a Workload,
+    /// About each of its coflows.
+    pub facts: Vec<Fact>,
+    /// The world that is not an experiment.
+    pub plain: World,
+    /// What a port carries there.
+    pub port_rate: Rate,
+    unit: f64,
+    entries: RefCell<Vec<Entry>>,
+}
+
+impl<'a> Lab<'a> {
+    /// An empty one; `unit` is what a megabyte of the trace was taken for, in bytes.
+    pub fn new(trace: &'a Workload, unit: f64, port_rate: Rate, interval: Time) -> Lab<'a> {
+        let threshold = weir_core::units::Bytes::new(100.0 * unit).unwrap_or(weir_core::units::Bytes::ZERO);
+        let facts = trace.coflows.iter().map(|coflow| {
+            let lengths = || coflow.flows.iter().map(|f| f.bytes.get());
+            let (least, most) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
+            Fact {
+                width: coflow.flows.len(),
+                equal: most - least <= 1e-9 * most,
+                bin: usize::from(describe::bin(coflow.flows.len(), coflow.bytes(), threshold)),
+            }
+        });
+        Lab {
+            trace,
+            facts: facts.collect(),
+            plain: World::plain(interval),
+            port_rate,
+            unit,
+            entries: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// What a policy made of a world.
+    pub fn get(&self, world: World, policy: &str) -> Rc<Summary> {
+        let mut entries = self.entries.borrow_mut();
+        match entries.iter().find(|e| e.world == world && e.policy == policy) {
+            Some(Entry { found: Some(found), .. }) => Rc::clone(found),
+            Some(_) => Rc::new(self.nothing()),
+            None => {
+                entries.push(Entry { world, policy: policy.to_owned(), found: None });
+                Rc::new(self.nothing())
+            }
+        }
+    }
+
+    /// The same in the world that is not an experiment.
+    pub fn plain(&self, policy: &str) -> Rc<Summary> {
+        self.get(self.plain, policy)
+    }
+
+    /// How many replays were asked for.
+    pub fn replays(&self) -> usize {
+        self.entries.borrow().len()
+    }
+
+    fn nothing(&self) -> Summary {
+        let ones = vec![1.0; self.facts.len()];
+        Summary { ccts: ones.clone(), deviations: ones, ..Summary::default() }
+    }
+
+    /// Runs all that was asked for.
+    ///
+    /// # Errors
+    /// The first replay that fails.
+    pub fn run(&self, jobs: usize, progress: &Progress) -> Result<(), Failure> {
+        let mut entries = self.entries.borrow_mut();
+        let mut worlds: Vec<(World, Workload)> = Vec::new();
+        for Entry { world, .. } in entries.iter().filter(|e| e.found.is_none()) {
+            if !worlds.iter().any(|(known, _)| known.same_workload(world)) {
+                worlds.push((*world, world.workload(self.trace, self.unit)));
+            }
+        }
+        let bar = progress.steps("replays", entries.len());
+        let tasks: Vec<(World, Task<'_>)> = entries
+            .iter()
+            .map(|entry| {
+                let known = worlds.iter().find(|(known, _)| known.same_workload(&entry.world));
+                (entry.world, self.task(entry, known.map_or(self.trace, |(_, workload)| workload)))
+            })
+            .collect();
+        let found = run::pool(tasks.len(), jobs, |at| {
+            let (world, task) = &tasks[at];
+            let summary = match task.policy.as_str() {
+                kind @ (COFLOWSIM_FAIR | COFLOWSIM_AALO) => {
+                    Summary { ccts: stand_in(kind, world, task), ..Summary::default() }
+                }
+                _ => Summary::new(&task.run(progress)?),
+            };
+            bar.inc(1);
+            Ok(summary)
+        })?;
+        bar.finish_and_clear();
+        for (entry, summary) in entries.iter_mut().zip(found) {
+            entry.found = Some(Rc::new(summary));
+        }
+        Ok(())
+    }
+
+    fn task<'w>(&self, entry: &Entry, workload: &'w Workload) -> Task<'w> {
+        let interval = Time::new(entry.world.interval).unwrap_or(Time::ZERO);
+        let queues = ["aalo", "saath"].iter().any(|name| entry.policy.starts_with(name));
+        let mut policy = entry.policy.clone();
+        if entry.world.binary && queues && !policy.contains(":start=") {
+            policy.push_str(":start=10MiB");
+        }
+        let options = Options { port_rate: entry.world.rate(self.port_rate), interval, keep_flows: false };
+        Task { policy, workload, options }
+    }
+}
+
+fn stand_in(kind: &str, world: &World, task: &Task<'_>) -> Vec<f64> {
+    let step = if world.interval > 0.0 { world.interval } else { 0.008 };
+    let pace = Pace { rate: task.options.port_rate.get(), step };
+    match kind {
+        COFLOWSIM_FAIR => standin::fair(task.workload, pace),
+        _ => {
+            let start = if world.binary { 10.0 * f64::from(1 << 20) } else { 10e6 };
+            standin::aalo(task.workload, start, pace)
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The engine as a driver uses it.
+
+use weir_core::allocation::Allocation;
+use weir_core::engine::Engine;
+use weir_core::model::{CoflowSpec, Fabric, FlowSpec};
+use weir_core::policy::{self, TABLE};
+use weir_core::units::{Bytes, Rate, Time};
+
+fn spec(id: u64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
+    let flow = |&(src, dst, size): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
+    CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect())
+}
+
+#[test]
+fn finished_coflows_leave_nothing_behind() {
+    for entry in TABLE {
+        let fabric = Fabric::big_switch(4, Rate::new(1.0).unwrap());
+        let mut engine = Engine::new(fabric, policy::build(entry.name).unwrap());
+        let mut now = 0.0;
+        for round in 0..40u64 {
+            let mut ended = Vec::new();
+            for i in 0..2 {
+                let flows = [(0, 2, 1.0), (1, 3, 0.5), (0, 3, 0.25 * (round % 3) as f64)];
+                engine.release(&spec(2 * round + i, &flows[..2 + i as usize]), 0, now, &mut ended);
+            }
+            engine.schedule(now);
+            if engine.allocation().queues().is_some() {
+                // The transport moves the flows: somebody sees them end.
+                now += 5.0;
+                for slot in engine.network().active().to_vec() {
+                    let live: Vec<u32> = engine.network().coflow(slot).live_flows().collect();
+                    for flow in live {
+                        engine.flow_done(slot, flow, now);
+                    }
+                    engine.remove(slot, now);
+                }
+            } else {
+                for _ in 0..20 {
+                    Allocation::check(engine.network()).unwrap();
+                    ended.clear();
+                    let end = engine.next_end();
+                    if end.is_infinite() {
+                        break;
+                    }
+                    now = end;
+                    engine.run_out(now, &mut ended);
+                    for slot in engine.network().active().to_vec() {
+                        let coflow = engine.network().coflow(slot);
+                        if coflow.done() == coflow.width() {
+                            engine.remove(slot, now);
+                        }
+                    }
+                    engine.schedule(now);
+                }
+            }
+            assert!(engine.network().active().is_empty(), "{}: round {round}", entry.name);
+            assert!(engine.network().slots() <= 2, "{}: slots are used again", entry.name);
+        }
+    }
+}

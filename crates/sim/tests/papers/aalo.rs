@@ -1,0 +1,52 @@
+//! Chowdhury, Stoica, "Efficient Coflow Scheduling Without Prior Knowledge", SIGCOMM '15.
+
+use crate::common::{assert_near, check, coflow, run, workload};
+
+#[test]
+fn section_4_1_fifo_inside_a_queue_is_by_arrival() {
+    // Not in the order of the trace.
+    let w = workload(
+        6,
+        vec![coflow(3, 2.0, &[(0, 1, 3.0)]), coflow(1, 0.0, &[(0, 2, 3.0)]), coflow(2, 1.0, &[(0, 3, 3.0)])],
+    );
+    for policy in ["aalo", "aalo:sharing=strict", "aalo:at=both", "aalo:at=both:sharing=strict", "fifo"] {
+        check(&w, policy, &[7.0, 3.0, 5.0]);
+    }
+}
+
+#[test]
+fn section_4_1_queues_share_a_port_by_their_weights() {
+    // C1 is in the second queue from 10 on. At 20 C2 comes: 10 to 9 until it is done.
+    let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
+    for at in ["senders", "both"] {
+        check(&w, &format!("aalo:start=10B:at={at}"), &[105.0, 9.5]);
+        check(&w, &format!("aalo:start=10B:sharing=strict:at={at}"), &[105.0, 5.0]);
+        // Two queues: 2 to 1.
+        check(&w, &format!("aalo:start=10B:queues=2:at={at}"), &[105.0, 7.5]);
+    }
+}
+
+#[test]
+fn section_4_1_queues_are_by_the_bytes_of_all_flows() {
+    // C1 sends 2 bytes a second: it leaves the first queue at 2, when C2 goes before it.
+    let w = workload(
+        6,
+        vec![coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 3.0)]), coflow(2, 1.0, &[(0, 4, 1.0), (1, 5, 1.0)])],
+    );
+    for at in ["senders", "both"] {
+        check(&w, &format!("aalo:start=4B:sharing=strict:at={at}"), &[4.0, 2.0]);
+    }
+}
+
+#[test]
+fn section_5_a_sender_does_not_know_who_else_sends_to_its_receiver() {
+    // P0 and P1 each serve their first coflow; those share P2. What a sender does not get rid of it passes on.
+    let w = workload(
+        6,
+        vec![coflow(1, 0.0, &[(0, 2, 1.0)]), coflow(2, 0.0, &[(1, 2, 1.0)]), coflow(3, 0.0, &[(0, 3, 2.0)])],
+    );
+    let out = run(&w, "aalo");
+    assert_near(&out.ccts(), &[2.0, 2.0, 3.0], 1e-9, "at=senders");
+    // Coordinated, the receiver is C1's first.
+    check(&w, "aalo:at=both", &[1.0, 2.0, 3.0]);
+}

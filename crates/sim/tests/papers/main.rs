@@ -1,0 +1,11 @@
+//! The worked examples of the papers, exact: unit ports, no scheduling interval. Every test names the
+//! section or figure that it checks.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod aalo;
+mod django;
+mod saath;
+mod sincronia;
+mod varys;

@@ -1,0 +1,383 @@
+//! Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
+
+use weir_core::model::{Change, Side, Workload};
+use weir_sim::{Moment, Observer};
+
+use crate::common::{assert_near, bytes, ccts, check, coflow, event, mean, run, run_with, time, workload};
+
+/// Notes when a coflow changes its queue.
+struct Queues {
+    id: u64,
+    seen: Vec<(f64, usize)>,
+}
+
+impl Queues {
+    fn of(id: u64, workload: &Workload, policy: &str) -> Vec<(f64, usize)> {
+        let mut queues = Queues { id, seen: Vec::new() };
+        run_with(workload, policy, 1.0, 0.0, &mut queues).unwrap();
+        queues.seen
+    }
+}
+
+impl Observer for Queues {
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        for &slot in moment.active() {
+            let queue = moment.allocation().class(slot);
+            if moment.coflow(slot).id == self.id && self.seen.last().is_none_or(|&(_, q)| q != queue) {
+                self.seen.push((moment.now(), queue));
+            }
+        }
+        true
+    }
+}
+
+#[track_caller]
+fn assert_queues(found: &[(f64, usize)], expected: &[(f64, usize)]) {
+    let queues = |list: &[(f64, usize)]| list.iter().map(|&(_, queue)| queue).collect::<Vec<_>>();
+    let times = |list: &[(f64, usize)]| list.iter().map(|&(at, _)| at).collect::<Vec<_>>();
+    assert_eq!(queues(found), queues(expected), "found {found:?}, expected {expected:?}");
+    assert_near(&times(found), &times(expected), 1e-9, "times of queues");
+}
+
+/// C2 sends from P1 to P3, the others from one of them each; every flow has a receiver to itself.
+fn figure_1() -> Workload {
+    workload(
+        9,
+        vec![
+            coflow(1, 0.0, &[(0, 3, 1.0)]),
+            coflow(2, 0.0, &[(0, 4, 1.0), (1, 5, 1.0), (2, 6, 1.0)]),
+            coflow(3, 0.0, &[(1, 7, 1.0)]),
+            coflow(4, 0.0, &[(2, 8, 1.0)]),
+        ],
+    )
+}
+
+#[test]
+fn figure_1_ports_on_their_own_are_out_of_sync() {
+    for sharing in ["aalo", "aalo:sharing=strict", "aalo:at=both", "aalo:at=both:sharing=strict"] {
+        check(&figure_1(), sharing, &[1.0, 2.0, 2.0, 2.0]);
+    }
+    assert_eq!(mean(&ccts(&figure_1(), "aalo")), 1.75);
+}
+
+#[test]
+fn figure_1_saath_finds_the_optimum() {
+    check(&figure_1(), "saath", &[1.0, 2.0, 1.0, 1.0]);
+    assert_eq!(mean(&ccts(&figure_1(), "saath")), 1.25);
+    // Without the order of least contention, all-or-none alone does it too: C2 lacks P1 and is passed over.
+    check(&figure_1(), "saath:lcof=off", &[1.0, 2.0, 1.0, 1.0]);
+}
+
+/// Three coflows, each two of which share one of three ports.
+fn figure_4() -> Workload {
+    workload(
+        9,
+        vec![
+            coflow(1, 0.0, &[(0, 3, 1.0), (1, 4, 1.0)]),
+            coflow(2, 0.0, &[(1, 5, 1.0), (2, 6, 1.0)]),
+            coflow(3, 0.0, &[(0, 7, 1.0), (2, 8, 1.0)]),
+        ],
+    )
+}
+
+#[test]
+fn figure_4_all_or_none_alone_leaves_ports_idle() {
+    check(&figure_4(), "saath:work-conservation=off", &[1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn figure_4_work_conservation_uses_them() {
+    check(&figure_4(), "saath", &[1.0, 2.0, 2.0]);
+    assert!((mean(&ccts(&figure_4(), "saath")) - 5.0 / 3.0).abs() < 1e-9);
+}
+
+/// C1 keeps two of the four ports of C2 busy.
+fn figure_5() -> Workload {
+    workload(
+        12,
+        vec![
+            coflow(1, 0.0, &[(2, 4, 20.0), (3, 5, 20.0)]),
+            coflow(2, 0.0, &[(0, 6, 20.0), (1, 7, 20.0), (2, 8, 20.0), (3, 9, 20.0)]),
+        ],
+    )
+}
+
+#[test]
+fn figure_5_queue_transition_is_faster_by_per_flow_thresholds() {
+    // The threshold is the bandwidth times 4 t.
+    let first_change = |policy: &str| Queues::of(2, &figure_5(), policy)[1];
+    for by_total in ["aalo:start=4B", "aalo:start=4B:at=both", "saath:start=4B:per-flow=off"] {
+        assert_queues(&[first_change(by_total)], &[(2.0, 1)]);
+    }
+    assert_queues(&[first_change("saath:start=4B")], &[(1.0, 1)]);
+    // C1 has two flows, so its per-flow threshold is 2 t, which is when its total gets there as well.
+    assert_queues(&[Queues::of(1, &figure_5(), "saath:start=4B")[1]], &[(2.0, 1)]);
+}
+
+/// C1 is short and on both ports, C2 and C3 are longer and on one each.
+fn two_ports(sizes: [f64; 3]) -> Workload {
+    let [both, one, other] = sizes;
+    workload(
+        6,
+        vec![
+            coflow(1, 0.0, &[(0, 2, both), (1, 3, both)]),
+            coflow(2, 0.0, &[(0, 4, one)]),
+            coflow(3, 0.0, &[(1, 5, other)]),
+        ],
+    )
+}
+
+#[test]
+fn figure_8_least_contention_is_not_always_best() {
+    let w = two_ports([1.0, 2.5, 2.5]);
+    check(&w, "saath", &[3.5, 2.5, 2.5]);
+    assert!((mean(&ccts(&w, "saath")) - 8.5 / 3.0).abs() < 1e-9);
+    // The optimum is what the order of sizes finds here.
+    for policy in ["scf", "srtf", "varys", "saath:lcof=off"] {
+        check(&w, policy, &[1.0, 3.5, 3.5]);
+    }
+}
+
+#[test]
+fn figure_17_shortest_first_is_not_always_best() {
+    let w = two_ports([5.0, 6.0, 7.0]);
+    // The figure's durations are those of ports: C1 is the shortest although it has the most bytes.
+    for policy in ["scf:by=length", "srtf", "srtf:time=flow", "varys"] {
+        check(&w, policy, &[5.0, 11.0, 12.0]);
+    }
+    assert!((mean(&ccts(&w, "srtf")) - 28.0 / 3.0).abs() < 1e-9);
+    // Counting who is blocked: t k is 10 for C1, 6 and 7 for the others (appendix A).
+    check(&w, "lwtf", &[12.0, 6.0, 7.0]);
+    assert!((mean(&ccts(&w, "lwtf")) - 25.0 / 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn section_4_2_d2_all_flows_get_the_rate_of_the_slowest() {
+    // P0 has two flows of C1, so each of its three gets a half; C2 has to do with what is left of P1.
+    let w = workload(
+        8,
+        vec![
+            coflow(1, 0.0, &[(0, 2, 1.0), (0, 3, 1.0), (1, 4, 1.0)]),
+            coflow(2, 0.0, &[(1, 5, 1.0), (1, 6, 1.0), (1, 7, 1.0)]),
+        ],
+    );
+    let out = run(&w, "saath:lcof=off");
+    assert_near(&out.coflows[0].flow_ends, &[2.0, 2.0, 2.0], 1e-9, "C1");
+    // 1/6 each until 2, then 1/3 each for the 2/3 that are left.
+    assert_near(&out.coflows[1].flow_ends, &[4.0, 4.0, 4.0], 1e-9, "C2");
+    // With available=full, C2 has to wait for P1 as a whole: work conservation gives its half to the first flow.
+    let out = run(&w, "saath:lcof=off:available=full");
+    assert_near(&out.coflows[1].flow_ends, &[2.0, 4.0, 4.0], 1e-9, "C2, full ports only");
+}
+
+#[test]
+fn section_4_2_d3_thresholds_grow() {
+    // Two flows: S/2, S E/2, S E^2/2 = 1, 3, 9; four queues.
+    let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 20.0), (1, 3, 15.0)])]);
+    let queues = Queues::of(1, &w, "saath:start=2B:growth=3:queues=4:requeue=off");
+    assert_queues(&queues, &[(0.0, 0), (1.0, 1), (3.0, 2), (9.0, 3)]);
+    // By total bytes: 2, 6, 18 at two bytes a second.
+    let queues = Queues::of(1, &w, "saath:start=2B:growth=3:queues=4:per-flow=off");
+    assert_queues(&queues, &[(0.0, 0), (1.0, 1), (3.0, 2), (9.0, 3)]);
+    let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 20.0), (0, 3, 20.0)])]);
+    // Half a byte a second for each flow.
+    let queues = Queues::of(1, &one, "saath:start=2B:growth=3:queues=4");
+    assert_queues(&queues, &[(0.0, 0), (2.0, 1), (6.0, 2), (18.0, 3)]);
+}
+
+#[test]
+fn section_4_2_d4_work_conservation_comes_before_the_next_queue() {
+    // At 3, C1 is in the second queue and C2 arrives in the first: it lacks nothing. C3, in the first as well, misses P0, and
+    // gets P2 by work conservation before C1 is looked at.
+    let w = workload(
+        12,
+        vec![
+            coflow(1, 0.0, &[(1, 6, 4.0), (2, 7, 4.0)]),
+            coflow(2, 3.0, &[(0, 8, 1.0)]),
+            coflow(3, 3.0, &[(0, 9, 1.0), (2, 10, 1.0)]),
+        ],
+    );
+    let out = run(&w, "saath:start=2B:growth=100:d=inf:lcof=off");
+    assert_near(&out.coflows[2].flow_ends, &[5.0, 4.0], 1e-9, "C3");
+    assert_near(&out.coflows[1].flow_ends, &[4.0], 1e-9, "C2");
+    // C1 has P1 to 4 by work conservation, and P2 from 4 to 5.
+    assert_near(&out.coflows[0].flow_ends, &[4.0, 5.0], 1e-9, "C1");
+}
+
+/// C1 needs two ports; on each of them a short coflow arrives every second until 20.
+fn starving() -> Workload {
+    let mut coflows = vec![coflow(1, 0.0, &[(0, 2, 1.0), (1, 3, 1.0)])];
+    for second in 0..20 {
+        coflows.push(coflow(100 + second, second as f64, &[(0, 4, 1.0)]));
+        coflows.push(coflow(200 + second, second as f64, &[(1, 5, 1.0)]));
+    }
+    workload(6, coflows)
+}
+
+#[test]
+fn section_4_2_d5_an_expired_deadline_ends_starvation() {
+    assert_near(&ccts(&starving(), "saath:start=4B:d=inf")[..1], &[21.0], 1e-9, "no deadlines");
+    // Alone in its queue when it arrives: d C_q t = 1 * 1 * 4 s, and 2 s where t is that of one of its two flows.
+    assert_near(&ccts(&starving(), "saath:start=4B:d=1")[..1], &[5.0], 1e-9, "d = 1");
+    assert_near(&ccts(&starving(), "saath:start=4B:d=2")[..1], &[9.0], 1e-9, "d = 2");
+    assert_near(&ccts(&starving(), "saath:start=4B:d=1:time=flow")[..1], &[3.0], 1e-9, "time=flow");
+}
+
+#[test]
+fn section_4_2_d5_the_deadline_counts_who_is_in_the_queue() {
+    let mut w = starving();
+    // Three coflows wait in its queue when it arrives: d C_q t = 1 * 4 * 4 s.
+    w.coflows[0].arrival = time(0.5);
+    w.coflows.push(coflow(300, 0.0, &[(5, 1, 100.0)]));
+    let found = ccts(&w, "saath:start=4B:d=1")[0];
+    assert_near(&[found], &[17.0], 0.051, "deadline at 16.5");
+}
+
+#[test]
+fn section_4_3_queues_by_the_median_of_finished_flows() {
+    // Per-flow thresholds 1, 2, 4. Two flows end at 2; the third began at 1.5. So f_e = 2, m_c = 2 - 0.5, which is between the
+    // first two thresholds, and at 2.5 it is down to the first.
+    let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0), (2, 5, 3.0)])]);
+    w.coflows[0].flows[2].release = time(1.5);
+    let on = Queues::of(1, &w, "saath:start=3B:growth=2:queues=4");
+    assert_queues(&on[..3], &[(0.0, 0), (1.0, 1), (2.5, 0)]);
+    let off = Queues::of(1, &w, "saath:start=3B:growth=2:queues=4:requeue=off");
+    assert_queues(&off, &[(0.0, 0), (1.0, 1), (2.0, 2)]);
+}
+
+#[test]
+fn section_4_3_the_median_of_an_even_number_is_between_the_middle_two() {
+    // At 2, f_e = (1 + 2) / 2. The flow that began at 1.75 has 1.25 left then, and gets to the first threshold, 1, at 2.25.
+    let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 1.0), (1, 4, 2.0), (2, 5, 3.0)])]);
+    w.coflows[0].flows[2].release = time(1.75);
+    let on = Queues::of(1, &w, "saath:start=3B:growth=2:queues=4");
+    let after: Vec<_> = on.iter().copied().filter(|&(at, _)| at > 1.9).collect();
+    assert_queues(&after[..2], &[(2.0, 1), (2.25, 0)]);
+}
+
+#[test]
+fn section_4_3_a_coflow_without_its_data_is_not_scheduled() {
+    // C1 comes first, but some of its data is there at 1 only: C2 gets the port until then.
+    let mut w =
+        workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0)]), coflow(2, 0.0, &[(0, 5, 1.0)])]);
+    check(&w, "saath", &[2.0, 3.0]);
+    w.coflows[0].flows[1].release = time(1.0);
+    check(&w, "saath", &[3.0, 1.0]);
+    // Nobody else wants the port of the flow that is there: work conservation serves it.
+    w.coflows.pop();
+    let out = run(&w, "saath");
+    assert_near(&out.coflows[0].flow_ends, &[2.0, 3.0], 1e-9, "C1");
+}
+
+#[test]
+fn section_4_3_data_that_goes_away_takes_the_turn_with_it() {
+    // From 1 to 3, a flow of C1 has no data: C2 goes first then.
+    let mut w =
+        workload(6, vec![coflow(1, 0.0, &[(0, 3, 4.0), (1, 4, 4.0)]), coflow(2, 0.0, &[(0, 5, 2.0)])]);
+    w.events = vec![event(1.0, Change::Late { coflow: 0, flow: 1, until: time(3.0) })];
+    check(&w, "saath", &[6.0, 3.0]);
+}
+
+#[test]
+fn section_4_3_waves_and_stages_wait_for_their_parents() {
+    // Two waves, and a second stage that computes 0.5 before.
+    let mut w = workload(
+        4,
+        vec![coflow(3, 0.0, &[(0, 1, 3.0)]), coflow(1, 1.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 1, 2.0)])],
+    );
+    w.coflows[2].parents = vec![1];
+    w.coflows[0].parents = vec![1, 2];
+    w.coflows[1].compute_after = time(0.25);
+    w.coflows[0].compute_before = time(0.5);
+    for policy in ["saath", "fair", "varys", "aalo", "sincronia", "pfp"] {
+        let out = run(&w, policy);
+        let arrivals: Vec<f64> = out.coflows.iter().map(|c| c.arrival).collect();
+        assert_near(&arrivals, &[4.75, 1.0, 2.25], 1e-9, policy);
+        assert_near(&out.ccts(), &[3.0, 1.0, 2.0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn section_4_3_one_coflow_for_every_stage() {
+    let mut w = workload(
+        6,
+        vec![
+            coflow(1, 0.0, &[(0, 3, 1.0)]),
+            coflow(2, 1.0, &[(1, 4, 2.0), (1, 5, 1.0)]),
+            coflow(3, 0.0, &[(2, 3, 1.0)]),
+            coflow(4, 0.0, &[(0, 4, 1.0)]),
+        ],
+    );
+    for index in [0, 1] {
+        (w.coflows[index].job, w.coflows[index].stage) = (Some(7), Some(0));
+    }
+    (w.coflows[2].job, w.coflows[2].stage) = (Some(7), Some(1));
+    w.coflows[2].parents = vec![0];
+    w.events = vec![event(2.0, Change::Restart { coflow: 1, flow: 1 })];
+    let merged = w.per_stage();
+    assert_eq!(merged.coflows.len(), 3);
+    assert_eq!(merged.coflows[0].id, 1);
+    assert_eq!(merged.coflows[0].arrival, time(1.0));
+    assert_eq!(merged.coflows[0].flows.len(), 3);
+    assert_eq!(merged.coflows[0].flows[2].bytes, bytes(1.0));
+    assert_eq!(merged.coflows[1].parents, vec![0]);
+    assert_eq!(merged.events[0].what, Change::Restart { coflow: 0, flow: 2 });
+    merged.check().unwrap();
+    // The second stage waits for both jobs of the first.
+    let out = run(&merged, "saath");
+    assert!(out.coflows[1].arrival >= out.coflows[0].end - 1e-9);
+}
+
+#[test]
+fn section_4_3_a_failed_port_holds_its_flows_until_it_recovers() {
+    let mut w =
+        workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 3, 4.0)]), coflow(2, 0.0, &[(1, 3, 1.0)])]);
+    let rate = |at, factor| event(at, Change::PortRate { port: 0, side: Side::Both, factor });
+    w.events = vec![rate(1.0, 0.0), rate(4.0, 1.0)];
+    // From 1 on C1 lacks P0: its other flow is in work conservation, behind C2, and done at 5; the first needs 4 to 7.
+    let out = run(&w, "saath");
+    assert_near(&out.coflows[0].flow_ends, &[7.0, 5.0], 1e-9, "C1");
+    assert_near(&out.coflows[1].flow_ends, &[2.0], 1e-9, "C2");
+}
+
+#[test]
+fn section_4_2_d5_a_deadline_counts_also_when_something_else_happens() {
+    // C1 starves on P0 and P1. Its deadline is at 4, when one of its two flows between P6 and P7 ends, and nothing else happens.
+    let mut coflows = vec![coflow(1, 0.0, &[(0, 2, 1.0), (1, 3, 1.0), (6, 7, 4.0), (6, 7, 10.0)])];
+    for port in [0, 1] {
+        coflows.push(coflow(10 + port, 0.0, &[(port as u32, 4, 0.5)]));
+        for second in 0..20 {
+            coflows.push(coflow(100 * (1 + port) + second, second as f64 + 0.5, &[(port as u32, 5, 1.0)]));
+        }
+    }
+    for (index, c) in coflows.iter_mut().enumerate().skip(1) {
+        // Receivers of their own.
+        c.flows[0].dst = 8 + index as u32;
+    }
+    let out = run(&workload(64, coflows), "saath:start=64B:d=0.0625");
+    assert_near(&out.coflows[0].flow_ends[..2], &[5.0, 5.0], 1e-9, "C1");
+}
+
+#[test]
+fn section_4_3_a_flow_that_starts_anew_has_sent_nothing() {
+    let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 5.0)])]);
+    w.events = vec![event(3.0, Change::Restart { coflow: 0, flow: 0 })];
+    for policy in [
+        "saath:start=2B:growth=2",
+        "saath:start=2B:growth=2:requeue=off",
+        "saath:start=2B:growth=2:per-flow=off",
+    ] {
+        let queues = Queues::of(1, &w, policy);
+        assert_queues(&queues, &[(0.0, 0), (2.0, 1), (3.0, 0), (5.0, 1), (7.0, 2)]);
+    }
+}
+
+#[test]
+fn section_4_3_a_flow_without_data_has_still_sent_what_it_has() {
+    let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 3.0)])]);
+    w.coflows[0].flows[1].release = time(1.0);
+    w.events = vec![event(2.5, Change::Late { coflow: 0, flow: 0, until: time(5.0) })];
+    // The first flow is past the first threshold, 2, at 2; the second does not get there before 3.
+    let queues = Queues::of(1, &w, "saath:start=4B:requeue=off");
+    assert_queues(&queues, &[(0.0, 0), (2.0, 1)]);
+}
