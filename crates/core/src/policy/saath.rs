@@ -129,6 +129,11 @@ pub struct Saath {
     sending: Vec<f64>,
 }
 
+/// Whether it is time; what is early by a rounding error is on time.
+fn reached(time: f64, now: f64) -> bool {
+    time <= now * (1.0 + 1e-14) + 1e-9
+}
+
 /// A coflow's place in the order of one schedule.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
@@ -230,9 +235,8 @@ impl Saath {
         for i in 0..view.active().len() {
             let slot = view.active()[i];
             let state = &mut self.states[slot as usize];
-            self.sorted &= state.deadline > now || state.expired;
-            // What is a rounding error early is on time.
-            let due = state.leaves_at <= now * (1.0 + 1e-14) + 1e-9;
+            self.sorted &= !reached(state.deadline, now) || state.expired;
+            let due = reached(state.leaves_at, now);
             if state.queue.is_some() && !state.stale && !due {
                 continue;
             }
@@ -277,7 +281,7 @@ impl Saath {
         self.order.clear();
         for &slot in view.active() {
             let state = &mut self.states[slot as usize];
-            state.expired = state.deadline <= view.now();
+            state.expired = reached(state.deadline, view.now());
             let queue = state.queue.expect("queues were assigned");
             let rivals = self.rivals.rivals(slot);
             let (group, rank) = if state.expired {
@@ -537,7 +541,7 @@ impl Policy for Saath {
         let now = view.now();
         let next = |turn: &Turn| {
             let state = &self.states[turn.slot as usize];
-            let expires = if state.deadline > now { state.deadline } else { f64::INFINITY };
+            let expires = if reached(state.deadline, now) { f64::INFINITY } else { state.deadline };
             state.leaves_at.min(expires)
         };
         self.order.iter().map(next).fold(f64::INFINITY, f64::min)
