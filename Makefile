@@ -5,7 +5,7 @@ PREFIX ?= $(HOME)/.local
 WEIR = $(CARGO) run --locked --release --quiet -p weir-cli --bin weir --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fmt bench criterion docs docs-check install clean
+.PHONY: help demo test lint fmt bench criterion docs docs-check results install clean
 
 help: ## List what can be made
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -50,6 +50,9 @@ docs-check: ## Check that what is made from the code is up to date
 		while IFS= read -r line; do grep -qxF -e "$$line" README.md || { echo "README.md lacks: $$line"; exit 1; }; done
 	$(WEIR) policies --format csv | cut -d, -f1 | tail -n +2 | sort -u | \
 		while IFS= read -r name; do grep -qF "| \`$$name\` |" README.md || { echo "README.md lacks the policy $$name"; exit 1; }; done
+
+results: ## Make docs/results/saath.md anew; WEIR_FB_TRACE=FILE names the public trace
+	$(WEIR) reproduce saath --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/saath.md --jobs 2
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
 	$(CARGO) install --locked --path crates/cli --root $(PREFIX)

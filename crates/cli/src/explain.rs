@@ -350,8 +350,12 @@ fn summary(found: &Explanation, out: &mut String) {
         row(name, time, meaning)
     });
     section("By rule", rows.collect(), out);
-    let rows = found.by_cause().into_iter().take(TOP).map(|(cause, time)| row(cause_text(cause), time, ""));
-    section("Lost against being alone, by what held it up", rows.collect(), out);
+    let causes = found.by_cause().into_iter().take(TOP).map(|(cause, time)| row(cause_text(cause), time, ""));
+    let mut rows: Vec<_> = causes.collect();
+    if found.thrown_back() > 1e-9 * cct {
+        rows.push(row("flows that started anew".to_owned(), found.thrown_back(), ""));
+    }
+    section("Lost against being alone, by what held it up", rows, out);
     let rows =
         found.by_coflow().into_iter().take(TOP).map(|(id, time)| row(format!("coflow {id}"), time, ""));
     section("Lost behind others", rows.collect(), out);
@@ -370,6 +374,7 @@ fn as_json(source: &Source, policy: &str, found: &Explanation, lines: &[Line<'_>
     r.add("width", outcome.width);
     r.add("bytes", outcome.bytes);
     r.add("lost_bytes", found.lost_bytes);
+    r.add("thrown_back_s", found.thrown_back());
     r.add("alone_s", found.alone);
     r.add("slowdown", (found.alone > 0.0).then(|| outcome.cct() / found.alone));
     r.add("met_deadline", outcome.met_deadline);

@@ -215,6 +215,7 @@ fn specification(args: &args::Generate) -> Spec {
 fn convert(args: &args::Convert) -> Result<(), Failure> {
     let source = Source::read(&args.input, args.per_stage)?;
     let out = (args.to_file != Path::new("-")).then_some(args.to_file.as_path());
+    output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
     write(&source.workload, args.to, args.input.reading.trace_unit, out)
 }
 

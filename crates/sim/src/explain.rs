@@ -110,7 +110,8 @@ impl Segment {
 
     /// The pace.
     pub fn pace(&self) -> f64 {
-        if self.time() > 0.0 { self.alone / self.time() } else { 0.0 }
+        // Rounding is no progress, backward or faster than alone.
+        if self.time() > 0.0 { (self.alone / self.time()).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     /// Seconds lost against being alone.
@@ -158,6 +159,15 @@ impl Explanation {
             *sums.entry(segment.cause).or_default() += segment.lost();
         }
         most_first(sums, self.outcome.cct())
+    }
+
+    /// Seconds that it took to come as far again as before flows started anew.
+    pub fn thrown_back(&self) -> f64 {
+        if self.lost_bytes == 0.0 {
+            return 0.0;
+        }
+        let lost: f64 = self.segments.iter().map(Segment::lost).sum();
+        (self.outcome.cct() - self.alone - lost).max(0.0)
     }
 
     /// Seconds lost behind each coflow, the most first. Where several have the port, each counts by its share.

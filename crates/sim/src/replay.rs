@@ -235,7 +235,8 @@ impl Replay<'_> {
         if interval == 0.0 || at.is_infinite() {
             return at;
         }
-        ((at - self.slack()) / interval).ceil() * interval
+        // Adding zero makes a zero of the negative one.
+        ((at - self.slack()) / interval).ceil() * interval + 0.0
     }
 
     /// What rounding may put between two things that happen at once: a millionth of the interval.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::claims::{Bench, Claim, SPEEDUPS, SYNC};
-use super::doc::{distance, n, ratio, same, table};
+use super::doc::{distance, n, ratio, same, share, table};
 use super::lab::{COFLOWSIM_AALO, COFLOWSIM_FAIR, Lab};
 use super::world::{Placement, World};
 
@@ -79,17 +79,22 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             fair: true,
             ..world("arrivals x 4", "coflows arrive four times as fast", World { speed: 4.0, ..plain })
         },
+        Experiment {
+            fair: true,
+            ..world("arrivals x 16", "coflows arrive sixteen times as fast", World { speed: 16.0, ..plain })
+        },
         saath("requeue off", "Saath without the estimate of 4.3", ":requeue=off"),
         saath("contention all", "Saath counts rivals in all queues", ":contention=all"),
         saath("available full", "Saath needs whole ports for all-or-none", ":available=full"),
         saath("time flow", "Saath's deadlines by a flow's part of the threshold", ":time=flow"),
         saath("no deadlines", "Saath with d = inf", ":d=inf"),
+        saath(
+            "no all-or-none",
+            "Saath without D1: a coflow's flows one by one, each as fast as its ports allow",
+            ":all-or-none=off",
+        ),
         saath("no work conservation", "Saath without D4", ":work-conservation=off"),
-        Experiment {
-            aalos: THREE,
-            fair: true,
-            ..world("tasks by number + epochs", "the two that move the medians most, together", crowded)
-        },
+        Experiment { aalos: THREE, fair: true, ..world("tasks by number + epochs", "both of them", crowded) },
         Experiment {
             aalos: THREE,
             fair: true,
@@ -149,6 +154,12 @@ pub fn section(lab: &Lab<'_>) -> String {
         experiments.iter().map(|e| vec![e.name.to_owned(), e.about.to_owned()]).collect();
     out.push_str(&table(&["experiment", "what is different"], 2, &about));
     out.push_str(STAND_INS);
+    writeln!(
+        out,
+        " It also rounds flows up to whole megabytes, which {} of the flows of this trace are already.",
+        share(lab.whole())
+    )
+    .expect("memory takes all");
     speedups(&experiments, &rows, &mut out);
     sync(&experiments, &rows, &mut out);
     out.push_str("\n### What explains what\n\nFor each published number: whether it comes out (within 10 %) on the trace as it \
@@ -166,8 +177,7 @@ const STAND_INS: &str = "\
 its receiver) of a port, and what that leaves is lost; under Aalo queues are strict, kept at both ends, and queues and rates \
 change only when a coflow arrives or ends. CoflowSim also leaves old rates in force for flows that lost their turn, \
 so that its ports carry more than they can; that is not copied. Its source places tasks by number before, and \
-by the trace's racks after, `Job.arrangeTasks`; so the placements by number are tried, not taken for granted. Rounding \
-flows up to whole megabytes, which it does too, changes nothing: the public trace has been rounded.\n";
+by the trace's racks after, `Job.arrangeTasks`; so the placements by number are tried, not taken for granted.";
 
 fn speedups(experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
     out.push_str("\n### Speed-ups of Saath and of its parts\n");

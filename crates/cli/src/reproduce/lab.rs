@@ -136,6 +136,13 @@ impl<'a> Lab<'a> {
         self.entries.borrow().len()
     }
 
+    /// The share of flows that are a whole number of megabytes.
+    pub fn whole(&self) -> f64 {
+        let lengths = || self.trace.coflows.iter().flat_map(|c| &c.flows).map(|f| f.bytes.get() / self.unit);
+        let whole = lengths().filter(|l| (l - l.round()).abs() < 1e-6 * l).count();
+        whole as f64 / lengths().count().max(1) as f64
+    }
+
     fn nothing(&self) -> Summary {
         let ones = vec![1.0; self.facts.len()];
         Summary { ccts: ones.clone(), deviations: ones, ..Summary::default() }
