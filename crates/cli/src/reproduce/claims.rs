@@ -89,6 +89,16 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// What it is about; the rest of its name is [`Claim::aspect`].
+    pub fn subject(&self) -> &'static str {
+        self.name.rfind([',', ':']).map_or(self.name, |at| &self.name[..at])
+    }
+
+    /// Which number about its subject it is.
+    pub fn aspect(&self) -> &'static str {
+        self.name[self.subject().len()..].trim_start_matches([',', ':', ' '])
+    }
+
     /// A value of it as text.
     pub fn text(&self, value: f64) -> String {
         if self.is_share { doc::share(value) } else { doc::n(value) }

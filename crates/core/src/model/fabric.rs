@@ -25,7 +25,7 @@ impl Fabric {
     }
 
     /// Another number after every change of a capacity.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.version
     }
 

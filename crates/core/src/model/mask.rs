@@ -13,6 +13,23 @@ impl Mask {
         Mask(SmallVec::from_elem(0, len.div_ceil(64)))
     }
 
+    /// Makes it the set of the positions in `values` for which `holds`.
+    pub(crate) fn set_where<T>(&mut self, values: &[T], holds: impl Fn(&T) -> bool) {
+        self.0.clear();
+        self.0.extend(values.chunks(64).map(|word| {
+            word.iter().enumerate().fold(0, |bits, (bit, value)| bits | u64::from(holds(value)) << bit)
+        }));
+    }
+
+    /// Becomes the same set, in place where the words are as many.
+    pub(crate) fn copy_from(&mut self, other: &Mask) {
+        if self.0.len() == other.0.len() {
+            self.0.copy_from_slice(&other.0);
+        } else {
+            self.0 = SmallVec::from_slice(&other.0);
+        }
+    }
+
     /// Adds `bit`, growing if needed.
     pub fn insert(&mut self, bit: usize) {
         if bit / 64 >= self.0.len() {

@@ -12,18 +12,20 @@ struct Sides {
 
 impl Sides {
     fn new(capacities: &[f64], dust: f64) -> Sides {
-        let mut open = Mask::empty(capacities.len());
-        for (port, capacity) in capacities.iter().enumerate() {
-            if *capacity > dust {
-                open.insert(port);
-            }
-        }
-        Sides { left: capacities.to_vec(), open }
+        let mut sides = Sides { left: Vec::new(), open: Mask::empty(capacities.len()) };
+        sides.set(capacities, dust);
+        sides
+    }
+
+    fn set(&mut self, capacities: &[f64], dust: f64) {
+        self.left.clear();
+        self.left.extend_from_slice(capacities);
+        self.open.set_where(capacities, |&capacity| capacity > dust);
     }
 
     fn copy_from(&mut self, other: &Sides) {
         self.left.clone_from(&other.left);
-        self.open.clone_from(&other.open);
+        self.open.copy_from(&other.open);
     }
 
     #[inline]
@@ -80,8 +82,8 @@ impl Residual {
     pub fn set(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
         self.dust = 1e-9 * fabric.nominal();
         self.version = 0;
-        self.send = Sides::new(send, self.dust);
-        self.recv = Sides::new(recv, self.dust);
+        self.send.set(send, self.dust);
+        self.recv.set(recv, self.dust);
     }
 
     /// Whether no port is left on one of the sides: nobody can get anything any more.

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_core::allocation::{Allocation, Queues, Weights};
-use weir_core::model::{Ended, Fabric, Network, Slot};
+use weir_core::model::{Ended, Fabric, Mask, Network, Slot};
 use weir_core::order::Key;
 use weir_core::solve::Residual;
 
@@ -47,13 +47,50 @@ struct Flows {
 }
 
 /// A row or a receiver: flows with one rate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Group {
     /// What one of its flows was sent until the last settling.
     count: f64,
     rate: f64,
     /// Its flows by the count at which they end; entries of flows that left are stale.
     ends: BinaryHeap<Reverse<(Key, Slot, u32)>>,
+    /// The count at which the first of its flows ends, or less if a flow left since; infinite if there is none.
+    first: f64,
+    /// Whether it may be less.
+    left: bool,
+    /// Whether the time at which that flow ends has to be found anew.
+    moved: bool,
+}
+
+impl Group {
+    fn new() -> Group {
+        Group {
+            count: 0.0,
+            rate: 0.0,
+            ends: BinaryHeap::new(),
+            first: f64::INFINITY,
+            left: false,
+            moved: true,
+        }
+    }
+
+    fn enter(&mut self, end: f64, slot: Slot, flow: u32) {
+        self.ends.push(Reverse((Key(end), slot, flow)));
+        if end < self.first {
+            (self.first, self.moved) = (end, true);
+        }
+    }
+
+    fn leave(&mut self, end: f64) {
+        if end <= self.first {
+            (self.left, self.moved) = (true, true);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.ends.clear();
+        (self.first, self.left, self.moved) = (f64::INFINITY, false, true);
+    }
 }
 
 /// What one queue of one sender serves.
@@ -95,6 +132,8 @@ struct Passed {
     slot: Slot,
     flow: u32,
     rate: f64,
+    /// With that of its group.
+    total: f64,
     since: f64,
     settling: u64,
     end: f64,
@@ -105,14 +144,19 @@ pub(super) struct Local {
     weights: Weights,
     classes: usize,
     ports: usize,
-    fabric: Option<Fabric>,
+    /// The version of the fabric at the last settling.
+    fabric: Option<u64>,
     coflows: Vec<Flows>,
     /// By sender and class.
     rows: Vec<Row>,
     /// Rows, then receivers.
     groups: Vec<Group>,
-    /// By group: when its first flow ends, as found last.
+    /// Groups whose rate is above zero.
+    running: Mask,
+    /// By running group: when its first flow ends, as found last.
     next: Vec<f64>,
+    /// The same of the flows that get something passed on.
+    passed_next: f64,
     /// The rates of the rows once more, close together.
     row_rates: Vec<f64>,
     /// By receiver: what it is offered, by whom, and whether that is more than it carries.
@@ -121,10 +165,13 @@ pub(super) struct Local {
     busy: Vec<bool>,
     /// Coflows by class, and by release inside.
     order: Vec<(usize, Slot)>,
-    dirty_send: Vec<bool>,
-    dirty_recv: Vec<bool>,
+    dirty_send: Mask,
+    dirty_recv: Mask,
     passed: Vec<Passed>,
     passed_vacant: Vec<u32>,
+    /// The entries of the last settling; those of flows that ended since are vacant.
+    passing: Vec<u32>,
+    spare: Vec<u32>,
     settling: u64,
     since: f64,
     residual: Residual,
@@ -149,17 +196,21 @@ impl Local {
             fabric: None,
             coflows: Vec::new(),
             rows: vec![Row::default(); ports * classes],
-            groups: std::iter::repeat_with(Group::default).take(groups).collect(),
+            groups: std::iter::repeat_with(Group::new).take(groups).collect(),
+            running: Mask::empty(groups),
             next: vec![f64::INFINITY; groups],
+            passed_next: f64::INFINITY,
             row_rates: vec![0.0; ports * classes],
             offers: vec![Vec::new(); ports],
             offered: vec![0.0; ports],
             busy: vec![false; ports],
             order: Vec::new(),
-            dirty_send: vec![true; ports],
-            dirty_recv: vec![true; ports],
+            dirty_send: Mask::empty(ports),
+            dirty_recv: Mask::empty(ports),
             passed: Vec::new(),
             passed_vacant: Vec::new(),
+            passing: Vec::new(),
+            spare: Vec::new(),
             settling: 0,
             since: 0.0,
             residual: Residual::default(),
@@ -193,6 +244,20 @@ impl Local {
         self.ports * self.classes + port
     }
 
+    fn set_rate(&mut self, group: usize, rate: f64) {
+        let g = &mut self.groups[group];
+        if g.rate == rate {
+            return;
+        }
+        (g.rate, g.moved) = (rate, true);
+        if rate > 0.0 {
+            self.running.insert(group);
+        } else {
+            self.running.remove(group);
+            self.next[group] = f64::INFINITY;
+        }
+    }
+
     /// Bytes a flow has left at `now`, which is not before the last settling.
     fn left(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let f = &self.coflows[slot as usize].flows[flow as usize];
@@ -218,9 +283,6 @@ impl Local {
         if let Some(passed) = self.passed.get_mut(f.passed as usize) {
             f.end -= passed.rate * (self.since - passed.since);
             passed.since = self.since;
-            if let Some(group) = self.groups.get_mut(f.group as usize) {
-                group.ends.push(Reverse((Key(f.end), slot, flow)));
-            }
         }
     }
 
@@ -229,7 +291,6 @@ impl Local {
         if f.passed != NONE {
             let entry = std::mem::replace(&mut f.passed, NONE);
             self.passed[entry as usize].slot = NONE;
-            self.passed[entry as usize].end = f64::INFINITY;
             self.passed_vacant.push(entry);
         }
     }
@@ -237,19 +298,24 @@ impl Local {
     /// Lets a flow go by another group, or none. At the time of the last count.
     fn regroup(&mut self, slot: Slot, flow: u32, group: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
-        let before = self.groups.get(f.group as usize).map_or(0.0, |g| g.count);
-        f.end -= before;
+        if let Some(before) = self.groups.get_mut(f.group as usize) {
+            before.leave(f.end);
+            f.end -= before.count;
+        }
         f.group = group;
         if let Some(group) = self.groups.get_mut(group as usize) {
             f.end += group.count;
-            group.ends.push(Reverse((Key(f.end), slot, flow)));
+            if f.passed == NONE {
+                group.enter(f.end, slot, flow);
+            }
         }
     }
 
     /// Counts what was sent until `now`.
     fn advance(&mut self, now: f64) {
         let time = now - self.since;
-        for group in &mut self.groups {
+        for group in self.running.iter() {
+            let group = &mut self.groups[group];
             group.count += group.rate * time;
         }
         for flows in &mut self.coflows {
@@ -289,7 +355,7 @@ impl Local {
         }
         for (class, row) in rows.enumerate() {
             let (Some((slot, seq, index)), Some(share)) = (heads[class], share(class)) else {
-                self.groups[row].rate = 0.0;
+                self.set_rate(row, 0.0);
                 self.row_rates[row] = 0.0;
                 continue;
             };
@@ -302,7 +368,7 @@ impl Local {
             let rate = share / f64::from(flows.max(1));
             if self.groups[row].rate != rate {
                 let more = rate - self.row_rates[row];
-                self.groups[row].rate = rate;
+                self.set_rate(row, rate);
                 self.row_rates[row] = rate;
                 coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| {
                     self.change_offer(row as u32, slot, flow, dst as usize, more, network);
@@ -313,7 +379,7 @@ impl Local {
 
     /// A flow is offered `more` to its receiver. Where that changes nobody's limit, no look at the others is needed.
     fn change_offer(&mut self, row: u32, slot: Slot, flow: u32, dst: usize, more: f64, network: &Network) {
-        if self.dirty_recv[dst] {
+        if self.dirty_recv.contains(dst) {
             return;
         }
         let limited = self.coflows[slot as usize].flows[flow as usize].group != row;
@@ -322,7 +388,7 @@ impl Local {
             return;
         }
         if limited || self.busy[dst] || self.offered[dst] + more > capacity {
-            self.dirty_recv[dst] = true;
+            self.dirty_recv.insert(dst);
         } else {
             self.offered[dst] += more;
             self.left_recv[dst] = capacity - self.offered[dst];
@@ -336,7 +402,7 @@ impl Local {
         coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| began.push((flow, dst as usize)));
         for (flow, dst) in began {
             self.offers[dst].push(Offer { row: row as u32, slot: head.0, flow, limited: false });
-            self.dirty_recv[dst] = true;
+            self.dirty_recv.insert(dst);
             self.regroup(head.0, flow, row as u32);
         }
     }
@@ -345,7 +411,7 @@ impl Local {
     fn end_row(&mut self, row: usize, src: usize, network: &Network) {
         let Some((slot, seq)) = self.rows[row].head.take() else { return };
         self.rows[row] = Row::default();
-        self.groups[row].ends.clear();
+        self.groups[row].clear();
         let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
         let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
         let mut over = Vec::new();
@@ -354,7 +420,7 @@ impl Local {
             let offered = |offer: &Offer| (offer.slot, offer.flow) == (slot, flow);
             if let Some(at) = self.offers[dst].iter().position(offered) {
                 self.offers[dst].swap_remove(at);
-                self.dirty_recv[dst] = true;
+                self.dirty_recv.insert(dst);
                 self.regroup(slot, flow, NONE);
             }
         }
@@ -372,20 +438,22 @@ impl Local {
         let busy = offered > capacity * (1.0 + 1e-12);
         let level = if busy { cut_off(&rates, capacity) } else { f64::INFINITY };
         let before = self.groups[group].rate;
-        self.groups[group].rate = if busy { level } else { 0.0 };
+        self.set_rate(group, if busy { level } else { 0.0 });
         for (offer, &rate) in offers.iter_mut().zip(&rates) {
             let limited = rate > level;
-            if offer.limited {
-                self.rows[offer.row as usize].free(before);
+            let row = &mut self.rows[offer.row as usize];
+            match (offer.limited, limited) {
+                (false, false) => continue,
+                (true, true) => {
+                    row.levels += level - before;
+                    continue;
+                }
+                (false, true) => row.limit(level),
+                (true, false) => row.free(before),
             }
-            if limited {
-                self.rows[offer.row as usize].limit(level);
-            }
-            if offer.limited != limited {
-                offer.limited = limited;
-                let limit = if limited { group as u32 } else { offer.row };
-                self.regroup(offer.slot, offer.flow, limit);
-            }
+            offer.limited = limited;
+            let limit = if limited { group as u32 } else { offer.row };
+            self.regroup(offer.slot, offer.flow, limit);
         }
         self.rates = rates;
         self.offers[dst] = offers;
@@ -400,16 +468,18 @@ impl Local {
             flows.sending = 0.0;
         }
         self.left_send.clear();
-        for (src, rows) in self.rows.chunks_exact(self.classes).enumerate() {
-            let mut left = network.fabric().send()[src];
-            for (class, row) in rows.iter().enumerate() {
-                let Some((slot, _)) = row.head else { continue };
-                let served = f64::from(row.flows - row.limited);
-                let rate = self.row_rates[src * self.classes + class] * served + row.levels;
-                self.coflows[slot as usize].sending += rate;
-                left -= rate;
+        self.left_send.extend_from_slice(network.fabric().send());
+        let mut src = 0;
+        for group in self.running.iter().take_while(|&group| group < self.rows.len()) {
+            let row = &self.rows[group];
+            let Some((slot, _)) = row.head else { continue };
+            while group >= (src + 1) * self.classes {
+                src += 1;
             }
-            self.left_send.push(left.max(0.0));
+            let served = f64::from(row.flows - row.limited);
+            let rate = self.row_rates[group] * served + row.levels;
+            self.coflows[slot as usize].sending += rate;
+            self.left_send[src] = (self.left_send[src] - rate).max(0.0);
         }
     }
 
@@ -425,67 +495,84 @@ impl Local {
             }
             self.residual.fill(network.coflow(slot), |flow, rate| given.push((slot, flow, rate)));
         }
+        let spare = std::mem::take(&mut self.spare);
+        let before = std::mem::replace(&mut self.passing, spare);
         for &(slot, flow, rate) in &given {
+            let entry = self.entry(slot, flow);
+            self.passing.push(entry);
             self.coflows[slot as usize].sending += rate;
-            let entry = self.coflows[slot as usize].flows[flow as usize].passed;
-            let entry = if entry == NONE {
-                let fresh = Passed { slot, flow, rate, since: self.since, settling: 0, end: 0.0 };
-                let entry = match self.passed_vacant.pop() {
-                    Some(entry) => {
-                        self.passed[entry as usize] = fresh;
-                        entry
-                    }
-                    None => {
-                        self.passed.push(fresh);
-                        self.passed.len() as u32 - 1
-                    }
-                };
-                self.coflows[slot as usize].flows[flow as usize].passed = entry;
-                entry
-            } else {
-                if self.passed[entry as usize].rate != rate {
-                    self.fold_passed(slot, flow);
-                    self.passed[entry as usize].rate = rate;
-                }
-                entry
-            };
+            let total = self.base_rate(slot, flow) + rate;
+            if self.passed[entry as usize].rate != rate {
+                self.fold_passed(slot, flow);
+                self.passed[entry as usize].rate = rate;
+            }
+            if self.passed[entry as usize].total != total {
+                let end = self.since + self.left(slot, flow, self.since) / total;
+                let passed = &mut self.passed[entry as usize];
+                (passed.total, passed.end) = (total, end);
+            }
             self.passed[entry as usize].settling = self.settling;
         }
         self.given = given;
-        for entry in 0..self.passed.len() {
-            let Passed { slot, flow, settling, rate, .. } = self.passed[entry];
-            if slot == NONE {
-                continue;
-            }
-            if settling != self.settling {
+        for &entry in &before {
+            let Passed { slot, flow, settling, .. } = self.passed[entry as usize];
+            if slot != NONE && settling != self.settling {
                 self.fold_passed(slot, flow);
                 self.drop_passed(slot, flow);
-                continue;
+                let f = self.coflows[slot as usize].flows[flow as usize];
+                if let Some(group) = self.groups.get_mut(f.group as usize) {
+                    group.enter(f.end, slot, flow);
+                }
             }
-            let end = self.since + self.left(slot, flow, self.since) / (self.base_rate(slot, flow) + rate);
-            self.passed[entry].end = end;
         }
+        self.spare = before;
+        self.spare.clear();
+    }
+
+    /// The entry of a flow that gets something passed on.
+    fn entry(&mut self, slot: Slot, flow: u32) -> u32 {
+        let known = self.coflows[slot as usize].flows[flow as usize].passed;
+        if known != NONE {
+            return known;
+        }
+        let fresh = Passed { slot, flow, rate: 0.0, total: 0.0, since: self.since, settling: 0, end: 0.0 };
+        let entry = match self.passed_vacant.pop() {
+            Some(entry) => {
+                self.passed[entry as usize] = fresh;
+                entry
+            }
+            None => {
+                self.passed.push(fresh);
+                self.passed.len() as u32 - 1
+            }
+        };
+        self.coflows[slot as usize].flows[flow as usize].passed = entry;
+        entry
     }
 
     /// The flow of a group that ends first by its count, and that count.
     fn first(&mut self, group: usize) -> Option<(f64, Slot, u32)> {
-        while let Some(&Reverse((Key(end), slot, flow))) = self.groups[group].ends.peek() {
+        let Group { ends, first, left, .. } = &mut self.groups[group];
+        *left = false;
+        while let Some(&Reverse((Key(end), slot, flow))) = ends.peek() {
             let f = self.coflows[slot as usize].flows.get(flow as usize);
             if f.is_some_and(|f| f.group == group as u32 && f.end == end) {
+                *first = end;
                 return Some((end, slot, flow));
             }
-            self.groups[group].ends.pop();
+            ends.pop();
         }
+        *first = f64::INFINITY;
         None
     }
 
+    /// When the first flow of a running group ends.
     fn first_end(&mut self, group: usize) -> f64 {
-        if self.groups[group].rate <= 0.0 || self.groups[group].ends.is_empty() {
-            return f64::INFINITY;
+        if self.groups[group].left {
+            self.first(group);
         }
-        let Some((end, ..)) = self.first(group) else { return f64::INFINITY };
-        let Group { count, rate, .. } = self.groups[group];
-        self.since + (end - count).max(0.0) / rate
+        let Group { count, rate, first, .. } = self.groups[group];
+        self.since + (first - count).max(0.0) / rate
     }
 
     /// Takes a flow out that ended or lost its data at `at`.
@@ -510,14 +597,18 @@ impl Local {
             let less = -self.row_rates[group];
             self.change_offer(group as u32, slot, flow, dst as usize, less, network);
         } else {
-            self.dirty_recv[dst as usize] = true;
+            self.dirty_recv.insert(dst as usize);
         }
         let flows = &mut self.coflows[slot as usize];
         flows.sent += rate * (at - self.since);
         flows.sending -= rate;
-        flows.flows[flow as usize].group = NONE;
+        let f = &mut flows.flows[flow as usize];
+        if let Some(group) = self.groups.get_mut(group) {
+            group.leave(f.end);
+        }
+        f.group = NONE;
         self.offers[dst as usize].retain(|offer| (offer.slot, offer.flow) != (slot, flow));
-        self.dirty_send[src as usize] = true;
+        self.dirty_send.insert(src as usize);
     }
 }
 
@@ -566,10 +657,12 @@ impl Transport for Local {
 
     fn settle(&mut self, network: &Network, allocation: &Allocation, now: f64) {
         self.advance(now);
-        if self.fabric.as_ref() != Some(network.fabric()) {
-            self.fabric = Some(network.fabric().clone());
-            self.dirty_send.fill(true);
-            self.dirty_recv.fill(true);
+        if self.fabric != Some(network.fabric().version()) {
+            self.fabric = Some(network.fabric().version());
+            for port in 0..self.ports {
+                self.dirty_send.insert(port);
+                self.dirty_recv.insert(port);
+            }
             self.left_recv.resize(self.ports, 0.0);
         }
         self.order.clear();
@@ -581,7 +674,7 @@ impl Transport for Local {
             if before != class {
                 for load in network.coflow(slot).senders() {
                     let src = load.port as usize;
-                    self.dirty_send[src] = true;
+                    self.dirty_send.insert(src);
                     let row = src * self.classes + class;
                     if before == usize::MAX && self.rows[row].head.is_some_and(|(s, _)| s == slot) {
                         self.end_row(row, src, network);
@@ -591,39 +684,51 @@ impl Transport for Local {
         }
         // The active coflows are in order of release, and the sort is stable.
         self.order.sort_by_key(|&(class, _)| class);
-        for src in 0..self.ports {
-            if std::mem::take(&mut self.dirty_send[src]) {
-                self.settle_sender(src, network.fabric().send()[src], network);
-            }
+        let mut dirty = std::mem::take(&mut self.dirty_send);
+        for src in dirty.iter() {
+            self.settle_sender(src, network.fabric().send()[src], network);
         }
-        for dst in 0..self.ports {
-            if std::mem::take(&mut self.dirty_recv[dst]) {
-                self.settle_receiver(dst, network.fabric().recv()[dst]);
-            }
+        dirty.clear();
+        self.dirty_send = dirty;
+        let mut dirty = std::mem::take(&mut self.dirty_recv);
+        for dst in dirty.iter() {
+            self.settle_receiver(dst, network.fabric().recv()[dst]);
         }
+        dirty.clear();
+        self.dirty_recv = dirty;
         self.count_left(network);
         self.pass_on(network);
     }
 
     fn next_end(&mut self) -> f64 {
-        let mut next = f64::INFINITY;
-        for group in 0..self.groups.len() {
-            let end = self.first_end(group);
-            self.next[group] = end;
-            next = next.min(end);
+        let passed = self.passing.iter().map(|&entry| &self.passed[entry as usize]);
+        let ends = passed.filter(|passed| passed.slot != NONE).map(|passed| passed.end);
+        self.passed_next = ends.fold(f64::INFINITY, f64::min);
+        let mut next = self.passed_next;
+        let running = std::mem::take(&mut self.running);
+        for group in running.iter() {
+            // At a rate that stands still, so does the end.
+            if std::mem::take(&mut self.groups[group].moved) {
+                self.next[group] = self.first_end(group);
+            }
+            next = next.min(self.next[group]);
         }
-        self.passed.iter().map(|passed| passed.end).fold(next, f64::min)
+        self.running = running;
+        next
     }
 
     fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>) {
-        for entry in 0..self.passed.len() {
-            let Passed { slot, flow, end, .. } = self.passed[entry];
-            if end <= limit {
-                self.take_out(slot, flow, end, network);
-                ended.push(Ended { slot, flow, at: end });
+        if self.passed_next <= limit {
+            for entry in 0..self.passing.len() {
+                let Passed { slot, flow, end, .. } = self.passed[self.passing[entry] as usize];
+                if slot != NONE && end <= limit {
+                    self.take_out(slot, flow, end, network);
+                    ended.push(Ended { slot, flow, at: end });
+                }
             }
         }
-        for group in 0..self.groups.len() {
+        let running = std::mem::take(&mut self.running);
+        for group in running.iter() {
             if self.next[group] > limit {
                 continue;
             }
@@ -637,6 +742,7 @@ impl Transport for Local {
                 ended.push(Ended { slot, flow, at });
             }
         }
+        self.running = running;
     }
 
     fn rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
