@@ -309,7 +309,8 @@ fn check(net: &Net, rates: &[Rates], tolerance: f64) -> Result<(), String> {
     }
     for (c, rates) in rates.iter().enumerate() {
         let expected = if arrives[c].is_nan() { most[c] } else { arrives[c] };
-        if !((rates.delivered - expected).abs() <= tolerance) || rates.delivered > rates.sent {
+        let close = (rates.delivered - expected).abs() <= tolerance;
+        if !close || rates.delivered > rates.sent {
             return Err(format!("class {c} has {rates:?}, the links give it {expected}"));
         }
     }

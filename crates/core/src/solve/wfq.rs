@@ -20,20 +20,28 @@
 //! that gives it no more. Nor need queues settle at all: where each of several flows is limited by what
 //! the next one leaves, rates may swing, in the map as in a network.
 //!
-//! The solver visits the links for which something has changed, those with the lowest levels first, and solves each exactly for what it
-//! is asked. This ends after finitely many visits where bottlenecks can be ordered (with one queue a link, they always can),
-//! and closes in geometrically on most cycles, which extrapolation shortens (`past`). What has not settled after some rounds is damped, and
-//! after a fixed number of rounds the solver stops: rates are then cut to what links carry, and [`Settled::residual`]
-//! says how far from settled they are. Where several answers exist, the order of visits picks one: by level, then by the link's number.
+//! The solver visits links and solves each exactly for what it is asked. It first climbs: of the links for which something
+//! has changed, it takes the one with the lowest level. Where bottlenecks can be ordered (with one queue a link, they
+//! always can) this is progressive filling, and ends. Circles of bottlenecks are closed in on by rounds over all links that something has
+//! changed for, and by extrapolation from these rounds (`past`). What has not settled after 300 rounds is damped, and
+//! after [`Wfq::MAX_ROUNDS`] the solver stops: rates are then cut to what links carry, and [`Settled::residual`]
+//! says how far from settled they are. Where several answers exist, the order of visits picks one: by level, then by the link's
+//! number.
 //!
-//! A visit costs the links of the classes over the link. Rounds are at most [`Wfq::MAX_ROUNDS`].
+//! A visit of a link costs the links of the classes over it. With one queue a link there are one to three visits a link;
+//! circles of bottlenecks take tens to hundreds.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::order::Key;
 
 mod classes;
 mod error;
 mod filling;
 mod past;
 
-use classes::Classes;
+use classes::{Classes, Member};
 pub use error::WfqError;
 use filling::{Asked, fill, share};
 use past::{Leap, Past};
@@ -115,9 +123,13 @@ pub struct Wfq {
     passes: Vec<f64>,
     /// Of each link: the lowest of its levels when it was visited last.
     lowest: Vec<f64>,
+    /// Links in the order of those levels, and the place of each in it.
+    by_level: Vec<u32>,
+    order: Vec<u32>,
     dirty: Vec<bool>,
     round: Vec<u32>,
     next: Vec<u32>,
+    climbing: BinaryHeap<Reverse<(Key, u32)>>,
     visit: Visit,
     past: Past,
     rates: Vec<Rates>,
@@ -132,8 +144,8 @@ struct Visit {
     elastic: Vec<(f64, f64)>,
 }
 
-/// Rounds that choose the order of the links.
-const ORDERED: u32 = 20;
+/// Visits for each link before the rounds.
+const CLIMB: u64 = 8;
 
 /// Rounds until they are damped.
 const DAMPED: u32 = 300;
@@ -184,9 +196,12 @@ impl Wfq {
             levels: vec![f64::INFINITY; queues.len()],
             passes: vec![1.0; queues.len()],
             lowest: vec![0.0; links],
+            by_level: Vec::new(),
+            order: vec![0; links],
             dirty: vec![false; links],
             round: Vec::new(),
             next: Vec::new(),
+            climbing: BinaryHeap::new(),
             visit: Visit::default(),
             past: Past::default(),
             rates: Vec::new(),
@@ -235,7 +250,7 @@ impl Wfq {
                 .queues_at(link)
                 .map(|queue| {
                     let members = self.classes.elastic(queue).iter().chain(self.classes.unresponsive(queue));
-                    members.map(|&class| self.classes.flows[class as usize]).sum::<f64>()
+                    members.map(|member| member.flows).sum::<f64>()
                 })
                 .sum();
             self.dirty[link as usize] = flows > 0.0;
@@ -246,6 +261,7 @@ impl Wfq {
         }
         self.past.clear();
         let mut settled = Settled { rounds: 0, visits: 0, residual: 0.0 };
+        settled.visits = self.climb();
         while !self.next.is_empty() && settled.rounds < Wfq::MAX_ROUNDS {
             settled.residual = 0.0;
             std::mem::swap(&mut self.round, &mut self.next);
@@ -254,13 +270,11 @@ impl Wfq {
             self.round
                 .sort_unstable_by(|&a, &b| lowest[a as usize].total_cmp(&lowest[b as usize]).then(a.cmp(&b)));
             let part = part(settled.rounds);
-            // The order stands still when levels nearly do, so that rounds are the same map again and again.
-            let ordered = settled.rounds < ORDERED;
             for at in 0..self.round.len() {
                 let link = self.round[at];
                 // It may have been marked again since the round began: this visit sees that too.
                 self.dirty[link as usize] = false;
-                let change = self.visit(link, part, ordered);
+                let change = self.visit(link, part);
                 settled.residual = settled.residual.max(change);
                 settled.visits += 1;
             }
@@ -270,7 +284,7 @@ impl Wfq {
             self.next.sort_unstable();
             self.next.dedup();
             settled.rounds += 1;
-            if !ordered && !self.next.is_empty() {
+            if !self.next.is_empty() {
                 self.leap(settled.residual);
             }
         }
@@ -289,9 +303,37 @@ impl Wfq {
         self.at[self.at_starts[link] as usize..self.at_starts[link + 1] as usize].iter().copied()
     }
 
+    /// Visits links from the lowest level up, as progressive filling does, for a number of visits. Where bottlenecks can be
+    /// ordered this is nearly all there is to do. The answer is how many visits there were.
+    fn climb(&mut self) -> u64 {
+        let most: u64 = CLIMB * self.next.len() as u64;
+        let mut visits = 0;
+        loop {
+            let lowest = &self.lowest;
+            self.climbing.extend(self.next.drain(..).map(|link| Reverse((Key(lowest[link as usize]), link))));
+            if visits == most {
+                break;
+            }
+            let Some(Reverse((_, link))) = self.climbing.pop() else { break };
+            self.dirty[link as usize] = false;
+            self.visit(link, 1.0);
+            visits += 1;
+        }
+        self.next.extend(self.climbing.drain().map(|Reverse((_, link))| link));
+        // From now on links are visited in the order of the levels that they have got to.
+        self.by_level.clear();
+        self.by_level.extend(0..self.lowest.len() as u32);
+        let lowest = &self.lowest;
+        self.by_level.sort_by(|&a, &b| lowest[a as usize].total_cmp(&lowest[b as usize]));
+        for (place, &link) in self.by_level.iter().enumerate() {
+            self.order[link as usize] = place as u32;
+        }
+        visits
+    }
+
     /// Sets the levels of a link's queues to what its classes ask for now, or goes this part of the way there, and marks the
     /// links that this changes something for. The answer is the largest change of a rate.
-    fn visit(&mut self, link: u32, part: f64, ordered: bool) -> f64 {
+    fn visit(&mut self, link: u32, part: f64) -> f64 {
         let mut visit = std::mem::take(&mut self.visit);
         self.ask(link, &mut visit);
         let share = share(self.capacities[link as usize], &mut visit.asked, &self.queues);
@@ -308,9 +350,7 @@ impl Wfq {
             change = change.max(self.put(asked, elastic, level, pass, part));
             lowest = lowest.min(self.levels[asked.queue as usize]);
         }
-        if ordered {
-            self.lowest[link as usize] = lowest;
-        }
+        self.lowest[link as usize] = lowest;
         self.visit = visit;
         change
     }
@@ -322,19 +362,18 @@ impl Wfq {
         for queue in self.queues_at(link) {
             let from = visit.elastic.len() as u32;
             let mut total = 0.0;
-            for &class in self.classes.elastic(queue) {
-                let mut ask = self.classes.asks[class as usize];
-                for &hop in self.classes.hops(class) {
+            for member in self.classes.elastic(queue) {
+                let mut ask = member.ask;
+                for &hop in self.classes.path(member) {
                     if hop != queue && self.levels[hop as usize] < ask {
                         ask = self.levels[hop as usize];
                     }
                 }
-                let flows = self.classes.flows[class as usize];
-                visit.elastic.push((ask, flows));
-                total += ask * flows;
+                visit.elastic.push((ask, member.flows));
+                total += ask * member.flows;
             }
             let unresponsive: f64 =
-                self.classes.unresponsive(queue).iter().map(|&c| self.arrives(c, queue)).sum();
+                self.classes.unresponsive(queue).iter().map(|member| self.arrives(member, queue)).sum();
             total += unresponsive;
             if visit.elastic.len() as u32 > from || !self.classes.unresponsive(queue).is_empty() {
                 let to = visit.elastic.len() as u32;
@@ -344,10 +383,10 @@ impl Wfq {
     }
 
     /// What the links before a queue let through of an unresponsive class.
-    fn arrives(&self, class: u32, queue: u32) -> f64 {
-        let before = self.classes.hops(class).iter().take_while(|&&hop| hop != queue);
+    fn arrives(&self, member: &Member, queue: u32) -> f64 {
+        let before = self.classes.path(member).iter().take_while(|&&hop| hop != queue);
         let passes: f64 = before.map(|&hop| self.passes[hop as usize]).product();
-        self.classes.asks[class as usize] * self.classes.flows[class as usize] * passes
+        member.ask * member.flows * passes
     }
 
     /// Gives a queue a level and a part to let through, or values this part of the way there, and marks links.
@@ -357,7 +396,7 @@ impl Wfq {
         let mut change = 0.0f64;
         let before = self.levels[queue];
         let mut after = level;
-        if part < 1.0 && before != level {
+        if part < 1.0 && before.is_finite() && before != level {
             // Nobody is limited from the largest ask on.
             let largest = elastic.iter().fold(0.0, |largest, &(ask, _)| f64::max(largest, ask));
             let towards = before.min(largest) + part * (level.min(largest) - before.min(largest));
@@ -367,19 +406,19 @@ impl Wfq {
         let differs =
             |a: f64, b: f64| (a - b).abs() > SAME * a.min(b) && (a - b).abs() * flows > ROUNDING * capacity;
         self.levels[queue] = after;
-        for (&class, &(ask, _)) in self.classes.elastic(asked.queue).iter().zip(elastic) {
+        for (member, &(ask, _)) in self.classes.elastic(asked.queue).iter().zip(elastic) {
             let (old, goal) = (ask.min(before), ask.min(level));
             if differs(old, goal) {
                 change = change.max(((old - goal).abs() / old.max(goal)).min(1.0));
-                mark(&self.classes, class, asked.queue, &self.queues, &mut self.dirty, &mut self.next);
+                mark(self.classes.path(member), asked.queue, &self.queues, &mut self.dirty, &mut self.next);
             }
         }
         let before = self.passes[queue];
         if (before - pass).abs() > SAME * before.max(pass) {
             self.passes[queue] = before + part * (pass - before);
             change = change.max((before - pass).abs());
-            for &class in self.classes.unresponsive(asked.queue) {
-                mark(&self.classes, class, asked.queue, &self.queues, &mut self.dirty, &mut self.next);
+            for member in self.classes.unresponsive(asked.queue) {
+                mark(self.classes.path(member), asked.queue, &self.queues, &mut self.dirty, &mut self.next);
             }
         }
         // Half way is not there: the link has to be visited again.
@@ -463,15 +502,9 @@ fn part(round: u32) -> f64 {
     if round < DAMPED { 1.0 } else { 0.5 }
 }
 
-fn mark(
-    classes: &Classes,
-    class: u32,
-    queue: u32,
-    queues: &[Queue],
-    dirty: &mut [bool],
-    next: &mut Vec<u32>,
-) {
-    for &hop in classes.hops(class) {
+/// Marks the links of a path, but for that of one queue.
+fn mark(path: &[u32], queue: u32, queues: &[Queue], dirty: &mut [bool], next: &mut Vec<u32>) {
+    for &hop in path {
         if hop != queue {
             mark_link(queues[hop as usize].link, dirty, next);
         }

@@ -2,6 +2,17 @@
 
 use super::{Class, LARGEST, Queue, SMALLEST, Source, WfqError};
 
+/// A class in one of its queues, with what every visit of the queue needs of it in one place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Member {
+    pub(super) flows: f64,
+    /// What a flow asks for at most.
+    pub(super) ask: f64,
+    /// Where its queues begin and end.
+    start: u32,
+    end: u32,
+}
+
 /// The classes of one problem.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Classes {
@@ -13,7 +24,7 @@ pub(super) struct Classes {
     pub(super) asks: Vec<f64>,
     pub(super) unresponsive: Vec<bool>,
     /// The classes in each queue, one queue after the other: the elastic ones up to its middle, then the others.
-    members: Vec<u32>,
+    members: Vec<Member>,
     member_starts: Vec<u32>,
     middles: Vec<u32>,
     /// By link, the class that crossed it last, plus one.
@@ -81,16 +92,18 @@ impl Classes {
             self.member_starts[queue + 1] += self.member_starts[queue];
         }
         self.members.clear();
-        self.members.resize(self.hops.len(), 0);
+        self.members.resize(self.hops.len(), Member::default());
         self.next.clone_from(&self.member_starts);
         for unresponsive in [false, true] {
             for class in 0..self.flows.len() {
                 if self.unresponsive[class] != unresponsive {
                     continue;
                 }
-                for &queue in &self.hops[self.starts[class] as usize..self.starts[class + 1] as usize] {
+                let (start, end) = (self.starts[class], self.starts[class + 1]);
+                let member = Member { flows: self.flows[class], ask: self.asks[class], start, end };
+                for &queue in &self.hops[start as usize..end as usize] {
                     let place = &mut self.next[queue as usize];
-                    self.members[*place as usize] = class as u32;
+                    self.members[*place as usize] = member;
                     *place += 1;
                 }
             }
@@ -105,11 +118,16 @@ impl Classes {
         &self.hops[self.starts[class] as usize..self.starts[class + 1] as usize]
     }
 
-    pub(super) fn elastic(&self, queue: u32) -> &[u32] {
+    /// The queues of a member's class.
+    pub(super) fn path(&self, member: &Member) -> &[u32] {
+        &self.hops[member.start as usize..member.end as usize]
+    }
+
+    pub(super) fn elastic(&self, queue: u32) -> &[Member] {
         &self.members[self.member_starts[queue as usize] as usize..self.middles[queue as usize] as usize]
     }
 
-    pub(super) fn unresponsive(&self, queue: u32) -> &[u32] {
+    pub(super) fn unresponsive(&self, queue: u32) -> &[Member] {
         &self.members[self.middles[queue as usize] as usize..self.member_starts[queue as usize + 1] as usize]
     }
 }

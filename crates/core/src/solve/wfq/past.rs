@@ -2,10 +2,19 @@
 //!
 //! Near its fixed point a round is a linear map, and on cycles of bottlenecks it may take hundreds of them to get there. Reduced
 //! rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round
-//! would change least, as a Krylov method would. It needs nothing but the states. A leap that makes things worse is taken back.
+//! would change least, as a Krylov method would. It needs nothing but the states. A leap that makes things much worse is taken back.
 
 /// States that one leap is made of, and one more.
 const STATES: usize = 10;
+
+/// The largest change of a level in a leap, as a part of it.
+const FARTHEST: f64 = 0.5;
+
+/// Rounds after which a leap is judged.
+const TRIAL: usize = 3;
+
+/// How much larger the residual may be by then.
+const WORSE: f64 = 2.0;
 
 /// What to do after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +52,7 @@ impl Past {
     pub(super) fn after(&mut self, residual: f64, levels: &[f64], passes: &[f64]) -> Leap {
         if let Some(since) = &mut self.since {
             *since += 1;
-            if *since == 3 && residual > self.residual {
+            if *since == TRIAL && residual > WORSE * self.residual {
                 return Leap::Back;
             }
         }
@@ -95,12 +104,14 @@ impl Past {
         }
         if let Some(weights) = solve(matrix) {
             let sum: f64 = weights.iter().sum();
+            let step = |i: usize| -> f64 {
+                weights.iter().zip(&states[1..]).map(|(w, state)| w / sum * (state[i] - last[i])).sum()
+            };
+            // Not too far, since elsewhere the map is another one; but in that direction, which may be that of a drift.
+            let far = moving.iter().map(|&i| (step(i) / last[i]).abs()).fold(0.0, f64::max);
+            let part = if far > FARTHEST { FARTHEST / far } else { 1.0 };
             for &i in &moving {
-                let mean: f64 =
-                    weights.iter().zip(&states[1..]).map(|(w, state)| w / sum * (state[i] - last[i])).sum();
-                let to = last[i] + mean;
-                // Not too far: elsewhere the map is another one.
-                let to = to.clamp(last[i] / 2.0, last[i] * 2.0);
+                let to = last[i] + part * step(i);
                 if i < levels.len() {
                     levels[i] = to;
                 } else {
