@@ -4,6 +4,7 @@ pub mod coflow;
 pub mod fabric;
 pub mod mask;
 pub mod network;
+pub mod topology;
 pub mod view;
 pub mod workload;
 
@@ -11,5 +12,6 @@ pub use coflow::{Coflow, FlowState, PortLoad, Sharing};
 pub use fabric::Fabric;
 pub use mask::Mask;
 pub use network::{Ended, Network, Slot};
+pub use topology::{LinkId, NodeId, Plan, Routes, Topology, TopologyError};
 pub use view::{Blind, Knowledge, Loads, Sizes, View};
 pub use workload::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload, WorkloadError};

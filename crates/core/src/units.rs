@@ -162,6 +162,11 @@ quantity!(Time, "time", TIME_UNITS, &TIME_UNITS[2..], "0s", "a number with a uni
 impl Rate {
     /// One gigabit per second, the port rate of the published evaluations.
     pub const GBIT: Rate = Rate(125e6);
+
+    /// A rate of so many bytes a second, which the caller knows to be finite and not negative.
+    pub(crate) const fn of(bytes: f64) -> Rate {
+        Rate(bytes)
+    }
 }
 
 impl Time {

@@ -7,11 +7,14 @@
 //!
 //! Whatever the input, a reader ends with a [`Workload`] that holds together or with a [`TraceError`] that
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
+//!
+//! [`topology`] reads and writes networks, in TOML.
 
 pub mod coflow_benchmark;
 pub mod describe;
 pub mod format;
 pub mod generate;
+pub mod topology;
 
 mod bounds;
 mod dag;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use weir_core::units::{Bytes, Time};
+use weir_core::units::{Bytes, Rate, Time};
 
 /// A whole number in decimal digits: no sign, no exponent.
 pub(crate) fn whole<N: FromStr>(text: &str) -> Option<N> {
@@ -42,6 +42,16 @@ pub(crate) fn size(bytes: Bytes) -> String {
 /// A time with its unit: as people write it if that reads back as exactly the same, else in seconds.
 pub(crate) fn time(time: Time) -> String {
     readable(time, || format!("{}s", exact(time.get())))
+}
+
+/// A rate with its unit: as people write it if that reads back as exactly the same, else in bytes per second.
+pub(crate) fn rate(rate: Rate) -> String {
+    readable(rate, || format!("{}B/s", exact(rate.get())))
+}
+
+/// A name as a TOML string. It has no control characters.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 fn readable<Q>(quantity: Q, plain: impl Fn() -> String) -> String

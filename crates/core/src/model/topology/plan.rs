@@ -1,0 +1,353 @@
+//! Topologies by a few parameters: the papers' and the usual ones.
+//!
+//! The texts of the papers lack their drawings, so some of what follows is a reconstruction:
+//!
+//! - NetShare, Fig. 1: four edge switches, one core, 10 Gbit links. No hosts are drawn; here every edge has three, one
+//!   for each of its services, so that no host's link is short.
+//! - NetShare, Fig. 3 (and 2, and 4): the text names H1 and H3 on the link from E1 to C1, H2 and the source of A1 on the
+//!   link from C1 to E2, and H4, where H1 sends to. H2 is put under E3, the source of A1 (here H5) under E4, the
+//!   destinations of A1 and H2 (H6, H7) under E2, and that of H3 (H8) under E4.
+//! - NetShare, Fig. 6 and 7: three pods of four servers, one or two cores, everything at 1 Gbit. Hosts are numbered
+//!   pod by pod.
+//! - NetShare, Fig. 16: two cores, four pods of two aggregation and two edge switches at 10 Mbit, and at every edge a
+//!   host of each service. Inside a pod all are connected; here every aggregation switch has a link to both cores. With one
+//!   each, two edges would share 20 Mbit out of their pod, to which 6/7 of all pairs go: at most 93 Mbit in all, and Table 3
+//!   measured 131.7. Table 3 also asks more of a host's link than 10 Mbit; at 100 Mbit it is never short.
+//! - Saba, 8.1: 54 spine, 102 leaf and 108 top-of-rack switches, 18 servers each, at 56 Gbit. How they are wired is
+//!   not said. 36-port switches, such as the paper's testbed has, would make a full three-level tree of 54, 108 and
+//!   108; 102 is 6 x 17. So here are six pods of 18 racks and 17 leaves, each rack with a link to each leaf of its pod
+//!   (17 up for 18 down), and each leaf with 18 down and 18 up: leaf `i` of a pod goes to the `i mod 3`-rd
+//!   third of the spines, of which each switch has at most 36 links.
+
+use super::{Builder, Topology, TopologyError};
+use crate::units::Rate;
+
+/// A topology that a few parameters describe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Plan {
+    /// One switch that is never short.
+    BigSwitch {
+        /// Hosts in all.
+        hosts: u32,
+        /// Of the hosts' links.
+        rate: Rate,
+    },
+    /// NetShare, Fig. 1.
+    NetShareFig1,
+    /// NetShare, Fig. 3; also Fig. 2 and 4.
+    NetShareFig3,
+    /// NetShare, Fig. 6: one core, three pods.
+    NetShareFig6,
+    /// NetShare, Fig. 7: two cores, three pods.
+    NetShareFig7,
+    /// NetShare, Fig. 16: three tiers.
+    NetShareFig16 {
+        /// Every edge switch has a host of each.
+        services: u32,
+    },
+    /// Every leaf has a link to every spine.
+    LeafSpine {
+        /// Spine switches.
+        spines: u32,
+        /// Leaf switches.
+        leaves: u32,
+        /// Hosts at each leaf.
+        hosts: u32,
+        /// Of the hosts' links.
+        rate: Rate,
+        /// What the hosts of a leaf can send over what its links to the spines carry; finite and above zero.
+        oversubscription: f64,
+    },
+    /// A fat tree of switches with `ports` ports: `ports` pods of `ports / 2` edge and as many aggregation
+    /// switches, `ports^3 / 4` hosts.
+    FatTree {
+        /// Even, and at least 2.
+        ports: u32,
+        /// Of every link.
+        rate: Rate,
+    },
+    /// Saba, 8.1: 1,944 servers under three tiers of switches.
+    SabaTiers,
+}
+
+impl Plan {
+    /// The plan's name, as in a file.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Plan::BigSwitch { .. } => "big-switch",
+            Plan::NetShareFig1 => "netshare-fig1",
+            Plan::NetShareFig3 => "netshare-fig3",
+            Plan::NetShareFig6 => "netshare-fig6",
+            Plan::NetShareFig7 => "netshare-fig7",
+            Plan::NetShareFig16 { .. } => "netshare-fig16",
+            Plan::LeafSpine { .. } => "leaf-spine",
+            Plan::FatTree { .. } => "fat-tree",
+            Plan::SabaTiers => "saba-tiers",
+        }
+    }
+
+    /// The topology of this plan.
+    ///
+    /// # Errors
+    /// If a parameter makes no sense, or there would be more nodes or cables than there can be. Nothing large is made before
+    /// it is refused.
+    pub fn build(&self) -> Result<Topology, TopologyError> {
+        self.check_size()?;
+        match *self {
+            Plan::BigSwitch { hosts, rate } => big_switch(hosts, rate),
+            Plan::NetShareFig1 => netshare_fig1(),
+            Plan::NetShareFig3 => netshare_fig3(),
+            Plan::NetShareFig6 => netshare_pods(1),
+            Plan::NetShareFig7 => netshare_pods(2),
+            Plan::NetShareFig16 { services } => netshare_fig16(services),
+            Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
+                if !(oversubscription.is_finite() && oversubscription > 0.0) {
+                    return Err(self.parameter(
+                        "oversubscription",
+                        oversubscription,
+                        "a finite number above 0",
+                    ));
+                }
+                let up = rate.get() * f64::from(hosts) / (f64::from(spines) * oversubscription);
+                // A rate beyond the greatest is refused where the cable is, like one below the least.
+                let up = Rate::new(up.min(f64::MAX)).expect("quotients of what is above zero");
+                leaf_spine(spines, leaves, hosts, rate, up)
+            }
+            Plan::FatTree { ports, rate } => fat_tree(ports, rate),
+            Plan::SabaTiers => saba_tiers(),
+        }
+    }
+
+    fn parameter(
+        &self,
+        parameter: &'static str,
+        value: impl ToString,
+        expected: &'static str,
+    ) -> TopologyError {
+        TopologyError::Parameter { plan: self.name(), parameter, value: value.to_string(), expected }
+    }
+
+    /// Whether there would be as many nodes and cables as there can be.
+    fn check_size(&self) -> Result<(), TopologyError> {
+        let (hosts, switches, cables) = match *self {
+            Plan::BigSwitch { hosts, .. } => (u128::from(hosts), 1, u128::from(hosts)),
+            Plan::NetShareFig16 { services } => {
+                let hosts = 8 * u128::from(services);
+                (hosts, 18, hosts + 32)
+            }
+            Plan::LeafSpine { spines, leaves, hosts, .. } => {
+                let (s, l, h) = (u128::from(spines), u128::from(leaves), u128::from(hosts));
+                for (parameter, value) in [("spines", spines), ("leaves", leaves), ("hosts", hosts)] {
+                    if value == 0 {
+                        return Err(self.parameter(parameter, value, "at least 1"));
+                    }
+                }
+                (l * h, s + l, l * (s + h))
+            }
+            Plan::FatTree { ports, .. } => {
+                if ports < 2 || ports % 2 == 1 {
+                    return Err(self.parameter("ports", ports, "an even number of at least 2"));
+                }
+                let k = u128::from(ports);
+                (k * k * k / 4, k * k * 5 / 4, k * k * k * 3 / 4)
+            }
+            Plan::NetShareFig1
+            | Plan::NetShareFig3
+            | Plan::NetShareFig6
+            | Plan::NetShareFig7
+            | Plan::SabaTiers => return Ok(()),
+        };
+        let limits = [
+            ("hosts", hosts, Topology::MAX_HOSTS),
+            ("switches", switches, Topology::MAX_SWITCHES),
+            ("cables", cables, Topology::MAX_CABLES),
+        ];
+        for (what, count, max) in limits {
+            if !(1..=max as u128).contains(&count) {
+                let count = u64::try_from(count).unwrap_or(u64::MAX);
+                return Err(TopologyError::Count { what, count, min: 1, max: max as u64 });
+            }
+        }
+        Ok(())
+    }
+}
+
+const GBIT: f64 = 125e6;
+const MBIT: f64 = 125e3;
+
+fn big_switch(hosts: u32, rate: Rate) -> Result<Topology, TopologyError> {
+    let mut builder = Builder::new();
+    builder.switch("switch", 1)?;
+    add_hosts(&mut builder, "switch", 0..hosts, rate)?;
+    builder.build()
+}
+
+/// Adds hosts of these numbers under a switch.
+fn add_hosts(
+    builder: &mut Builder,
+    switch: &str,
+    numbers: std::ops::Range<u32>,
+    rate: Rate,
+) -> Result<(), TopologyError> {
+    for number in numbers {
+        let host = format!("h{number}");
+        builder.host(&host)?;
+        builder.cable(&host, switch, rate)?;
+    }
+    Ok(())
+}
+
+/// The edge switches of NetShare's small examples, and the core above them.
+fn netshare_edges(edges: u32, cores: u32, rate: Rate) -> Result<Builder, TopologyError> {
+    let mut builder = Builder::new();
+    for core in 1..=cores {
+        builder.switch(&format!("C{core}"), 2)?;
+    }
+    for edge in 1..=edges {
+        builder.switch(&format!("E{edge}"), 1)?;
+        for core in 1..=cores {
+            builder.cable(&format!("E{edge}"), &format!("C{core}"), rate)?;
+        }
+    }
+    Ok(builder)
+}
+
+fn netshare_fig1() -> Result<Topology, TopologyError> {
+    let rate = Rate::of(10.0 * GBIT);
+    let mut builder = netshare_edges(4, 1, rate)?;
+    for edge in 1..=4 {
+        for service in 1..=3 {
+            let host = format!("E{edge}-A{service}");
+            builder.host(&host)?;
+            builder.cable(&host, &format!("E{edge}"), rate)?;
+        }
+    }
+    builder.build()
+}
+
+fn netshare_fig3() -> Result<Topology, TopologyError> {
+    let rate = Rate::of(10.0 * GBIT);
+    let mut builder = netshare_edges(4, 1, rate)?;
+    let edges = ["E1", "E3", "E1", "E2", "E4", "E2", "E2", "E4"];
+    for (number, edge) in (1..).zip(edges) {
+        let host = format!("H{number}");
+        builder.host(&host)?;
+        builder.cable(&host, edge, rate)?;
+    }
+    builder.build()
+}
+
+fn netshare_pods(cores: u32) -> Result<Topology, TopologyError> {
+    let mut builder = netshare_edges(3, cores, Rate::GBIT)?;
+    for number in 0..12 {
+        let host = format!("H{}", number + 1);
+        builder.host(&host)?;
+        builder.cable(&host, &format!("E{}", number / 4 + 1), Rate::GBIT)?;
+    }
+    builder.build()
+}
+
+fn netshare_fig16(services: u32) -> Result<Topology, TopologyError> {
+    let (between, at_hosts) = (Rate::of(10.0 * MBIT), Rate::of(100.0 * MBIT));
+    let mut builder = Builder::new();
+    for core in ["C1", "C2"] {
+        builder.switch(core, 3)?;
+    }
+    for pod in 1..=4 {
+        for side in 1..=2 {
+            let middle = format!("M{pod}{side}");
+            builder.switch(&middle, 2)?;
+            for core in ["C1", "C2"] {
+                builder.cable(&middle, core, between)?;
+            }
+        }
+        for side in 1..=2 {
+            let edge = format!("E{pod}{side}");
+            builder.switch(&edge, 1)?;
+            for middle in 1..=2 {
+                builder.cable(&edge, &format!("M{pod}{middle}"), between)?;
+            }
+            for service in 1..=services {
+                let host = format!("{edge}-A{service}");
+                builder.host(&host)?;
+                builder.cable(&host, &edge, at_hosts)?;
+            }
+        }
+    }
+    builder.build()
+}
+
+fn leaf_spine(spines: u32, leaves: u32, hosts: u32, rate: Rate, up: Rate) -> Result<Topology, TopologyError> {
+    let mut builder = Builder::new();
+    for spine in 0..spines {
+        builder.switch(&format!("spine{spine}"), 2)?;
+    }
+    for leaf in 0..leaves {
+        let name = format!("leaf{leaf}");
+        builder.switch(&name, 1)?;
+        for spine in 0..spines {
+            builder.cable(&name, &format!("spine{spine}"), up)?;
+        }
+        add_hosts(&mut builder, &name, leaf * hosts..(leaf + 1) * hosts, rate)?;
+    }
+    builder.build()
+}
+
+fn fat_tree(ports: u32, rate: Rate) -> Result<Topology, TopologyError> {
+    let half = ports / 2;
+    let mut builder = Builder::new();
+    for core in 0..half * half {
+        builder.switch(&format!("core{core}"), 3)?;
+    }
+    for pod in 0..ports {
+        for side in 0..half {
+            let middle = format!("agg{pod}.{side}");
+            builder.switch(&middle, 2)?;
+            for core in side * half..(side + 1) * half {
+                builder.cable(&middle, &format!("core{core}"), rate)?;
+            }
+        }
+        for side in 0..half {
+            let edge = format!("edge{pod}.{side}");
+            builder.switch(&edge, 1)?;
+            for middle in 0..half {
+                builder.cable(&edge, &format!("agg{pod}.{middle}"), rate)?;
+            }
+            let first = (pod * half + side) * half;
+            add_hosts(&mut builder, &edge, first..first + half, rate)?;
+        }
+    }
+    builder.build()
+}
+
+fn saba_tiers() -> Result<Topology, TopologyError> {
+    const PODS: u32 = 6;
+    const RACKS: u32 = 18;
+    const LEAVES: u32 = 17;
+    const SERVERS: u32 = 18;
+    const THIRD: u32 = 18;
+    let rate = Rate::of(56.0 * GBIT);
+    let mut builder = Builder::new();
+    for spine in 0..3 * THIRD {
+        builder.switch(&format!("spine{spine}"), 3)?;
+    }
+    for pod in 0..PODS {
+        for leaf in 0..LEAVES {
+            let name = format!("leaf{}", pod * LEAVES + leaf);
+            builder.switch(&name, 2)?;
+            let first = leaf % 3 * THIRD;
+            for spine in first..first + THIRD {
+                builder.cable(&name, &format!("spine{spine}"), rate)?;
+            }
+        }
+        for rack in pod * RACKS..(pod + 1) * RACKS {
+            let name = format!("tor{rack}");
+            builder.switch(&name, 1)?;
+            for leaf in pod * LEAVES..(pod + 1) * LEAVES {
+                builder.cable(&name, &format!("leaf{leaf}"), rate)?;
+            }
+            add_hosts(&mut builder, &name, rack * SERVERS..(rack + 1) * SERVERS, rate)?;
+        }
+    }
+    builder.build()
+}

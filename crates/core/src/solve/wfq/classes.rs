@@ -1,0 +1,133 @@
+//! The classes of one problem, by path and by queue.
+
+use super::{Class, LARGEST, Queue, SMALLEST, Source, WfqError};
+
+/// A class in one of its queues, with what every visit of the queue needs of it in one place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Member {
+    pub(super) flows: f64,
+    /// What a flow asks for at most.
+    pub(super) ask: f64,
+    /// Where its queues begin and end.
+    start: u32,
+    end: u32,
+}
+
+/// The classes of one problem.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Classes {
+    /// The queues of each class, one class after the other.
+    hops: Vec<u32>,
+    starts: Vec<u32>,
+    pub(super) flows: Vec<f64>,
+    /// What a flow asks for at most.
+    pub(super) asks: Vec<f64>,
+    pub(super) unresponsive: Vec<bool>,
+    /// The classes in each queue, one queue after the other: the elastic ones up to its middle, then the others.
+    members: Vec<Member>,
+    member_starts: Vec<u32>,
+    middles: Vec<u32>,
+    /// By link, the class that crossed it last, plus one.
+    crossed: Vec<u32>,
+    /// By queue, where its next member goes.
+    next: Vec<u32>,
+}
+
+impl Classes {
+    /// Takes a problem over. O(links of all classes + queues).
+    pub(super) fn fill(
+        &mut self,
+        classes: &[Class<'_>],
+        queues: &[Queue],
+        links: usize,
+    ) -> Result<(), WfqError> {
+        self.hops.clear();
+        self.starts.clear();
+        self.flows.clear();
+        self.asks.clear();
+        self.unresponsive.clear();
+        self.starts.push(0);
+        self.crossed.clear();
+        self.crossed.resize(links, 0);
+        for (number, class) in classes.iter().enumerate() {
+            if !(SMALLEST..=LARGEST).contains(&class.flows) {
+                return Err(WfqError::Flows { class: number, flows: class.flows });
+            }
+            let (ask, unresponsive) = match class.source {
+                Source::Elastic => (f64::INFINITY, false),
+                Source::Capped(rate) => (rate, false),
+                Source::Unresponsive(rate) => (rate, true),
+            };
+            if class.source != Source::Elastic && !(0.0..=LARGEST).contains(&ask) {
+                return Err(WfqError::Rate { class: number, rate: ask });
+            }
+            for &queue in class.queues {
+                let Some(&Queue { link, .. }) = queues.get(queue as usize) else {
+                    return Err(WfqError::Queue { class: number, queue, queues: queues.len() });
+                };
+                if std::mem::replace(&mut self.crossed[link as usize], number as u32 + 1) == number as u32 + 1
+                {
+                    return Err(WfqError::Loop { class: number, link });
+                }
+            }
+            self.hops.extend_from_slice(class.queues);
+            self.starts.push(self.hops.len() as u32);
+            self.flows.push(class.flows);
+            self.asks.push(ask);
+            self.unresponsive.push(unresponsive);
+        }
+        self.sort_members(queues.len());
+        Ok(())
+    }
+
+    fn sort_members(&mut self, queues: usize) {
+        self.member_starts.clear();
+        self.member_starts.resize(queues + 1, 0);
+        self.middles.clear();
+        self.middles.resize(queues, 0);
+        for &queue in &self.hops {
+            self.member_starts[queue as usize + 1] += 1;
+        }
+        for queue in 0..queues {
+            self.member_starts[queue + 1] += self.member_starts[queue];
+        }
+        self.members.clear();
+        self.members.resize(self.hops.len(), Member::default());
+        self.next.clone_from(&self.member_starts);
+        for unresponsive in [false, true] {
+            for class in 0..self.flows.len() {
+                if self.unresponsive[class] != unresponsive {
+                    continue;
+                }
+                let (start, end) = (self.starts[class], self.starts[class + 1]);
+                let member = Member { flows: self.flows[class], ask: self.asks[class], start, end };
+                for &queue in &self.hops[start as usize..end as usize] {
+                    let place = &mut self.next[queue as usize];
+                    self.members[*place as usize] = member;
+                    *place += 1;
+                }
+            }
+            if !unresponsive {
+                self.middles.copy_from_slice(&self.next[..queues]);
+            }
+        }
+    }
+
+    pub(super) fn hops(&self, class: u32) -> &[u32] {
+        let class = class as usize;
+        &self.hops[self.starts[class] as usize..self.starts[class + 1] as usize]
+    }
+
+    /// The queues of a member's class.
+    pub(super) fn path(&self, member: &Member) -> &[u32] {
+        &self.hops[member.start as usize..member.end as usize]
+    }
+
+    pub(super) fn elastic(&self, queue: u32) -> &[Member] {
+        &self.members[self.member_starts[queue as usize] as usize..self.middles[queue as usize] as usize]
+    }
+
+    pub(super) fn unresponsive(&self, queue: u32) -> &[Member] {
+        &self.members[self.middles[queue as usize] as usize..self.member_starts[queue as usize + 1] as usize]
+    }
+}

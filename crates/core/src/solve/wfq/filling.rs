@@ -1,0 +1,62 @@
+//! What one link gives its queues, and one queue its flows.
+
+use super::Queue;
+
+/// What a queue is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) queue: u32,
+    /// Where its classes begin and end in the list of asks.
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) unresponsive: f64,
+    pub(super) total: f64,
+    /// Whether it gets less than that.
+    pub(super) short: bool,
+}
+
+/// The share of a weight of one; queues that ask for less than theirs are not short.
+pub(super) fn share(capacity: f64, asked: &mut [Asked], queues: &[Queue]) -> f64 {
+    loop {
+        let (mut left, mut weights) = (capacity, 0.0);
+        for asked in asked.iter() {
+            if asked.short {
+                weights += queues[asked.queue as usize].weight;
+            } else {
+                left -= asked.total;
+            }
+        }
+        let share = left.max(0.0) / weights;
+        let mut all = true;
+        for asked in asked.iter_mut().filter(|asked| asked.short) {
+            if asked.total <= share * queues[asked.queue as usize].weight {
+                asked.short = false;
+                all = false;
+            }
+        }
+        if all {
+            return share;
+        }
+    }
+}
+
+/// The level at which classes that ask for more than `gets` together get it. Each step fixes those that ask for less than
+/// the level so far, so the level only rises.
+pub(super) fn fill(gets: f64, elastic: &[(f64, f64)]) -> f64 {
+    let mut level = 0.0;
+    loop {
+        let (mut left, mut flows) = (gets, 0.0);
+        for &(ask, n) in elastic {
+            if ask <= level {
+                left -= ask * n;
+            } else {
+                flows += n;
+            }
+        }
+        let higher = left / flows;
+        if flows == 0.0 || higher <= level {
+            return level;
+        }
+        level = higher;
+    }
+}

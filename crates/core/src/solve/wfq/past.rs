@@ -1,0 +1,149 @@
+//! Where rounds lead to, from where they have led so far.
+//!
+//! Near its fixed point a round is a linear map, and on cycles of bottlenecks it may take hundreds of them to get there. Reduced
+//! rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round
+//! would change least, as a Krylov method would. It needs nothing but the states. A leap that makes things much worse is taken back.
+
+/// States that one leap is made of, and one more.
+const STATES: usize = 10;
+
+/// The largest change of a level in a leap, as a part of it.
+const FARTHEST: f64 = 0.5;
+
+/// Rounds after which a leap is judged.
+const TRIAL: usize = 3;
+
+/// How much larger the residual may be by then.
+const WORSE: f64 = 2.0;
+
+/// What to do after a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leap {
+    /// Nothing yet.
+    Wait,
+    /// Go where the rounds lead to.
+    To,
+    /// Take the last leap back.
+    Back,
+}
+
+/// The states after the last rounds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Past {
+    /// Levels and then passes, one state after the other.
+    states: Vec<f64>,
+    count: usize,
+    /// The state before the last leap, and the residual there.
+    before: Vec<f64>,
+    residual: f64,
+    /// Rounds since the last leap; none if it was taken back, or there was none.
+    since: Option<usize>,
+    differences: Vec<f64>,
+}
+
+impl Past {
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+        self.states.clear();
+        self.since = None;
+    }
+
+    /// Takes note of the state after a round, and of how much it changed.
+    pub(super) fn after(&mut self, residual: f64, levels: &[f64], passes: &[f64]) -> Leap {
+        if let Some(since) = &mut self.since {
+            *since += 1;
+            if *since == TRIAL && residual > WORSE * self.residual {
+                return Leap::Back;
+            }
+        }
+        self.states.extend_from_slice(levels);
+        self.states.extend_from_slice(passes);
+        self.count += 1;
+        if self.count < STATES {
+            return Leap::Wait;
+        }
+        self.residual = residual;
+        Leap::To
+    }
+
+    pub(super) fn back(&mut self, levels: &mut [f64], passes: &mut [f64]) {
+        levels.copy_from_slice(&self.before[..levels.len()]);
+        passes.copy_from_slice(&self.before[levels.len()..]);
+        self.clear();
+    }
+
+    pub(super) fn leap(&mut self, levels: &mut [f64], passes: &mut [f64]) {
+        let width = levels.len() + passes.len();
+        let states: Vec<&[f64]> = self.states.chunks_exact(width).collect();
+        let last = states[STATES - 1];
+        self.before.clear();
+        self.before.extend_from_slice(last);
+        // Changes as parts of what changes, where that is finite throughout.
+        const CHANGES: usize = STATES - 1;
+        self.differences.clear();
+        let usable = |i: usize| last[i] > 0.0 && states.iter().all(|state| state[i].is_finite());
+        let moving: Vec<usize> =
+            (0..width).filter(|&i| usable(i) && states.iter().any(|state| state[i] != last[i])).collect();
+        for &i in &moving {
+            let rows = states.windows(2).map(|pair| (pair[1][i] - pair[0][i]) / last[i]);
+            self.differences.extend(rows);
+        }
+        let mut matrix = [[0.0; CHANGES + 1]; CHANGES];
+        for changes in self.differences.chunks_exact(CHANGES) {
+            for (row, a) in matrix.iter_mut().zip(changes) {
+                for (sum, b) in row.iter_mut().zip(changes) {
+                    *sum += a * b;
+                }
+            }
+        }
+        // A little more on the diagonal keeps changes that are all alike from cancelling in rounding.
+        let trace: f64 = (0..CHANGES).map(|a| matrix[a][a]).sum();
+        for (a, row) in matrix.iter_mut().enumerate() {
+            row[a] += 1e-15 * trace;
+            row[CHANGES] = 1.0;
+        }
+        if let Some(weights) = solve(matrix) {
+            let sum: f64 = weights.iter().sum();
+            let step = |i: usize| -> f64 {
+                weights.iter().zip(&states[1..]).map(|(w, state)| w / sum * (state[i] - last[i])).sum()
+            };
+            // Not too far, since elsewhere the map is another one; but in that direction, which may be that of a drift.
+            let far = moving.iter().map(|&i| (step(i) / last[i]).abs()).fold(0.0, f64::max);
+            let part = if far > FARTHEST { FARTHEST / far } else { 1.0 };
+            for &i in &moving {
+                let to = last[i] + part * step(i);
+                if i < levels.len() {
+                    levels[i] = to;
+                } else {
+                    passes[i - levels.len()] = to.min(1.0);
+                }
+            }
+        }
+        self.clear();
+        self.since = Some(0);
+    }
+}
+
+/// Solves linear equations, the right side in the last column; none if they are singular.
+fn solve<const N: usize, const M: usize>(mut m: [[f64; M]; N]) -> Option<[f64; N]> {
+    for pivot in 0..N {
+        let best = (pivot..N).max_by(|&a, &b| m[a][pivot].abs().total_cmp(&m[b][pivot].abs()))?;
+        m.swap(pivot, best);
+        if m[pivot][pivot] == 0.0 {
+            return None;
+        }
+        for row in pivot + 1..N {
+            let factor = m[row][pivot] / m[pivot][pivot];
+            let from = m[pivot];
+            for (to, from) in m[row].iter_mut().zip(from).skip(pivot) {
+                *to -= factor * from;
+            }
+        }
+    }
+    let mut solution = [0.0; N];
+    for row in (0..N).rev() {
+        let known: f64 = (row + 1..N).map(|column| m[row][column] * solution[column]).sum();
+        solution[row] = (m[row][M - 1] - known) / m[row][row];
+    }
+    solution.iter().all(|x| x.is_finite()).then_some(solution)
+}

@@ -1,0 +1,213 @@
+//! Topologies as data: TOML, with every cable or with the parameters of a plan.
+//!
+//! ```toml
+//! weir-fabric = 1
+//! kind = "leaf-spine"
+//! spines = 4
+//! leaves = 8
+//! hosts = 16
+//! rate = "10Gbit"
+//! oversubscription = 2.0
+//! ```
+//!
+//! `docs/fabric-format.md` is the format's description. Rates have units, unknown keys are refused, and what [`write()`] writes,
+//! [`read_from`] reads back as an equal topology. Files are at most [`MAX_FILE_BYTES`] long, and topologies at
+//! most as large as [`Topology`] says, so that memory is bounded whatever the file.
+
+mod fields;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use toml::de::DeTable;
+use weir_core::model::topology::Builder;
+use weir_core::model::{LinkId, NodeId, Plan, Topology, TopologyError};
+
+use crate::error::TraceError;
+use crate::number;
+use fields::{Fields, Source, Value};
+
+/// The longest file, in bytes.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+
+/// The version that is read and written.
+pub const VERSION: u32 = 1;
+
+/// The key of the version.
+const MAGIC: &str = "weir-fabric";
+
+/// The kind that lists its cables.
+const LINKS: &str = "links";
+
+/// Reads the topology at `path`; `-` is the standard input.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read(path: &Path) -> Result<Topology, TraceError> {
+    if path == Path::new("-") {
+        return read_from(io::stdin().lock(), "standard input");
+    }
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => read_from(file, &name),
+        Err(source) => Err(TraceError::Io { file: name, source }),
+    }
+}
+
+/// Reads a topology from `input`, which errors call `name`.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
+    let mut bytes = Vec::new();
+    let read = input.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
+    if bytes.len() > MAX_FILE_BYTES {
+        let source = Source { file: name, text: "" };
+        return Err(source.error(0, "file", "more than that", &format!("at most {MAX_FILE_BYTES} bytes")));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => parse(Source { file: name, text }),
+        Err(error) => {
+            let text = std::str::from_utf8(&bytes[..error.valid_up_to()]).expect("valid up to there");
+            Err(Source { file: name, text }.error(text.len(), "text", "a byte that is not UTF-8", "UTF-8"))
+        }
+    }
+}
+
+fn parse(source: Source<'_>) -> Result<Topology, TraceError> {
+    let table = DeTable::parse(source.text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = source.text.get(at..).and_then(|rest| rest.lines().next()).unwrap_or("");
+        source.error(at, "TOML", line, &format!("valid TOML: {}", error.message()))
+    })?;
+    let mut fields = Fields::new(source, String::new(), 0, table.get_ref());
+    let version = fields.need(MAGIC, "the format's version")?;
+    if fields.whole(&version, "the version")? != VERSION {
+        return Err(fields.wrong(&version, &format!("version {VERSION}")));
+    }
+    let kind = fields.need("kind", KINDS)?;
+    let name = fields.text(&kind, KINDS)?;
+    if name == LINKS {
+        return links(fields);
+    }
+    let plan = plan(name, &kind, &mut fields)?;
+    fields.finish()?;
+    plan.build().map_err(|error| fields.refused(&kind, &error))
+}
+
+const KINDS: &str = "`links`, `big-switch`, `leaf-spine`, `fat-tree`, `netshare-fig1`, `netshare-fig3`, \
+                     `netshare-fig6`, `netshare-fig7`, `netshare-fig16` or `saba-tiers`";
+
+fn plan<'a>(name: &str, kind: &Value<'a>, fields: &mut Fields<'a>) -> Result<Plan, TraceError> {
+    Ok(match name {
+        "big-switch" => Plan::BigSwitch { hosts: fields.count("hosts")?, rate: fields.rate("rate")? },
+        "netshare-fig1" => Plan::NetShareFig1,
+        "netshare-fig3" => Plan::NetShareFig3,
+        "netshare-fig6" => Plan::NetShareFig6,
+        "netshare-fig7" => Plan::NetShareFig7,
+        "netshare-fig16" => Plan::NetShareFig16 { services: fields.count("services")? },
+        "leaf-spine" => Plan::LeafSpine {
+            spines: fields.count("spines")?,
+            leaves: fields.count("leaves")?,
+            hosts: fields.count("hosts")?,
+            rate: fields.rate("rate")?,
+            oversubscription: fields.number("oversubscription")?,
+        },
+        "fat-tree" => Plan::FatTree { ports: fields.count("ports")?, rate: fields.rate("rate")? },
+        "saba-tiers" => Plan::SabaTiers,
+        _ => return Err(fields.wrong(kind, KINDS)),
+    })
+}
+
+/// Hosts, switches and cables one by one.
+fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
+    const NAMES: &str = "a list of names";
+    const TABLES: &str = "a list of tables";
+    let mut builder = Builder::new();
+    let hosts = fields.need("hosts", NAMES)?;
+    for host in fields.list(&hosts, NAMES)? {
+        let name = fields.text(&host, "a host's name")?;
+        builder.host(name).map_err(|error| fields.refused(&host, &error))?;
+    }
+    let switches = fields.need("switch", TABLES)?;
+    for (number, table) in (1..).zip(fields.list(&switches, TABLES)?) {
+        let mut switch = fields.table(&table, format!("switch {number} "))?;
+        let named = switch.need("name", "a switch's name")?;
+        let name = switch.text(&named, "a switch's name")?;
+        let tier = switch.need("tier", TIER)?;
+        let tier = u8::try_from(switch.whole(&tier, TIER)?).map_err(|_| switch.wrong(&tier, TIER))?;
+        switch.finish()?;
+        builder.switch(name, tier).map_err(|error| switch.refused(&named, &error))?;
+    }
+    let links = fields.need("link", TABLES)?;
+    for (number, table) in (1..).zip(fields.list(&links, TABLES)?) {
+        let mut link = fields.table(&table, format!("link {number} "))?;
+        let ends = link.need("ends", ENDS)?;
+        let [from, to] = link.list(&ends, ENDS)?[..] else { return Err(link.wrong(&ends, ENDS)) };
+        let (from, to) = (link.text(&from, "a node's name")?, link.text(&to, "a node's name")?);
+        let rate = link.rate("rate")?;
+        link.finish()?;
+        builder.cable(from, to, rate).map_err(|error| link.refused(&ends, &error))?;
+    }
+    fields.finish()?;
+    builder.build().map_err(|error| fields.refused(&hosts, &error))
+}
+
+const TIER: &str = "a whole number from 0 to 255";
+const ENDS: &str = "the names of two nodes";
+
+/// Writes `topology` with all its cables.
+///
+/// # Errors
+/// When `out` fails.
+pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
+    let name = |node: NodeId| number::quoted(topology.name(node));
+    writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{LINKS}\"\nhosts = [")?;
+    let nodes = |from: usize, to: usize| (from as u32..to as u32).map(NodeId);
+    for host in nodes(0, topology.hosts()) {
+        writeln!(out, "    {},", name(host))?;
+    }
+    writeln!(out, "]")?;
+    for switch in nodes(topology.hosts(), topology.nodes()) {
+        write!(out, "\n[[switch]]\nname = {}\ntier = {}\n", name(switch), topology.tier(switch))?;
+    }
+    for cable in (0..topology.links().len() as u32).step_by(2) {
+        let link = topology.link(LinkId(cable));
+        let (from, to, rate) = (name(link.from), name(link.to), number::rate(link.rate));
+        write!(out, "\n[[link]]\nends = [{from}, {to}]\nrate = \"{rate}\"\n")?;
+    }
+    Ok(())
+}
+
+/// Writes the parameters of a plan. They are not checked; [`Plan::build`] does that.
+///
+/// # Errors
+/// When `out` fails.
+pub fn write_plan<W: Write>(plan: &Plan, mut out: W) -> io::Result<()> {
+    writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{}\"", plan.name())?;
+    match *plan {
+        Plan::BigSwitch { hosts, rate } => {
+            writeln!(out, "hosts = {hosts}\nrate = \"{}\"", number::rate(rate))
+        }
+        Plan::NetShareFig16 { services } => writeln!(out, "services = {services}"),
+        Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
+            writeln!(out, "spines = {spines}\nleaves = {leaves}\nhosts = {hosts}")?;
+            writeln!(out, "rate = \"{}\"\noversubscription = {oversubscription:?}", number::rate(rate))
+        }
+        Plan::FatTree { ports, rate } => {
+            writeln!(out, "ports = {ports}\nrate = \"{}\"", number::rate(rate))
+        }
+        Plan::NetShareFig1
+        | Plan::NetShareFig3
+        | Plan::NetShareFig6
+        | Plan::NetShareFig7
+        | Plan::SabaTiers => Ok(()),
+    }
+}
+
+/// What an error says was expected of a topology.
+fn expected(error: &TopologyError) -> String {
+    format!("a topology that holds together: {error}")
+}
