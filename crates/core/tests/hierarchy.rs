@@ -46,7 +46,12 @@ fn example(weights: &[f64], capacities: &[f64], classes: Vec<Flows>) -> Vec<f64>
     let net = Net::weighted(capacities, weights, classes);
     let (mut hierarchy, ids) = build(&net, Shares::weighted(weights).unwrap());
     assert!(hierarchy.solve().settled);
-    rates(&hierarchy, &ids)
+    let rates = rates(&hierarchy, &ids);
+    // The paper's procedure knows no demands here. On its own examples it agrees.
+    if net.flows.iter().all(|f| f.demand == INF && f.flows > 0) {
+        assert_close(&paper(&net), &rates);
+    }
+    rates
 }
 
 #[test]
@@ -147,8 +152,8 @@ fn a_service_counts_with_its_total_on_a_link() {
 
 #[test]
 fn the_paper_with_old_heap_entries_hands_out_too_much() {
-    // On link 1, B / (sum of weights) falls from 20/11 to 14/11 once service 0's flow is fixed at link 0 (1.5 to each);
-    // the heap's entry still says 20/11.
+    // On link 1, B / (sum of weights) falls from 8/2 to 5/2 once service 0's first flow is fixed at link 0 with 3: service 0
+    // has another flow there, so both weights still count. The heap's entry still says 4.
     let net = Net::weighted(
         &[6.0, 8.0],
         &[1.0, 1.0],
@@ -421,4 +426,28 @@ fn a_loop_without_losses_keeps_bounds_apart() {
     check_feasible(&net, &rates(&hierarchy, &ids)).unwrap();
     // There are rates with bottlenecks: 7a + b = 1, b + c = 5, c + 7a = 5.7.
     check_bottlenecks(&net, &[0.85 / 7.0, 0.15, 4.85]).unwrap();
+}
+
+#[test]
+fn a_dense_fabric_settles() {
+    // Four services between all of 12 edges over 2 cores: loops everywhere, and bounds that come together slowly.
+    let (cores, edges) = (2u32, 12u32);
+    let mut state = 7u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    let mut classes = Vec::new();
+    for key in 0..4 * cores * edges * edges {
+        let (from, to, core) = (key % edges, key / edges % edges, key / edges / edges % cores);
+        if from != to {
+            let links = [from * cores + core, edges * cores + core * edges + to];
+            classes.push(flows((key / (cores * edges * edges)) as usize, &links, 1 + next() % 40, INF));
+        }
+    }
+    let weights = [1.0, 2.0, 4.0, 8.0];
+    let net = Net::weighted(&vec![10.0; 2 * (cores * edges) as usize], &weights, classes);
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&weights).unwrap());
+    assert!(hierarchy.solve().settled);
+    check_bottlenecks(&net, &rates(&hierarchy, &ids)).unwrap();
 }
