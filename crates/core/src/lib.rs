@@ -6,6 +6,7 @@
 pub mod allocation;
 pub mod engine;
 pub mod model;
+pub mod netshare;
 pub mod order;
 pub mod policy;
 pub mod solve;

@@ -1,0 +1,181 @@
+//! Hierarchical max-min for 20 services over a fabric of 16 cores and 128 edges: a solution from the start, one after a
+//! single flow came or went, and the plain solver in the same run.
+//!
+//! NetShare (3.3) speaks of "16 cores, 128 edge switches and 128 million flows" in less than 100 ms. Here flows of one
+//! service over one path are a class: 128 x 127 x 16 x 20 = 5.2 million at most.
+
+#[path = "hierarchy/plain.rs"]
+mod plain;
+
+use std::time::Instant;
+
+use plain::{Class, plain};
+use weir_core::solve::{ClassId, Hierarchy, Shares};
+
+const CORES: u64 = 16;
+const EDGES: u64 = 128;
+const SERVICES: u64 = 20;
+/// Every link: 10 Gbit/s.
+const CAPACITY: f64 = 1.25e9;
+/// Single changes, of which the median is told.
+const CHANGES: usize = 201;
+
+/// SplitMix64: the same instances on every machine.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+fn class(service: u64, from: u64, core: u64, to: u64) -> Class {
+    let links = [(from * CORES + core) as u32, (EDGES * CORES + core * EDGES + to) as u32];
+    Class { service: service as usize, links, flows: 1, demand: f64::INFINITY }
+}
+
+/// So many flows between random edges, over random cores, of random services. With `demands`, half of them want
+/// less than 2 % of a link.
+fn random(flows: usize, demands: bool) -> Vec<Class> {
+    let mut chance = Chance(7);
+    let mut keys: Vec<u64> = (0..flows)
+        .map(|_| {
+            let (service, from) = (chance.below(SERVICES), chance.below(EDGES));
+            let to = (from + 1 + chance.below(EDGES - 1)) % EDGES;
+            ((service * EDGES + from) * CORES + chance.below(CORES)) * EDGES + to
+        })
+        .collect();
+    keys.sort_unstable();
+    let mut classes = Vec::new();
+    for same in keys.chunk_by(|a, b| a == b) {
+        let key = same[0];
+        let (rest, to) = (key / EDGES, key % EDGES);
+        let (rest, core) = (rest / CORES, rest % CORES);
+        let mut class = class(rest / EDGES, rest % EDGES, core, to);
+        class.flows = same.len() as u32;
+        if demands && chance.below(2) == 0 {
+            class.demand = CAPACITY * chance.below(2000) as f64 / 1e5;
+        }
+        classes.push(class);
+    }
+    classes
+}
+
+/// Every service between all edges over all cores, with as many flows as `flows` says.
+fn all_pairs(mut flows: impl FnMut() -> u32) -> Vec<Class> {
+    let mut classes = Vec::new();
+    for service in 0..SERVICES {
+        for from in 0..EDGES {
+            for core in 0..CORES {
+                for to in (0..EDGES).filter(|&to| to != from) {
+                    classes.push(Class { flows: flows(), ..class(service, from, core, to) });
+                }
+            }
+        }
+    }
+    classes
+}
+
+fn build(capacities: &[f64], weights: &[f64], classes: &[Class]) -> (Hierarchy, Vec<ClassId>) {
+    let shares = Shares::weighted(weights).expect("the weights are sensible");
+    let mut hierarchy = Hierarchy::new(capacities, shares).expect("the capacities are sensible");
+    let add =
+        |c: &Class| hierarchy.add(c.service, &c.links, c.flows, c.demand).expect("the class is sensible");
+    let ids = classes.iter().map(add).collect();
+    (hierarchy, ids)
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The greatest difference, as a part of the rate.
+fn apart(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
+    a.zip(b).map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() / a.abs().max(b.abs()) }).fold(0.0, f64::max)
+}
+
+fn row(name: &str, classes: &[Class]) {
+    let weights: Vec<f64> = (0..SERVICES).map(|s| f64::from(1 << (s % 4))).collect();
+    let capacities = vec![CAPACITY; (2 * CORES * EDGES) as usize];
+    let (mut hierarchy, ids) = build(&capacities, &weights, classes);
+    let mut solved = None;
+    let repeats = if classes.len() < 50_000 { 3 } else { 1 };
+    let mut times: Vec<f64> = (0..repeats)
+        .map(|_| {
+            let start = Instant::now();
+            solved = Some(hierarchy.solve_full());
+            milliseconds(start)
+        })
+        .collect();
+    let full = median(&mut times);
+    let solved = solved.expect("it was solved");
+    let reference = if classes.len() <= 10_000 {
+        let start = Instant::now();
+        let rates = plain(&capacities, &weights, classes);
+        let time = milliseconds(start);
+        let differ = apart(rates.into_iter(), ids.iter().map(|&id| hierarchy.rate(id)));
+        assert!(!solved.settled || differ < 1e-8, "{name}: rates differ by {differ}");
+        format!("{time:.0} ms, {:.0}x", time / full)
+    } else {
+        String::from("-")
+    };
+    let mut chance = Chance(11);
+    let (mut times, mut most, mut fell_back) = (Vec::new(), 0.0f64, 0);
+    for at in 0..CHANGES {
+        let id = ids[chance.below(ids.len() as u64) as usize];
+        let flows = hierarchy.flows(id);
+        hierarchy.set_flows(id, if at % 2 == 0 { flows + 1 } else { flows - flows.min(1) });
+        let start = Instant::now();
+        let solved = hierarchy.solve();
+        times.push(milliseconds(start));
+        most = most.max(times[at]);
+        fell_back += usize::from(solved.full);
+        if times.iter().sum::<f64>() > 2_000.0 {
+            break;
+        }
+    }
+    let kept: Vec<f64> = ids.iter().map(|&id| hierarchy.rate(id)).collect();
+    let anew = hierarchy.solve_full();
+    let differ = apart(kept.into_iter(), ids.iter().map(|&id| hierarchy.rate(id)));
+    let tried = times.len();
+    let change = median(&mut times);
+    println!(
+        "| {name} | {} | {full:.1} ms | {:.1} | {} | {reference} | {change:.3} ms, {:.2} % | {most:.1} ms | {fell_back} of {tried} | {} |",
+        classes.len(),
+        solved.visits as f64 / (2 * classes.len()) as f64,
+        if solved.settled { "yes" } else { "no" },
+        100.0 * change / full,
+        if anew.settled { format!("{differ:.0e}") } else { String::from("bounds apart") },
+    );
+}
+
+/// Rows whose names contain one of the arguments; all without any.
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let row = |name: &str, classes: &dyn Fn() -> Vec<Class>| {
+        if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
+            row(name, &classes());
+        }
+    };
+    println!(
+        "| Flows | Classes | Full | Visits a class and link | Settled | Plain solver | One change | Slowest | Full again | Differ |"
+    );
+    println!("|---|--:|--:|--:|---|--:|--:|--:|--:|--:|");
+    row("all pairs, 1 a class", &|| all_pairs(|| 1));
+    row("all pairs, 25 a class (130 million)", &|| all_pairs(|| 25));
+    row("10^4", &|| random(10_000, false));
+    row("10^4, half want less", &|| random(10_000, true));
+    row("10^5", &|| random(100_000, false));
+    row("10^5, half want less", &|| random(100_000, true));
+    row("10^6", &|| random(1_000_000, false));
+    row("10^7", &|| random(10_000_000, false));
+}

@@ -1,0 +1,94 @@
+//! The same rates by rounds over all links and all of their classes, written as plainly as that can be.
+
+/// Flows of one service over two links.
+#[derive(Debug, Clone)]
+pub struct Class {
+    pub service: usize,
+    pub links: [u32; 2],
+    pub flows: u32,
+    pub demand: f64,
+}
+
+type Offers = Vec<Vec<f64>>;
+
+/// Lower bounds of all rates, brought up until nothing moves.
+pub fn plain(capacities: &[f64], weights: &[f64], classes: &[Class]) -> Vec<f64> {
+    let mut on: Vec<Vec<Vec<usize>>> = vec![vec![Vec::new(); weights.len()]; capacities.len()];
+    for (index, class) in classes.iter().enumerate() {
+        for link in class.links {
+            on[link as usize][class.service].push(index);
+        }
+    }
+    let answer = |offers: &Offers| -> Offers {
+        (0..capacities.len())
+            .map(|link| divide(link, capacities[link], weights, classes, &on[link], offers))
+            .collect()
+    };
+    let mut high: Offers = vec![vec![f64::INFINITY; weights.len()]; capacities.len()];
+    let mut low: Offers = vec![vec![0.0; weights.len()]; capacities.len()];
+    for _ in 0..1000 {
+        let next = answer(&high);
+        let moved =
+            next.iter().flatten().zip(low.iter().flatten()).any(|(a, b)| a != b && (a - b).abs() > 1e-12 * a);
+        low = next;
+        if !moved {
+            break;
+        }
+        high = answer(&low);
+    }
+    let rate = |c: &Class| c.links.iter().map(|&l| low[l as usize][c.service]).fold(c.demand, f64::min);
+    classes.iter().map(rate).collect()
+}
+
+/// The offers of one link.
+fn divide(
+    link: usize,
+    capacity: f64,
+    weights: &[f64],
+    classes: &[Class],
+    on: &[Vec<usize>],
+    offers: &Offers,
+) -> Vec<f64> {
+    let limits: Vec<Vec<(f64, f64)>> = on
+        .iter()
+        .map(|members| {
+            let limit = |&c: &usize| {
+                let Class { service, links, flows, demand } = classes[c];
+                let other = if links[0] as usize == link { links[1] } else { links[0] };
+                (demand.min(offers[other as usize][service]), f64::from(flows))
+            };
+            let mut limits: Vec<(f64, f64)> = members.iter().map(limit).collect();
+            limits.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            limits
+        })
+        .collect();
+    let wanted: Vec<f64> =
+        limits.iter().map(|l| l.iter().map(|(limit, flows)| limit * flows).sum()).collect();
+    let part = |own: usize| {
+        // As if its flows had no limits; others drop out of the sharing while they want less than their part.
+        let (mut left, mut sum) = (capacity, 0.0);
+        let mut short: Vec<usize> = (0..on.len()).filter(|&s| !on[s].is_empty()).collect();
+        short.iter().for_each(|&s| sum += weights[s]);
+        while let Some(at) = short.iter().position(|&s| s != own && wanted[s] <= weights[s] * left / sum) {
+            let service = short.swap_remove(at);
+            left -= wanted[service];
+            sum = short.iter().map(|&s| weights[s]).sum();
+        }
+        weights[own] * left / sum
+    };
+    let offer = |service: usize| {
+        let limits = &limits[service];
+        let Some(&(highest, _)) = limits.last() else { return f64::INFINITY };
+        let mut left = part(service);
+        let mut flows: f64 = limits.iter().map(|l| l.1).sum();
+        for &(limit, count) in limits {
+            if limit == highest || limit >= left / flows {
+                break;
+            }
+            left -= limit * count;
+            flows -= count;
+        }
+        left / flows
+    };
+    (0..on.len()).map(offer).collect()
+}

@@ -1,0 +1,29 @@
+//! What NetShare's hosts and allocator keep for each flow: pure state, fed with measurements.
+//!
+//! NetShare (UCSD 2010): [`Throttle`] is rate throttling (3.2, Algorithm 1), [`Demand`] the predictor of the central
+//! allocator (3.3), [`enforced`] the limit that hosts set from its rates. The allocator itself is
+//! [`crate::solve::hierarchy`]. Both measure every [`PERIOD`].
+
+mod demand;
+mod throttle;
+
+pub use demand::Demand;
+pub use throttle::Throttle;
+
+use crate::units::{Rate, Time};
+
+/// Between two measurements: 50 ms (3.2).
+pub const PERIOD: Time = Time::of(0.05);
+
+/// What flows may have above what was measured or computed, so that they can grow: 10 % (3.2, 3.3).
+const HEADROOM: f64 = 1.1;
+
+/// The limit that a host sets for a rate of the central allocator: 10 % more, so that the flow can grow (3.3, step 4).
+pub fn enforced(rate: Rate) -> Rate {
+    scaled(rate, HEADROOM)
+}
+
+/// A rate so many times as high; the highest there is if that is none.
+fn scaled(rate: Rate, factor: f64) -> Rate {
+    Rate::new(rate.get() * factor).unwrap_or(rate)
+}

@@ -1,0 +1,173 @@
+//! One link, divided between its services and inside each of them.
+
+/// A service that shares a link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    pub service: u32,
+    /// What its flows can get elsewhere; may be infinite.
+    pub wanted: f64,
+    /// What it gets before anybody gets more.
+    pub guarantee: f64,
+    /// Its weight in what is left over then.
+    pub excess: f64,
+    /// What the link has for it, if it wants that much.
+    pub part: f64,
+    pub limits: Option<Limits>,
+}
+
+/// The limits of a service's flows on a link, as a range of the divider's lists.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    start: usize,
+    end: usize,
+    pub wanted: f64,
+    flows: f64,
+    highest: f64,
+    /// Flows with the highest limit.
+    highest_flows: f64,
+}
+
+/// Room to divide links in, used again for each.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Divider {
+    pub claims: Vec<Claim>,
+    limits: Vec<f64>,
+    flows: Vec<f64>,
+    order: Vec<Step>,
+}
+
+/// A service in the order in which services have all that they want, as the level rises.
+#[derive(Debug, Clone, Copy, Default)]
+struct Step {
+    claim: usize,
+    /// The level at which it has it.
+    level: f64,
+    /// Wanted by those before.
+    wanted_before: f64,
+    /// Guarantees and excess weights of this one and those after it.
+    guarantees: f64,
+    excess: f64,
+}
+
+impl Divider {
+    pub fn clear(&mut self) {
+        self.claims.clear();
+        self.limits.clear();
+        self.flows.clear();
+    }
+
+    /// Takes in limits and numbers of flows of one service.
+    pub fn gather(&mut self, members: impl Iterator<Item = (f64, u32)>) -> Limits {
+        let start = self.limits.len();
+        let (mut wanted, mut total, mut highest, mut highest_flows) = (0.0, 0.0, 0.0f64, 0.0);
+        for (limit, flows) in members {
+            if flows == 0 {
+                continue;
+            }
+            let flows = f64::from(flows);
+            self.limits.push(limit);
+            self.flows.push(flows);
+            wanted += limit * flows;
+            total += flows;
+            if limit > highest {
+                (highest, highest_flows) = (limit, flows);
+            } else if limit == highest {
+                highest_flows += flows;
+            }
+        }
+        Limits { start, end: self.limits.len(), wanted, flows: total, highest, highest_flows }
+    }
+
+    /// Fills in every claim's part: what the service would get if it wanted more, and the others what they want.
+    /// O(services^2) at worst, and there are few.
+    pub fn divide(&mut self, capacity: f64) {
+        let Divider { claims, order, .. } = self;
+        order.clear();
+        let mut fixed = 0.0;
+        for (index, claim) in claims.iter().enumerate() {
+            if claim.excess > 0.0 {
+                let level = ((claim.wanted - claim.guarantee) / claim.excess).max(0.0);
+                order.push(Step { claim: index, level, ..Step::default() });
+            } else {
+                fixed += claim.wanted.min(claim.guarantee);
+            }
+        }
+        order.sort_unstable_by(|a, b| a.level.total_cmp(&b.level).then(a.claim.cmp(&b.claim)));
+        let (mut guarantees, mut excess) = (0.0, 0.0);
+        for step in order.iter_mut().rev() {
+            guarantees += claims[step.claim].guarantee;
+            excess += claims[step.claim].excess;
+            (step.guarantees, step.excess) = (guarantees, excess);
+        }
+        let mut before = fixed;
+        for step in order.iter_mut() {
+            step.wanted_before = before;
+            before += claims[step.claim].wanted;
+        }
+        // Rounding may take it below zero where guarantees take all of the link.
+        let level_at =
+            |step: &Step| ((capacity - step.wanted_before - step.guarantees) / step.excess).max(0.0);
+        let first_short = order.iter().position(|step| step.level > level_at(step)).unwrap_or(order.len());
+        let level = order.get(first_short).map_or(0.0, level_at);
+        for claim in claims.iter_mut().filter(|claim| claim.excess == 0.0) {
+            claim.part = claim.guarantee;
+        }
+        for place in 0..order.len() {
+            let claim = &claims[order[place].claim];
+            let (own, weight) = (claim.guarantee, claim.excess);
+            let part = if place >= first_short {
+                own + weight * level
+            } else {
+                // Alone without a limit, it would push the level down until somebody else is short.
+                let mut part = capacity - (before_all(order, claims) - claim.wanted);
+                for step in &order[place + 1..] {
+                    let others = step.wanted_before - claim.wanted;
+                    let left = capacity - others - own - step.guarantees;
+                    let level = (left / (weight + step.excess)).max(0.0);
+                    if step.level > level {
+                        part = own + weight * level;
+                        break;
+                    }
+                }
+                part.max(claim.wanted)
+            };
+            claims[order[place].claim].part = part;
+        }
+    }
+
+    /// The most that a flow may have of its service's part. `guess` is a number near it, or infinite.
+    pub fn offer(&self, limits: &Limits, part: f64, guess: f64) -> f64 {
+        if limits.wanted <= part {
+            return limits.highest + (part - limits.wanted) / limits.highest_flows;
+        }
+        let (list, flows) = (&self.limits[limits.start..limits.end], &self.flows[limits.start..limits.end]);
+        // Newton's method: what flows get is concave in the offer, so from the second step on it only rises.
+        let least = part / limits.flows;
+        let (mut offer, mut sure) = if guess.is_finite() { (guess, false) } else { (least, true) };
+        loop {
+            let (mut below, mut above) = (0.0, 0.0);
+            for (&limit, &flows) in list.iter().zip(flows) {
+                let is_below = limit <= offer;
+                below += if is_below { limit * flows } else { 0.0 };
+                above += if is_below { 0.0 } else { flows };
+            }
+            if above == 0.0 {
+                if sure {
+                    return offer;
+                }
+                (offer, sure) = (least, true);
+                continue;
+            }
+            let next = ((part - below) / above).max(least);
+            if next == offer || (sure && next < offer) {
+                return next;
+            }
+            (offer, sure) = (next, true);
+        }
+    }
+}
+
+/// What all that can get more want together; finite only if somebody asks who wants a finite amount and nobody is short.
+fn before_all(order: &[Step], claims: &[Claim]) -> f64 {
+    order.last().map_or(0.0, |step| step.wanted_before + claims[step.claim].wanted)
+}

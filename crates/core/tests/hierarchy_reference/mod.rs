@@ -1,0 +1,252 @@
+//! Hierarchical max-min as plainly as it can be written, and the paper's own procedure.
+
+/// Flows of one service over one path.
+#[derive(Debug, Clone)]
+pub struct Flows {
+    pub service: usize,
+    pub links: Vec<u32>,
+    pub flows: u32,
+    pub demand: f64,
+}
+
+/// A network with services on it.
+#[derive(Debug, Clone)]
+pub struct Net {
+    pub capacities: Vec<f64>,
+    pub excess: Vec<f64>,
+    pub guarantees: Vec<Vec<f64>>,
+    pub flows: Vec<Flows>,
+}
+
+impl Net {
+    pub fn weighted(capacities: &[f64], weights: &[f64], flows: Vec<Flows>) -> Net {
+        let guarantees = vec![vec![0.0; weights.len()]; capacities.len()];
+        Net { capacities: capacities.to_vec(), excess: weights.to_vec(), guarantees, flows }
+    }
+
+    /// Classes with flows of a service on a link.
+    fn on(&self, link: usize, service: usize) -> Vec<usize> {
+        let here = |f: &Flows| f.service == service && f.flows > 0 && f.links.contains(&(link as u32));
+        (0..self.flows.len()).filter(|&c| here(&self.flows[c])).collect()
+    }
+
+    fn total(&self, classes: &[usize], each: impl Fn(usize) -> f64) -> f64 {
+        classes.iter().map(|&c| f64::from(self.flows[c].flows) * each(c)).sum()
+    }
+
+    /// What a link carries.
+    pub fn used(&self, link: usize, rates: &[f64]) -> f64 {
+        (0..self.excess.len()).map(|s| self.total(&self.on(link, s), |c| rates[c])).sum()
+    }
+}
+
+/// The highest number up to `most` at which something that rises with it is not above `limit`.
+fn highest(most: f64, limit: f64, rises: impl Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = (0.0, most);
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        if rises(middle) <= limit { low = middle } else { high = middle }
+    }
+    low
+}
+
+type Table = Vec<Vec<f64>>;
+
+/// The least offer on a class's other links, or its demand.
+fn limit(net: &Net, offers: &Table, class: usize, link: usize) -> f64 {
+    let Flows { service, links, demand, .. } = &net.flows[class];
+    let others = links.iter().filter(|&&l| l as usize != link);
+    others.map(|&l| offers[l as usize][*service]).fold(*demand, f64::min)
+}
+
+/// All offers that follow from limits by the offers given.
+fn answer(net: &Net, offers: &Table) -> Table {
+    let services = net.excess.len();
+    let mut new = vec![vec![f64::INFINITY; services]; net.capacities.len()];
+    for (link, &capacity) in net.capacities.iter().enumerate() {
+        let limit = |c: usize| limit(net, offers, c, link);
+        let wanted: Vec<f64> = (0..services).map(|s| net.total(&net.on(link, s), limit)).collect();
+        for service in 0..services {
+            let classes = net.on(link, service);
+            if classes.is_empty() {
+                continue;
+            }
+            let part_at = |s: usize, level: f64| net.guarantees[link][s] + net.excess[s] * level;
+            let used = |level: f64| {
+                let others = (0..services).filter(|&s| s != service);
+                part_at(service, level) + others.map(|s| wanted[s].min(part_at(s, level))).sum::<f64>()
+            };
+            let part = match net.excess[service] {
+                0.0 => net.guarantees[link][service],
+                excess => part_at(service, highest(capacity / excess, capacity, used)),
+            };
+            let top = classes.iter().map(|&c| limit(c)).fold(0.0, f64::max);
+            // All limits fit: those at the top may have what is left.
+            let fits = wanted[service] <= part;
+            let limit = |c: usize| if fits && limit(c) == top { f64::INFINITY } else { limit(c) };
+            new[link][service] =
+                highest(part.max(1e-30), part, |offer| net.total(&classes, |c| limit(c).min(offer)));
+            if fits {
+                new[link][service] = new[link][service].max(top);
+            }
+        }
+    }
+    new
+}
+
+/// Lower bounds of the rates, and whether they are the upper ones too.
+pub fn reference(net: &Net) -> (Vec<f64>, bool) {
+    let mut high = vec![vec![f64::INFINITY; net.excess.len()]; net.capacities.len()];
+    let rate = |offers: &Table, f: &Flows| {
+        f.links.iter().map(|&l| offers[l as usize][f.service]).fold(f.demand, f64::min)
+    };
+    let mut low = high.clone();
+    for _ in 0..400 {
+        let next = answer(net, &high);
+        high = answer(net, &next);
+        let moved = next
+            .iter()
+            .flatten()
+            .zip(low.iter().flatten())
+            .any(|(a, b)| *a != *b && (a - b).abs() > 1e-12 * a);
+        low = next;
+        if !moved {
+            break;
+        }
+    }
+    let rates: Vec<f64> = net.flows.iter().map(|f| rate(&low, f)).collect();
+    let met =
+        net.flows.iter().zip(&rates).all(|(f, &r)| f.flows == 0 || rate(&high, f) <= r + 1e-9 * r.max(1e-3));
+    (rates, met)
+}
+
+/// No link over its capacity, no flow over its demand or below zero, and no room for one that wants more.
+pub fn check_feasible(net: &Net, rates: &[f64]) -> Result<(), String> {
+    for (link, &capacity) in net.capacities.iter().enumerate() {
+        let used = net.used(link, rates);
+        if used > capacity * (1.0 + 1e-9) {
+            return Err(format!("link {link} carries {used} of {capacity}"));
+        }
+    }
+    for (class, (f, &rate)) in net.flows.iter().zip(rates).enumerate() {
+        if f.flows == 0 {
+            continue;
+        }
+        if !(rate >= 0.0 && rate <= f.demand) {
+            return Err(format!("class {class} has {rate} of {}", f.demand));
+        }
+        let full = |&l: &u32| {
+            let (link, s) = (l as usize, f.service);
+            let part = net.total(&net.on(link, s), |c| rates[c]);
+            let stopped = net.excess[s] == 0.0 && part >= net.guarantees[link][s] * (1.0 - 1e-9);
+            stopped || net.used(link, rates) >= net.capacities[link] * (1.0 - 1e-9)
+        };
+        if rate < f.demand * (1.0 - 1e-9) && !f.links.iter().any(full) {
+            return Err(format!("class {class} with {rate} could have more"));
+        }
+    }
+    Ok(())
+}
+
+/// Every flow below its demand has a full link where no flow of its service has more, and no service more for its weight.
+pub fn check_bottlenecks(net: &Net, rates: &[f64]) -> Result<(), String> {
+    check_feasible(net, rates)?;
+    let slack = 1e-8 * net.capacities.iter().copied().fold(0.0, f64::max);
+    for (class, f) in net.flows.iter().enumerate() {
+        if f.flows == 0 || rates[class] >= f.demand - slack {
+            continue;
+        }
+        let bottleneck = |&l: &u32| {
+            let link = l as usize;
+            let part = |s: usize| net.total(&net.on(link, s), |c| rates[c]);
+            let (own, guarantee, excess) =
+                (part(f.service), net.guarantees[link][f.service], net.excess[f.service]);
+            let most = net.on(link, f.service).iter().all(|&c| rates[c] <= rates[class] + slack);
+            if excess == 0.0 {
+                return most && own >= guarantee - slack;
+            }
+            let level = (own - guarantee).max(0.0) / excess;
+            let fair = (0..net.excess.len()).all(|s| {
+                let over = part(s) - net.guarantees[link][s] - net.excess[s] * level;
+                over <= slack * (1.0 + net.excess[s] / excess)
+            });
+            most && fair && own >= guarantee - slack && net.used(link, rates) >= net.capacities[link] - slack
+        };
+        if !f.links.iter().any(bottleneck) {
+            return Err(format!("class {class} with {} has no bottleneck", rates[class]));
+        }
+    }
+    Ok(())
+}
+
+/// What is left of links while the paper's procedure (section 3.3) fixes one after the other.
+struct Fixing<'a> {
+    net: &'a Net,
+    left: Vec<f64>,
+    rates: Vec<Option<f64>>,
+}
+
+impl Fixing<'_> {
+    fn new(net: &Net) -> Fixing<'_> {
+        Fixing { net, left: net.capacities.clone(), rates: vec![None; net.flows.len()] }
+    }
+
+    fn open(&self, link: usize, service: usize) -> Vec<usize> {
+        self.net.on(link, service).into_iter().filter(|&c| self.rates[c].is_none()).collect()
+    }
+
+    /// `B / (sum of weights)` of services with open flows; nothing if there are none.
+    fn share(&self, link: usize) -> Option<f64> {
+        let services = (0..self.net.excess.len()).filter(|&s| !self.open(link, s).is_empty());
+        let weights: f64 = services.map(|s| self.net.excess[s]).sum();
+        (weights > 0.0).then(|| self.left[link] / weights)
+    }
+
+    fn fix(&mut self, link: usize, share: f64) {
+        for service in 0..self.net.excess.len() {
+            let open = self.open(link, service);
+            let rate = self.net.excess[service] * share / self.net.total(&open, |_| 1.0);
+            for class in open {
+                self.rates[class] = Some(rate);
+                for &l in &self.net.flows[class].links {
+                    self.left[l as usize] -= rate * f64::from(self.net.flows[class].flows);
+                }
+            }
+        }
+    }
+
+    fn rates(self) -> Vec<f64> {
+        self.rates.into_iter().map(|rate| rate.expect("every flow crosses a link")).collect()
+    }
+}
+
+/// The paper's procedure with the least share found anew in each step; the lower link of two. Without demands.
+pub fn paper(net: &Net) -> Vec<f64> {
+    let mut fixing = Fixing::new(net);
+    let shares =
+        |fixing: &Fixing<'_>| (0..net.capacities.len()).filter_map(|l| Some((fixing.share(l)?, l))).collect();
+    loop {
+        let shares: Vec<(f64, usize)> = shares(&fixing);
+        let Some(&(share, link)) = shares.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+        fixing.fix(link, share);
+    }
+    fixing.rates()
+}
+
+/// The paper's procedure with links in the order of their shares at the start, as a heap gives them whose entries only are
+/// looked at again when they come up: each is put back if its share has risen, and taken as it was otherwise.
+pub fn lazy_heap(net: &Net) -> Vec<f64> {
+    let mut fixing = Fixing::new(net);
+    let mut heap: Vec<(f64, usize)> =
+        (0..net.capacities.len()).filter_map(|l| Some((fixing.share(l)?, l))).collect();
+    while !heap.is_empty() {
+        let least = (0..heap.len()).min_by(|&a, &b| heap[a].0.total_cmp(&heap[b].0)).expect("not empty");
+        let (share, link) = heap.swap_remove(least);
+        match fixing.share(link) {
+            None => {}
+            Some(now) if now > share => heap.push((now, link)),
+            Some(_) => fixing.fix(link, share),
+        }
+    }
+    fixing.rates()
+}

@@ -1,0 +1,146 @@
+//! NetShare's rate throttling and demand prediction against the paper.
+
+use proptest::prelude::*;
+use weir_core::netshare::{Demand, Throttle, enforced};
+use weir_core::units::Rate;
+
+fn rate(value: f64) -> Rate {
+    Rate::new(value).unwrap()
+}
+
+fn limits(floor: f64, measured: &[f64]) -> Vec<f64> {
+    let mut throttle = Throttle::new(rate(floor));
+    measured.iter().map(|&r| throttle.report(rate(r)).map_or(f64::INFINITY, Rate::get)).collect()
+}
+
+fn assert_close(values: &[f64], expected: &[f64]) {
+    assert_eq!(values.len(), expected.len());
+    for (value, expected) in values.iter().zip(expected) {
+        let same = value == expected || (value - expected).abs() <= 1e-9 * expected.abs().max(1.0);
+        assert!(same, "{values:?} instead of {expected:?}");
+    }
+}
+
+#[test]
+fn overshoot_ends_at_ten_percent() {
+    // 3.2: last 94, now 100: by Algorithm 1 the limit is 120 (the text says "roughly 114"); then 110.
+    assert_close(&limits(1.0, &[94.0, 100.0, 100.0, 100.0]), &[112.8, 120.0, 110.0, 110.0]);
+}
+
+#[test]
+fn small_changes_leave_the_limit_alone() {
+    // 4 % up and 4 % down after things were settled; 5 % counts.
+    assert_close(
+        &limits(0.0, &[100.0, 100.0, 104.0, 100.0, 95.0, 99.75]),
+        &[120.0, 110.0, 110.0, 110.0, 104.5, 119.7],
+    );
+    // A slow fall is not followed.
+    assert_close(&limits(0.0, &[100.0, 100.0, 96.0, 93.0, 90.0, 87.0])[2..], &[110.0; 4]);
+}
+
+#[test]
+fn a_fall_leaves_ten_percent() {
+    // And the flag of the rise before stays set: the small change after it sets the limit once more.
+    assert_close(&limits(0.0, &[100.0, 50.0, 51.0, 52.0]), &[120.0, 55.0, 56.1, 56.1]);
+}
+
+#[test]
+fn the_limit_stays_above_the_floor() {
+    assert_close(&limits(5.0, &[100.0, 1.0, 0.0, 0.0]), &[120.0, 5.0, 5.0, 5.0]);
+}
+
+#[test]
+fn nothing_is_limited_before_anything_arrives() {
+    assert_close(&limits(5.0, &[0.0, 0.0, 10.0]), &[f64::INFINITY, f64::INFINITY, 12.0]);
+}
+
+/// 5.3: A1 (TCP, weight 1) and A2 (UDP, weight 3) share E1 to C; A2 goes on over C to E3, where A3 leaves it `there`.
+/// What A2 and A1 receive, with A2's limit after each period.
+fn two_links(throttle: &mut Throttle, there: f64, periods: usize) -> Vec<(f64, f64)> {
+    let step = |_| {
+        let sent = throttle.limit().map_or(1000.0, Rate::get).min(1000.0);
+        let through = sent.min(750.0);
+        throttle.report(rate(through.min(there)));
+        (through.min(there), 1000.0 - through)
+    };
+    (0..periods).map(step).collect()
+}
+
+#[test]
+fn throttling_gives_a1_what_a2_cannot_use() {
+    // Fig. 12, 95 to 125 s: A2 is limited to 275 (250 * 1.1), and A1 gets 725. Fig. 14: before any limit it gets 250.
+    let mut throttle = Throttle::new(rate(1.0));
+    let received = two_links(&mut throttle, 250.0, 4);
+    assert_close(&received.iter().map(|r| r.0).collect::<Vec<_>>(), &[250.0; 4]);
+    assert_close(&received.iter().map(|r| r.1).collect::<Vec<_>>(), &[250.0, 700.0, 725.0, 725.0]);
+    assert_close(&[throttle.limit().unwrap().get()], &[275.0]);
+    // A3 stops: 20 % more each period, and 750 again in the seventh (350 ms).
+    let received = two_links(&mut throttle, 1000.0, 10);
+    let growth = [275.0, 330.0, 396.0, 475.2, 570.24, 684.288, 750.0, 750.0];
+    assert_close(&received[..8].iter().map(|r| r.0).collect::<Vec<_>>(), &growth);
+    assert_close(&[throttle.limit().unwrap().get()], &[825.0]);
+}
+
+fn predict(measured: &[f64]) -> Option<f64> {
+    let mut demand = Demand::new();
+    measured.iter().for_each(|&r| demand.measured(rate(r)));
+    demand.predict().map(Rate::get)
+}
+
+#[test]
+fn demand_follows_the_line_through_five_measurements() {
+    assert_eq!(predict(&[]), None);
+    assert_close(&[predict(&[7.0]).unwrap()], &[7.0]);
+    assert_close(&[predict(&[7.0, 9.0]).unwrap()], &[11.0]);
+    assert_close(&[predict(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
+    // The sixth pushes out the first.
+    assert_close(&[predict(&[900.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
+    assert_close(&[predict(&[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap()], &[0.0]);
+    // Least squares: mean 4, slope 1.2.
+    assert_close(&[predict(&[2.0, 3.0, 3.0, 5.0, 7.0]).unwrap()], &[7.6]);
+}
+
+#[test]
+fn hosts_allow_ten_percent_more() {
+    assert_close(&[enforced(rate(725.0)).get()], &[797.5]);
+    assert_eq!(enforced(rate(f64::MAX)).get(), f64::MAX);
+}
+
+proptest! {
+    #[test]
+    fn limits_follow_any_rates(floor in 0.0f64..10.0, measured in prop::collection::vec(0.0f64..1e12, 1..50)) {
+        let mut throttle = Throttle::new(rate(floor));
+        for (at, &now) in measured.iter().enumerate() {
+            let last = if at == 0 { 0.0 } else { measured[at - 1] };
+            let limit = throttle.report(rate(now)).map(Rate::get);
+            if let Some(limit) = limit {
+                prop_assert!(limit >= floor);
+            }
+            // After a change that counts, the limit is 10 or 20 % above the rate, or the floor.
+            if (now - last).abs() > 0.0501 * last {
+                let part = if now > last { 1.2 } else { 1.1 };
+                prop_assert!((limit.unwrap() - (part * now).max(floor)).abs() <= 1e-9 * now.max(1.0));
+            }
+        }
+    }
+
+    #[test]
+    fn predictions_are_least_squares(measured in prop::collection::vec(0.0f64..1e12, 2..12)) {
+        let recent = &measured[measured.len().saturating_sub(5)..];
+        // The normal equations, with time counted from the first.
+        let n = recent.len() as f64;
+        let (mut t, mut y, mut tt, mut ty) = (0.0, 0.0, 0.0, 0.0);
+        for (at, value) in recent.iter().enumerate() {
+            let at = at as f64;
+            (t, y, tt, ty) = (t + at, y + value, tt + at * at, ty + at * value);
+        }
+        let slope = (n * ty - t * y) / (n * tt - t * t);
+        let expected = ((y - slope * t) / n + slope * n).max(0.0);
+        prop_assert!((predict(&measured).unwrap() - expected).abs() <= 1e-9 * 1e12);
+    }
+
+    #[test]
+    fn any_measurements_give_a_rate(measured in prop::collection::vec(0.0f64..=f64::MAX, 1..8)) {
+        prop_assert!(predict(&measured).unwrap().is_finite());
+    }
+}
