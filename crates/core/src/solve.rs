@@ -2,8 +2,10 @@
 
 pub mod contention;
 pub mod maxmin;
+pub mod polynomial;
 pub mod residual;
 
 pub use contention::Contention;
 pub use maxmin::{Class, Levels, max_min};
+pub use polynomial::Polynomial;
 pub use residual::Residual;
