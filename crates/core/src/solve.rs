@@ -4,8 +4,10 @@ pub mod contention;
 pub mod maxmin;
 pub mod polynomial;
 pub mod residual;
+pub mod separable;
 
 pub use contention::Contention;
 pub use maxmin::{Class, Levels, max_min};
 pub use polynomial::Polynomial;
 pub use residual::Residual;
+pub use separable::Solver;

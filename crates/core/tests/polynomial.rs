@@ -1,7 +1,9 @@
 //! Least squares against the definition: no other polynomial is closer to the samples.
 
 use proptest::prelude::*;
-use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, PolynomialError, determination, fit};
+use weir_core::solve::polynomial::{
+    Degree, MAX_COEFFICIENT, Polynomial, PolynomialError, determination, fit,
+};
 
 /// Saba section 7.1.
 const PROFILED: [f64; 7] = [0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 1.0];

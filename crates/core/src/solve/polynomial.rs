@@ -45,7 +45,9 @@ pub struct Fit {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolynomialError {
     /// A coefficient that cannot be one.
-    #[error("coefficient c{index}: `{value}`: expected a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}")]
+    #[error(
+        "coefficient c{index}: `{value}`: expected a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}"
+    )]
     Coefficient {
         /// The power of x that it is for.
         index: usize,
