@@ -1,5 +1,6 @@
 //! Solvers that policies share. Pure functions of capacities and demands.
 
+pub mod cluster;
 pub mod contention;
 pub mod maxmin;
 pub mod polynomial;
