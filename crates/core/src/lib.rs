@@ -8,5 +8,6 @@ pub mod engine;
 pub mod model;
 pub mod order;
 pub mod policy;
+pub mod saba;
 pub mod solve;
 pub mod units;
