@@ -354,8 +354,18 @@ impl Controller {
         let mut update = Update::default();
         let mut stale = std::mem::take(&mut self.stale);
         stale.sort_unstable();
+        let mut before: Option<Port> = None;
         for &port in &stale {
-            let plan = self.planned(port as usize, &mut update.solved);
+            // Links side by side often carry the same applications.
+            let twin = before.map(|before| &self.ports[before as usize]).filter(|twin| {
+                let state = &self.ports[port as usize];
+                twin.queues == state.queues && twin.set() == state.set()
+            });
+            let plan = match twin {
+                Some(twin) => twin.plan.clone(),
+                None => self.planned(port as usize, &mut update.solved),
+            };
+            before = Some(port);
             let state = &mut self.ports[port as usize];
             state.stale = Stale::No;
             if !Plan::same(state.plan.as_deref(), plan.as_deref()) {

@@ -18,6 +18,8 @@
 
 use std::num::NonZeroUsize;
 
+use smallvec::SmallVec;
+
 use crate::model::Mask;
 
 /// The most rounds of k-means.
@@ -64,6 +66,9 @@ pub struct Cut {
     /// How many clusters there are.
     pub clusters: usize,
 }
+
+/// As many as the hierarchy of some tens of points has, without an allocation.
+type Few<T> = SmallVec<[T; 64]>;
 
 fn distance(a: &Point, b: &Point) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
@@ -212,7 +217,7 @@ impl Dendrogram {
     /// The first level at which the points of `present` are in at most `most` clusters (section 5.3.2). O(points).
     pub fn cut(&self, present: &Mask, most: NonZeroUsize) -> Cut {
         const NONE: usize = usize::MAX;
-        let mut holds: Vec<bool> = (0..self.points).map(|point| present.contains(point)).collect();
+        let mut holds: Few<bool> = (0..self.points).map(|point| present.contains(point)).collect();
         let mut clusters = holds.iter().filter(|&&holds| holds).count();
         let mut level = 1;
         for merge in &self.merges {
@@ -225,7 +230,7 @@ impl Dendrogram {
         }
         // Clusters that there are at this level, and the parts that they were made of, come before this one.
         let kept = self.points + level - 1;
-        let mut owner: Vec<usize> = Vec::with_capacity(holds.len());
+        let mut owner: Few<usize> = Few::with_capacity(holds.len());
         for (node, &holds) in holds.iter().enumerate() {
             owner.push(match node.checked_sub(self.points).map(|merge| self.merges[merge]) {
                 _ if !holds => NONE,
@@ -245,7 +250,7 @@ impl Dendrogram {
                 }
             }
         }
-        let mut number = vec![NONE; holds.len()];
+        let mut number: Few<usize> = Few::from_elem(NONE, holds.len());
         let mut numbered = 0;
         for point in present.iter().take_while(|&point| point < self.points) {
             let number = &mut number[owner[point]];
