@@ -436,8 +436,8 @@ impl Controller {
         let shares = known.map(|known| &known.shares).or_else(|| unchanged.map(|plan| &plan.shares));
         let shares = shares.map(Arc::clone).unwrap_or_else(|| {
             *solved += 1;
-            let apps: Vec<AppId> = members().map(|app| app.id).collect();
-            let models: Vec<Polynomial> = members().map(|app| *self.models[app.model].model()).collect();
+            let costs = members().map(|app| (app.id, *self.models[app.model].model()));
+            let (apps, models): (Vec<AppId>, Vec<Polynomial>) = costs.unzip();
             Arc::new(Shares::of(&mut self.solver, &apps, &models, self.settings.c_saba))
         });
         let levels: Vec<u16> = members().map(|app| self.mapping.level(app.model).unwrap_or(0)).collect();

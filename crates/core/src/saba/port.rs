@@ -51,6 +51,12 @@ impl PortState {
 
     /// A connection more. Answers whether the application is new here.
     pub(super) fn enter(&mut self, slot: u32) -> bool {
+        if self.members.last().is_none_or(|last| last.0 < slot) {
+            // Most often the newest application, which need not be searched for.
+            self.members.push((slot, 1));
+            self.present.insert(slot as usize);
+            return true;
+        }
         match self.members.binary_search_by_key(&slot, |member| member.0) {
             Ok(place) => {
                 self.members[place].1 += 1;
