@@ -131,8 +131,7 @@ struct Node {
 impl Solver {
     /// The cheapest parts, with at most `splits` splits where the costs are not convex.
     ///
-    /// O(parts) for each price that is tried: usually five to ten, and never more than some hundreds. Each split
-    /// does that twice.
+    /// O(parts) for each price that is tried, which Newton's method keeps few. Each split solves two halves so.
     ///
     /// # Errors
     /// Bounds that cannot be kept.
