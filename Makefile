@@ -31,6 +31,7 @@ bench: ## Print the tables of docs/results/bench.md, or some: ARGS="policies ref
 
 criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the like
 	$(CARGO) bench --locked -p weir-core --bench maxmin -- $(ARGS)
+	$(CARGO) bench --locked -p weir-core --bench saba -- $(ARGS)
 	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
 
 docs: ## Make docs/cli.md, the demo trace and docs/results/bench.md anew

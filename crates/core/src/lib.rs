@@ -9,5 +9,6 @@ pub mod model;
 pub mod netshare;
 pub mod order;
 pub mod policy;
+pub mod saba;
 pub mod solve;
 pub mod units;

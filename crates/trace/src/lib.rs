@@ -5,6 +5,8 @@
 //! dependencies, flows that become available late, and things that happen to the fabric. [`read`] tells
 //! them apart by their first line.
 //!
+//! [`sensitivity`] is for another file, Saba's table of how applications depend on the bandwidth.
+//!
 //! Whatever the input, a reader ends with a [`Workload`] that holds together or with a [`TraceError`] that
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
 //!
@@ -14,6 +16,7 @@ pub mod coflow_benchmark;
 pub mod describe;
 pub mod format;
 pub mod generate;
+pub mod sensitivity;
 pub mod topology;
 
 mod bounds;

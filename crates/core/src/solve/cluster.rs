@@ -1,0 +1,265 @@
+//! Clusters of points with four coordinates: k-means, and a hierarchy by midpoints.
+//!
+//! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
+//! section 5.3: applications become priority levels by k-means on the coefficients of their models (5.3.1), and
+//! priority levels become queues by agglomerative clustering, of which all levels are kept (5.3.2).
+//!
+//! What the paper leaves open:
+//!
+//! - *The seeds of k-means.* Not chance: first the point that is nearest to the mean, then always the one that is farthest from
+//!   all seeds so far. Points that are far apart end in different clusters, and the same points give the same clusters.
+//! - *The scale of coordinates.* As they are; Euclidean distance in both steps.
+//! - *Ties*: the earlier point, the earlier cluster, the earlier pair.
+//! - *Empty clusters*, which two rounds of k-means can leave, get the point that is farthest from the centre of its own.
+//! - *Rounds*: until nothing moves, but at most [`ROUNDS`].
+//! - *The midpoint* of two clusters is taken as written: that of their two points, whatever the number of members.
+//! - *Where the hierarchy ends*: the paper stops at the least number of queues of any switch, here one cluster is
+//!   left, so that any port finds its level.
+
+use std::num::NonZeroUsize;
+
+use smallvec::SmallVec;
+
+use crate::model::Mask;
+
+/// The most rounds of k-means.
+pub const ROUNDS: usize = 100;
+
+/// Finite numbers, small enough that their squares do not overflow.
+pub type Point = [f64; 4];
+
+/// A partition of points.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clusters {
+    /// For each point its cluster. Clusters are numbered in the order of their first points.
+    pub of: Vec<usize>,
+    /// For each cluster the mean of its points.
+    pub centres: Vec<Point>,
+}
+
+/// All levels of a clustering: first each point is a cluster, then the two closest become one, until one is left.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Dendrogram {
+    points: usize,
+    merges: Vec<Merge>,
+}
+
+/// Two clusters that became one. Clusters are the points, in order, and then what each merge made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Merge {
+    /// The cluster with the earliest point.
+    pub first: usize,
+    /// The other.
+    pub second: usize,
+    /// The point midway between their two.
+    pub centre: Point,
+}
+
+/// The clusters of one level, as far as they concern some of the points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The level, from 1, at which every point is a cluster.
+    pub level: usize,
+    /// For each point its cluster. Those of the points that matter are numbered in the order of these points. A point
+    /// that does not matter is with those that it is merged with first.
+    pub of: Vec<usize>,
+    /// How many clusters there are.
+    pub clusters: usize,
+}
+
+/// As many as the hierarchy of some tens of points has, without an allocation.
+type Few<T> = SmallVec<[T; 64]>;
+
+fn distance(a: &Point, b: &Point) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// The place of the least value, the first of equals.
+fn first_least(values: impl Iterator<Item = f64>) -> Option<usize> {
+    let mut least: Option<(usize, f64)> = None;
+    for (place, value) in values.enumerate() {
+        if least.is_none_or(|(_, best)| value < best) {
+            least = Some((place, value));
+        }
+    }
+    least.map(|(place, _)| place)
+}
+
+/// At most `k` clusters of points, each of which stands for as many as it says. O(points x k) a round.
+///
+/// Equal points are always together, so there are no more clusters than different points.
+pub fn k_means(points: &[(Point, u32)], k: NonZeroUsize) -> Clusters {
+    let mut centres = seeds(points, k.get());
+    let mut of = vec![usize::MAX; points.len()];
+    for _ in 0..ROUNDS {
+        let mut moved = false;
+        for ((point, _), own) in points.iter().zip(&mut of) {
+            let nearest = first_least(centres.iter().map(|c| distance(point, c))).unwrap_or(0);
+            moved |= *own != nearest;
+            *own = nearest;
+        }
+        if !moved {
+            break;
+        }
+        update(points, &of, &mut centres);
+    }
+    // An empty cluster that the last round left is none.
+    let mut number = vec![usize::MAX; centres.len()];
+    let mut order = Vec::with_capacity(centres.len());
+    for own in &mut of {
+        if number[*own] == usize::MAX {
+            number[*own] = order.len();
+            order.push(*own);
+        }
+        *own = number[*own];
+    }
+    Clusters { of, centres: order.into_iter().map(|c| centres[c]).collect() }
+}
+
+/// Points that are far from each other, at most `k`.
+fn seeds(points: &[(Point, u32)], k: usize) -> Vec<Point> {
+    let mean = mean(points.iter().copied());
+    let mut seeds: Vec<Point> = Vec::with_capacity(k.min(points.len()));
+    seeds.extend(first_least(points.iter().map(|(p, _)| distance(p, &mean))).map(|i| points[i].0));
+    let Some(first) = seeds.first() else { return seeds };
+    let mut away: Vec<f64> = points.iter().map(|(p, _)| distance(p, first)).collect();
+    while seeds.len() < k {
+        match first_least(away.iter().map(|d| -d)) {
+            Some(farthest) if away[farthest] > 0.0 => seeds.push(points[farthest].0),
+            _ => break,
+        }
+        let seed = seeds[seeds.len() - 1];
+        for (away, (point, _)) in away.iter_mut().zip(points) {
+            *away = away.min(distance(point, &seed));
+        }
+    }
+    seeds
+}
+
+/// Moves centres to the means of their points, and empty ones to the points that fit worst.
+fn update(points: &[(Point, u32)], of: &[usize], centres: &mut [Point]) {
+    let mut empty = Vec::new();
+    for (cluster, centre) in centres.iter_mut().enumerate() {
+        let members = points.iter().zip(of).filter(|(_, own)| **own == cluster).map(|(p, _)| *p);
+        if members.clone().next().is_none() {
+            empty.push(cluster);
+        } else {
+            *centre = mean(members);
+        }
+    }
+    if empty.is_empty() {
+        return;
+    }
+    let mut away: Vec<f64> = points.iter().zip(of).map(|((p, _), own)| distance(p, &centres[*own])).collect();
+    for cluster in empty {
+        if let Some(farthest) = first_least(away.iter().map(|d| -d)) {
+            centres[cluster] = points[farthest].0;
+            away[farthest] = 0.0;
+        }
+    }
+}
+
+fn mean(points: impl Iterator<Item = (Point, u32)>) -> Point {
+    let (mut sum, mut all) = ([0.0; 4], 0.0);
+    for (point, count) in points {
+        all += f64::from(count);
+        for (sum, x) in sum.iter_mut().zip(point) {
+            *sum += f64::from(count) * x;
+        }
+    }
+    sum.map(|x| if all > 0.0 { x / all } else { 0.0 })
+}
+
+impl Dendrogram {
+    /// Clusters `points` until one is left. O(points^2), unless many have the same nearest neighbour.
+    pub fn new(points: &[Point]) -> Dendrogram {
+        let mut centres = points.to_vec();
+        // A cluster's place is that of its earliest point. By place: which cluster is there, and the nearest after it.
+        let mut cluster: Vec<usize> = (0..points.len()).collect();
+        let mut alive: Vec<usize> = (0..points.len()).collect();
+        let nearest_after = |place: usize, alive: &[usize], centres: &[Point]| {
+            let after = &alive[alive.partition_point(|&other| other <= place)..];
+            let best = first_least(after.iter().map(|&other| distance(&centres[place], &centres[other])))?;
+            Some((after[best], distance(&centres[place], &centres[after[best]])))
+        };
+        let mut nearest: Vec<_> = alive.iter().map(|&place| nearest_after(place, &alive, &centres)).collect();
+        let mut merges = Vec::with_capacity(points.len().saturating_sub(1));
+        while alive.len() > 1 {
+            let distances = alive.iter().map(|&place| nearest[place].map_or(f64::INFINITY, |(_, d)| d));
+            let Some(place) = first_least(distances).map(|i| alive[i]) else { break };
+            let Some((other, _)) = nearest[place] else { break };
+            let (a, b) = (centres[place], centres[other]);
+            let centre = std::array::from_fn(|i| 0.5 * a[i] + 0.5 * b[i]);
+            merges.push(Merge { first: cluster[place], second: cluster[other], centre });
+            centres[place] = centre;
+            cluster[place] = points.len() + merges.len() - 1;
+            alive.retain(|&p| p != other);
+            for &p in &alive {
+                let stale = p == place || nearest[p].is_some_and(|(q, _)| q == place || q == other);
+                if stale {
+                    nearest[p] = nearest_after(p, &alive, &centres);
+                } else if p < place {
+                    let d = distance(&centres[p], &centre);
+                    if nearest[p].is_none_or(|(q, best)| d < best || (d == best && place < q)) {
+                        nearest[p] = Some((place, d));
+                    }
+                }
+            }
+        }
+        Dendrogram { points: points.len(), merges }
+    }
+
+    /// What became one, from the closest on. Level 1 comes before the first, each other level after one more.
+    pub fn merges(&self) -> &[Merge] {
+        &self.merges
+    }
+
+    /// The first level at which the points of `present` are in at most `most` clusters (section 5.3.2). O(points).
+    pub fn cut(&self, present: &Mask, most: NonZeroUsize) -> Cut {
+        const NONE: usize = usize::MAX;
+        let mut holds: Few<bool> = (0..self.points).map(|point| present.contains(point)).collect();
+        let mut clusters = holds.iter().filter(|&&holds| holds).count();
+        let mut level = 1;
+        for merge in &self.merges {
+            let both = holds[merge.first] && holds[merge.second];
+            holds.push(holds[merge.first] || holds[merge.second]);
+            if clusters > most.get() {
+                clusters -= usize::from(both);
+                level += 1;
+            }
+        }
+        // Clusters that there are at this level, and the parts that they were made of, come before this one.
+        let kept = self.points + level - 1;
+        let mut owner: Few<usize> = Few::with_capacity(holds.len());
+        for (node, &holds) in holds.iter().enumerate() {
+            owner.push(match node.checked_sub(self.points).map(|merge| self.merges[merge]) {
+                _ if !holds => NONE,
+                Some(merge) if node >= kept && owner[merge.first] != NONE => owner[merge.first],
+                Some(merge) if node >= kept => owner[merge.second],
+                _ => node,
+            });
+        }
+        // From the top down: parts are where their whole is, and who has no place is where those are with whom it merges.
+        for (index, merge) in self.merges.iter().enumerate().rev() {
+            let node = self.points + index;
+            for (part, other) in [(merge.first, merge.second), (merge.second, merge.first)] {
+                if node < kept {
+                    owner[part] = owner[node];
+                } else if owner[part] == NONE {
+                    owner[part] = if owner[other] == NONE { owner[node] } else { owner[other] };
+                }
+            }
+        }
+        let mut number: Few<usize> = Few::from_elem(NONE, holds.len());
+        let mut numbered = 0;
+        for point in present.iter().take_while(|&point| point < self.points) {
+            let number = &mut number[owner[point]];
+            if *number == NONE {
+                *number = numbered;
+                numbered += 1;
+            }
+        }
+        let of = owner[..self.points].iter().map(|&own| number.get(own).copied().unwrap_or(0)).collect();
+        Cut { level, of, clusters: numbered }
+    }
+}

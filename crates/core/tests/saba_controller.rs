@@ -1,0 +1,352 @@
+//! Saba's controller against its definition, worked out anew for each port after every step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+
+use proptest::prelude::*;
+use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port, Settings, Update};
+use weir_core::saba::share::FLOOR;
+use weir_core::saba::{Controller, Fraction, Mapping, Sensitivity};
+use weir_core::solve::separable::{Problem, value};
+use weir_core::solve::{Polynomial, Solver};
+
+fn model(coefficients: &[f64]) -> Sensitivity {
+    Sensitivity::new(Polynomial::new(coefficients).unwrap())
+}
+
+fn settings(c_saba: f64, levels: u16) -> Settings {
+    Settings { c_saba: Fraction::new(c_saba).unwrap(), levels: NonZeroU16::new(levels).unwrap() }
+}
+
+/// Models of all kinds: convex, bent down, rising, flat.
+fn table() -> Vec<Sensitivity> {
+    vec![
+        model(&[4.0, -6.0, 3.0]),
+        model(&[5.0, -9.0, 6.0, -1.0]),
+        model(&[2.0, -1.0]),
+        model(&[1.5, -0.5]),
+        model(&[3.0, -7.0, 9.0, -4.0]),
+        model(&[1.0]),
+        model(&[1.2, 0.3, -0.5]),
+        model(&[9.0, -30.0, 44.0, -22.0]),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Register(u64, usize),
+    Deregister(u64),
+    Open(u64, u64, Vec<Port>),
+    Close(u64),
+    Update,
+}
+
+const PORTS: Port = 6;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let path = proptest::sample::subsequence((0..PORTS).collect::<Vec<_>>(), 0..=4).prop_shuffle();
+    let step = prop_oneof![
+        2 => (0..12u64, 0..8usize).prop_map(|(app, model)| Step::Register(app, model)),
+        1 => (0..12u64).prop_map(Step::Deregister),
+        5 => (0..40u64, 0..12u64, path).prop_map(|(c, app, path)| Step::Open(c, app, path)),
+        3 => (0..40u64).prop_map(Step::Close),
+        2 => Just(Step::Update),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// What happened, kept in the simplest way.
+#[derive(Default)]
+struct Record {
+    apps: BTreeMap<AppId, usize>,
+    connections: BTreeMap<ConnectionId, (AppId, Vec<Port>)>,
+}
+
+impl Record {
+    /// Does a step. Answers whether it should succeed.
+    fn apply(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Register(app, model) => {
+                let new = !self.apps.contains_key(&AppId(*app));
+                if new {
+                    self.apps.insert(AppId(*app), *model);
+                }
+                new
+            }
+            Step::Deregister(app) => {
+                let idle = self.connections.values().all(|(owner, _)| owner.0 != *app);
+                idle && self.apps.remove(&AppId(*app)).is_some()
+            }
+            Step::Open(connection, app, path) => {
+                let good = self.apps.contains_key(&AppId(*app))
+                    && !self.connections.contains_key(&ConnectionId(*connection));
+                if good {
+                    self.connections.insert(ConnectionId(*connection), (AppId(*app), path.clone()));
+                }
+                good
+            }
+            Step::Close(connection) => self.connections.remove(&ConnectionId(*connection)).is_some(),
+            Step::Update => true,
+        }
+    }
+
+    fn at(&self, port: Port) -> BTreeSet<AppId> {
+        self.connections.values().filter(|(_, path)| path.contains(&port)).map(|(app, _)| *app).collect()
+    }
+}
+
+fn apply(controller: &mut Controller, step: &Step) -> Result<Update, ControllerError> {
+    match step {
+        Step::Register(app, model) => controller.register(AppId(*app), *model).map(|_| Update::default()),
+        Step::Deregister(app) => controller.deregister(AppId(*app)).map(|_| Update::default()),
+        Step::Open(c, app, path) => {
+            controller.open(ConnectionId(*c), AppId(*app), path).map(|_| Update::default())
+        }
+        Step::Close(connection) => controller.close(ConnectionId(*connection)).map(|()| Update::default()),
+        Step::Update => Ok(controller.update()),
+    }
+}
+
+/// Checks every port's plan by the definition.
+fn check(
+    controller: &Controller,
+    record: &Record,
+    mapping: &Mapping,
+    settings: Settings,
+    queues: &[u16],
+) -> Result<(), TestCaseError> {
+    let table = table();
+    prop_assert_eq!(controller.mapping(), mapping);
+    let c_saba = settings.c_saba.get();
+    for port in 0..PORTS {
+        let apps = record.at(port);
+        let Some(plan) = controller.plan(port) else {
+            prop_assert!(apps.is_empty());
+            continue;
+        };
+        let found: BTreeSet<AppId> = plan.shares.apps.iter().map(|(app, _)| *app).collect();
+        prop_assert_eq!(&found, &apps);
+        // Eq. 2, feasible and as good as solved alone.
+        let costs: Vec<Polynomial> =
+            plan.shares.apps.iter().map(|(app, _)| *table[record.apps[app]].model()).collect();
+        let weights: Vec<f64> = plan.shares.apps.iter().map(|(_, weight)| *weight).collect();
+        let lower = FLOOR * c_saba / costs.len() as f64;
+        prop_assert!((weights.iter().sum::<f64>() - c_saba).abs() < 1e-9);
+        prop_assert!(weights.iter().all(|w| *w >= lower));
+        let problem = Problem { costs: &costs, total: c_saba, lower, upper: c_saba };
+        let alone = Solver::default().minimise(&problem, 1000).unwrap();
+        prop_assert!((value(&costs, &weights) - alone.value).abs() < 1e-8);
+        prop_assert!((plan.shares.slowdown - alone.value).abs() < 1e-8 && plan.shares.gap < 1e-8);
+        // 5.3.2: a queue's weight is the sum of its applications' weights.
+        let own = usize::from(queues[port as usize]) - usize::from(c_saba < 1.0);
+        let mut sums = vec![0.0; queues[port as usize].into()];
+        for (app, weight) in &plan.shares.apps {
+            let queue = usize::from(plan.queue_of[usize::from(mapping.level(record.apps[app]).unwrap())]);
+            prop_assert!(queue < own);
+            sums[queue] += weight;
+        }
+        if c_saba < 1.0 {
+            sums[own] = 1.0 - c_saba;
+        }
+        for (sum, weight) in sums.iter().zip(&plan.weights) {
+            prop_assert!((sum - weight).abs() < 1e-12);
+        }
+        prop_assert_eq!(plan.queue_of.len(), mapping.levels());
+        // The first level of the hierarchy that fits.
+        let levels: BTreeSet<u16> = apps.iter().map(|app| mapping.level(record.apps[app]).unwrap()).collect();
+        prop_assert_eq!(plan.level == 1, levels.len() <= own);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn plans_are_what_the_definition_says(
+        steps in steps(), c_saba in prop_oneof![Just(1.0), 0.1..1.0f64],
+        levels in 1u16..6, queues in proptest::collection::vec(2u16..5, PORTS as usize),
+    ) {
+        let settings = settings(c_saba, levels);
+        let mut central = Controller::central(table(), settings, &queues).unwrap();
+        let mut record = Record::default();
+        for step in steps.iter().chain(&[Step::Update]) {
+            let before: Vec<_> = (0..PORTS).map(|p| central.plan(p).cloned()).collect();
+            let answer = apply(&mut central, step);
+            prop_assert_eq!(answer.is_ok(), record.apply(step), "{:?}: {:?}", step, answer);
+            if let Step::Update = step {
+                let mut counts = vec![0; table().len()];
+                record.apps.values().for_each(|&model| counts[model] += 1);
+                check(&central, &record, &Mapping::new(&table(), &counts, settings.levels), settings, &queues)?;
+                let changed: Vec<Port> =
+                    (0..PORTS).filter(|&p| central.plan(p) != before[p as usize].as_ref()).collect();
+                prop_assert_eq!(answer.unwrap().changed, changed);
+            }
+        }
+    }
+
+    #[test]
+    fn instances_do_together_what_one_with_all_ports_does(
+        steps in steps(), owners in proptest::collection::vec(0..3usize, PORTS as usize), levels in 1u16..6,
+    ) {
+        let settings = settings(0.9, levels);
+        let queues = [3; PORTS as usize];
+        let all: Vec<Port> = (0..PORTS).collect();
+        let mut whole = Controller::instance(table(), settings, &queues, &all).unwrap();
+        let mut parts: Vec<Controller> = (0..3)
+            .map(|owner| {
+                let own: Vec<Port> = all.iter().copied().filter(|p| owners[*p as usize] == owner).collect();
+                Controller::instance(table(), settings, &queues, &own).unwrap()
+            })
+            .collect();
+        let mut record = Record::default();
+        for step in steps.iter().chain(&[Step::Update]) {
+            let good = record.apply(step);
+            prop_assert_eq!(apply(&mut whole, step).is_ok(), good);
+            match step {
+                _ if !good => {}
+                Step::Open(connection, app, path) => {
+                    // 5.4: each controller tells the next one on the path.
+                    let mut left = path.clone();
+                    while let Some(&next) = left.first() {
+                        let part = &mut parts[owners[next as usize]];
+                        left = part.open(ConnectionId(*connection), AppId(*app), &left).unwrap();
+                    }
+                }
+                Step::Close(_) => {
+                    for part in &mut parts {
+                        // Those that it does not pass know nothing of it.
+                        let _ = apply(part, step);
+                    }
+                }
+                _ => {
+                    for part in &mut parts {
+                        apply(part, step).unwrap();
+                    }
+                }
+            }
+        }
+        let mapping = Mapping::new(&table(), &[1; 8], settings.levels);
+        check(&whole, &record, &mapping, settings, &queues)?;
+        for port in 0..PORTS {
+            prop_assert_eq!(parts[owners[port as usize]].plan(port), whole.plan(port));
+        }
+    }
+}
+
+/// Two applications, four ports of two queues.
+fn small() -> Controller {
+    let mut controller = Controller::central(table(), settings(1.0, 4), &[2; 4]).unwrap();
+    controller.register(AppId(1), 0).unwrap();
+    controller.register(AppId(2), 1).unwrap();
+    controller
+}
+
+#[test]
+fn only_new_sets_are_solved_and_equal_sets_once() {
+    let mut controller = small();
+    controller.open(ConnectionId(1), AppId(1), &[0, 1, 2]).unwrap();
+    controller.open(ConnectionId(2), AppId(2), &[1, 2, 3]).unwrap();
+    // {1} at port 0, {1, 2} at 1 and 2, {2} at 3.
+    assert_eq!(controller.update(), Update { changed: vec![0, 1, 2, 3], solved: 3 });
+    // The same application once more: nobody's share changes.
+    controller.open(ConnectionId(3), AppId(1), &[0, 1, 2]).unwrap();
+    assert_eq!(controller.update(), Update::default());
+    controller.close(ConnectionId(1)).unwrap();
+    assert_eq!(controller.update(), Update::default());
+    // {1, 2} is known already.
+    controller.open(ConnectionId(4), AppId(2), &[0]).unwrap();
+    assert_eq!(controller.update(), Update { changed: vec![0], solved: 0 });
+    // Someone registers: queues may change, shares do not.
+    controller.register(AppId(3), 7).unwrap();
+    assert_eq!(controller.update().solved, 0);
+    controller.close(ConnectionId(3)).unwrap();
+    assert_eq!(controller.update(), Update { changed: vec![0, 1, 2], solved: 0 });
+}
+
+#[test]
+fn lr_gets_more_than_pr() {
+    // Section 2.2: LR is the more sensitive one. Slowdowns by the text of 2 and 4.2, as parabolas through them.
+    use weir_core::solve::polynomial::{Degree, fit};
+    let lr = fit(&[(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3), (1.0, 1.0)], Degree::Two)
+        .unwrap()
+        .polynomial;
+    let pr = fit(&[(0.25, 1.4), (0.50, 1.21), (0.75, 1.02), (1.0, 1.0)], Degree::Two).unwrap().polynomial;
+    let table = vec![Sensitivity::new(lr), Sensitivity::new(pr)];
+    let mut controller = Controller::central(table, settings(1.0, 2), &[2]).unwrap();
+    controller.register(AppId(1), 0).unwrap();
+    controller.register(AppId(2), 1).unwrap();
+    controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
+    controller.open(ConnectionId(2), AppId(2), &[0]).unwrap();
+    controller.update();
+    let shares = &controller.plan(0).unwrap().shares;
+    assert!(shares.apps[0].1 > 0.75, "{shares:?}");
+    // Better than equal parts, and than the skewed 75 and 25 % of Fig. 1b.
+    assert!(shares.slowdown < lr.at(0.75) + pr.at(0.25));
+    assert!(lr.at(0.75) + pr.at(0.25) < lr.at(0.5) + pr.at(0.5));
+}
+
+#[test]
+fn an_application_that_joins_can_move_others() {
+    // Lines: D = 2 - s b. Levels of the slopes 1, 1.1 and 5, and then of 1, 1.1, 5 and 50 with two levels to have.
+    let table: Vec<_> = [1.0, 5.0, 1.1, 50.0].iter().map(|s| model(&[2.0, -s])).collect();
+    let mut controller = Controller::central(table, settings(1.0, 2), &[2]).unwrap();
+    assert_eq!(controller.register(AppId(10), 0).unwrap().level, Some(0));
+    assert_eq!(controller.register(AppId(11), 1).unwrap().level, Some(1));
+    assert_eq!(controller.register(AppId(12), 2).unwrap().level, Some(0));
+    let joined = controller.register(AppId(13), 3).unwrap();
+    assert_eq!((joined.level, joined.moved), (Some(1), vec![(AppId(11), 0)]));
+    assert_eq!(controller.level(AppId(11)), Some(0));
+    let left = controller.deregister(AppId(13)).unwrap();
+    assert_eq!((left.level, left.moved), (None, vec![(AppId(11), 1)]));
+}
+
+#[test]
+fn the_last_queue_is_kept_for_those_who_know_nothing_of_saba() {
+    // Section 3.
+    let mut controller = Controller::central(table(), settings(0.8, 4), &[3]).unwrap();
+    controller.register(AppId(1), 0).unwrap();
+    controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
+    controller.update();
+    let plan = controller.plan(0).unwrap();
+    assert_eq!((plan.weights[0], plan.weights[1]), (0.8, 0.0));
+    assert!((plan.weights[2] - 0.2).abs() < 1e-12);
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let mut controller = small();
+    controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
+    controller.update();
+    let text = |error: ControllerError| error.to_string();
+    let open = |controller: &mut Controller, connection, app, path: &[Port]| {
+        text(controller.open(ConnectionId(connection), AppId(app), path).unwrap_err())
+    };
+    assert_eq!(open(&mut controller, 1, 1, &[1]), "connection: `1` is open: expected a new one");
+    assert_eq!(open(&mut controller, 2, 9, &[1]), "application: `9` is not registered: expected one that is");
+    assert_eq!(open(&mut controller, 2, 1, &[1, 4]), "port: `4`: expected 0 to 3");
+    assert_eq!(open(&mut controller, 2, 1, &[1, 2, 1]), "path: port `1` comes twice: expected each once");
+    assert_eq!(
+        text(controller.close(ConnectionId(7)).unwrap_err()),
+        "connection: `7` is not open: expected one that is"
+    );
+    assert_eq!(
+        text(controller.register(AppId(1), 0).unwrap_err()),
+        "application: `1` is registered: expected a new one"
+    );
+    assert_eq!(
+        text(controller.register(AppId(5), 8).unwrap_err()),
+        "model: `8`: expected 0 to 7, a row of the sensitivity table"
+    );
+    assert_eq!(
+        text(controller.deregister(AppId(1)).unwrap_err()),
+        "application: `1` has 1 open connections: expected none"
+    );
+    assert_eq!(controller.update(), Update::default());
+    let refused =
+        |c_saba, queues: &[u16]| text(Controller::central(table(), settings(c_saba, 1), queues).unwrap_err());
+    assert_eq!(refused(1.0, &[1, 0]), "port 1: `0` queues: expected at least 1");
+    assert_eq!(refused(0.5, &[1]), "port 0: `1` queues: expected at least 2");
+    let error = Controller::instance(table(), settings(1.0, 1), &[1], &[1]).unwrap_err();
+    assert_eq!(text(error), "port: `1`: expected 0 to 0");
+}

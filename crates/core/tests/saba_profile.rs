@@ -1,0 +1,151 @@
+//! The profiler and its models against section 4 of Saba.
+
+use proptest::prelude::*;
+use weir_core::saba::profile::{FRACTIONS, ProfileError};
+use weir_core::saba::{Fraction, Profile};
+use weir_core::solve::polynomial::Degree;
+use weir_core::units::Time;
+
+fn seconds(seconds: f64) -> Result<Time, String> {
+    Time::new(seconds).ok_or_else(|| format!("{seconds} s"))
+}
+
+fn fraction(value: f64) -> Fraction {
+    Fraction::new(value).unwrap()
+}
+
+/// A profile of these slowdowns.
+fn profile(slowdowns: &[(f64, f64)]) -> Profile {
+    let fractions: Vec<Fraction> = slowdowns.iter().map(|&(b, _)| fraction(b)).collect();
+    let mut job = |bandwidth: Fraction| {
+        seconds(slowdowns.iter().find(|(b, _)| *b == bandwidth.get()).map_or(1.0, |(_, d)| *d))
+    };
+    Profile::of(&mut job, &fractions).unwrap()
+}
+
+/// LR by the text: 4.5, 3.4 and 1.3 at 10, 25 and 75 % (4.2), 2.26 at 50 % (2.2).
+const LR: [(f64, f64); 4] = [(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3)];
+
+#[test]
+fn runs_once_at_each_of_the_papers_fractions_from_all_bandwidth_down() {
+    let mut runs = Vec::new();
+    let mut job = |bandwidth: Fraction| {
+        runs.push(bandwidth.get());
+        // Computes for 3 s, sends for 1 s.
+        seconds(3.0 + 1.0 / bandwidth.get())
+    };
+    let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
+    assert_eq!(runs, [1.0, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05]);
+    let found: Vec<_> =
+        profile.samples().iter().map(|s| (s.bandwidth.get(), s.time.get(), s.slowdown)).collect();
+    assert_eq!(found[0], (0.05, 23.0, 5.75));
+    assert_eq!(found[3], (0.5, 5.0, 1.25));
+    assert_eq!(found[6], (1.0, 4.0, 1.0));
+}
+
+#[test]
+fn the_run_with_all_bandwidth_is_never_left_out() {
+    let profile = profile(&LR);
+    assert_eq!(profile.samples().len(), 5);
+    assert_eq!(profile.samples()[4].slowdown, 1.0);
+}
+
+#[test]
+fn higher_degrees_explain_lr_as_figure_6a_says() {
+    // k = 1 explains most of LR, k = 2 far more, and k = 3 adds little.
+    let profile = profile(&LR);
+    let r2 = Degree::ALL.map(|degree| profile.fit(degree).unwrap().r2);
+    assert!(r2[0] > 0.84, "{r2:?}");
+    assert!(r2[1] - r2[0] > 5.0 * (r2[2] - r2[1]), "{r2:?}");
+    // Text of 4.2: "a second-degree polynomial perfectly fits the data for LR".
+    assert!(r2[1] > 0.99, "{r2:?}");
+}
+
+#[test]
+fn a_model_is_tried_on_another_profile() {
+    // 4.2: the accuracy at other settings is R^2 of the old model over the new runs.
+    let small = profile(&LR);
+    let large = profile(&LR.map(|(b, d)| (b, 1.5 * d)));
+    let fit = small.fit(Degree::Three).unwrap();
+    assert!((small.r2(&fit.sensitivity) - fit.r2).abs() < 1e-12);
+    assert!(small.r2(&fit.sensitivity) > large.r2(&fit.sensitivity));
+}
+
+#[test]
+fn a_job_that_does_not_use_the_network_has_a_flat_model() {
+    let profile = Profile::of(&mut |_: Fraction| seconds(7.0), &FRACTIONS).unwrap();
+    for degree in Degree::ALL {
+        let fit = profile.fit(degree).unwrap();
+        assert!((fit.sensitivity.slowdown(fraction(0.05)) - 1.0).abs() < 1e-12);
+        assert_eq!(fit.r2, 1.0);
+        assert!(fit.sensitivity.shape().falls && fit.sensitivity.shape().convex);
+    }
+}
+
+#[test]
+fn a_failed_run_ends_the_profile_and_says_which() {
+    let mut job = |b: Fraction| if b.get() < 0.2 { Err("timed out".to_owned()) } else { seconds(1.0) };
+    let error = Profile::of(&mut job, &FRACTIONS).unwrap_err();
+    assert_eq!(error.to_string(), "the run at 0.1 of the bandwidth failed: timed out");
+    let error = Profile::of(&mut |_: Fraction| seconds(0.0), &FRACTIONS).unwrap_err();
+    assert_eq!(error.to_string(), "the run with all bandwidth took `0s`: expected more than no time");
+    let mut job = |b: Fraction| seconds(if b == Fraction::ALL { 1e-300 } else { 1.0 });
+    let error = Profile::of(&mut job, &FRACTIONS).unwrap_err();
+    assert!(matches!(error, ProfileError::TooSlow { slowdown, .. } if slowdown > 1e299));
+}
+
+#[test]
+fn too_few_runs_are_no_model() {
+    let error = profile(&[(0.5, 2.0)]).fit(Degree::Three).unwrap_err();
+    assert_eq!(error.to_string(), "samples at 2 different places: expected at least 4 for degree 3");
+}
+
+#[test]
+fn refuses_what_is_no_part_of_the_bandwidth() {
+    for value in [0.0, -0.1, 1.0f64.next_up(), f64::NAN, f64::INFINITY] {
+        let error = Fraction::new(value).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("`{value}` is not a part of the bandwidth: expected a number above 0 and up to 1")
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_shape_of_a_fit_is_what_a_grid_says(slowdowns in proptest::array::uniform6(1.0..12.0f64)) {
+        // Any slowdowns, also of jobs that are not monotone.
+        let samples: Vec<_> = FRACTIONS.iter().map(|b| b.get()).zip(slowdowns).collect();
+        let fit = profile(&samples).fit(Degree::Three).unwrap();
+        let model = fit.sensitivity.model();
+        let values: Vec<f64> = (0..=1000).map(|i| model.at(f64::from(i) / 1000.0)).collect();
+        let shape = fit.sensitivity.shape();
+        if shape.falls {
+            prop_assert!(values.is_sorted_by(|a, b| *b <= a + 1e-6));
+        }
+        if shape.convex {
+            prop_assert!(values.windows(3).all(|w| w[0] + w[2] >= 2.0 * w[1] - 1e-6));
+        }
+        // And something is seen of it on the grid if one is missing, but for what is too small.
+        if values.windows(2).any(|w| w[1] > w[0] + 1e-6) {
+            prop_assert!(!shape.falls);
+        }
+        if values.windows(3).any(|w| w[0] + w[2] < 2.0 * w[1] - 1e-6) {
+            prop_assert!(!shape.convex);
+        }
+    }
+
+    #[test]
+    fn a_cubic_through_a_steep_profile_rises_although_the_job_does_not(
+        at_5 in 2.2..6.0f64, rest in proptest::array::uniform3(0.0..0.2f64),
+    ) {
+        // SQL in 4.2: 2.2 at 10 %, 1.2 at 25 %, and whatever lies between that and 1 from 50 % on.
+        let mut rest = rest;
+        rest.sort_by(|a, b| b.total_cmp(a));
+        let [at_50, at_75, at_90] = rest;
+        let samples = [(0.05, at_5), (0.1, 2.2), (0.25, 1.2), (0.5, 1.0 + at_50), (0.75, 1.0 + at_75), (0.9, 1.0 + at_90)];
+        let fit = profile(&samples).fit(Degree::Three).unwrap();
+        prop_assert!(!fit.sensitivity.shape().falls);
+        prop_assert!(!fit.sensitivity.shape().convex);
+    }
+}

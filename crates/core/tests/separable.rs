@@ -1,0 +1,247 @@
+//! Saba's Eq. 2 against answers found in other ways: by hand, on a grid, and by SLSQP, which the paper used.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use slsqp::{Func, StopTols, minimize};
+use weir_core::solve::Solver;
+use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, fit};
+use weir_core::solve::separable::{Problem, SeparableError, Solution, value};
+
+/// More than these tests take to a proof.
+const SPLITS: usize = 20_000;
+
+fn solve(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Solution {
+    Solver::default().minimise(&Problem { costs, total, lower, upper }, SPLITS).unwrap()
+}
+
+fn poly(coefficients: &[f64]) -> Polynomial {
+    Polynomial::new(coefficients).unwrap()
+}
+
+fn check_feasible(solution: &Solution, total: f64, lower: f64, upper: f64) -> Result<(), TestCaseError> {
+    let sum: f64 = solution.weights.iter().sum();
+    prop_assert!((sum - total).abs() <= 1e-9, "{} and not {}", sum, total);
+    for weight in &solution.weights {
+        prop_assert!((lower..=upper).contains(weight), "{} is outside {}..{}", weight, lower, upper);
+    }
+    Ok(())
+}
+
+/// Cubics of any form.
+fn cubic() -> impl Strategy<Value = Polynomial> {
+    proptest::array::uniform4(-5.0..5.0f64).prop_map(|c| poly(&c))
+}
+
+/// What the profiler makes of a job that computes for 1 and sends for `network` if it has all bandwidth, of which
+/// `overlap` runs beside the computation, measured with some noise.
+fn profiled() -> impl Strategy<Value = Polynomial> {
+    let parts = (0.05..8.0f64, 0.0..1.0f64, proptest::array::uniform7(0.97..1.03f64), 0usize..3);
+    parts.prop_map(|(network, overlap, noise, degree)| {
+        let time = |b: f64| 1.0f64.max(network * overlap / b) + network * (1.0 - overlap) / b;
+        let samples: Vec<_> = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
+            .iter()
+            .zip(noise)
+            .map(|(&b, noise)| (b, noise * time(b) / time(1.0)))
+            .collect();
+        fit(&samples, Degree::ALL[degree]).unwrap().polynomial
+    })
+}
+
+/// The best of all shares that are multiples of `total / steps`.
+fn grid(costs: &[Polynomial], total: f64, steps: usize) -> f64 {
+    // What the first so many parts cost at least, by the steps that they take together.
+    let mut least = vec![f64::INFINITY; steps + 1];
+    least[0] = 0.0;
+    for cost in costs {
+        let own: Vec<f64> = (0..=steps).map(|s| cost.at(total * s as f64 / steps as f64)).collect();
+        least = (0..=steps)
+            .map(|all| (0..=all).map(|s| least[all - s] + own[s]).fold(f64::INFINITY, f64::min))
+            .collect();
+    }
+    least[steps]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_grid_finds_better(costs in proptest::collection::vec(cubic(), 1..7), total in 0.1..1.0f64) {
+        let solution = solve(&costs, total, 0.0, 1.0);
+        check_feasible(&solution, total, 0.0, 1.0)?;
+        prop_assert!((value(&costs, &solution.weights) - solution.value).abs() < 1e-12);
+        let best = grid(&costs, total, 60);
+        prop_assert!(solution.bound <= best + 1e-9, "bound {} but grid {}", solution.bound, best);
+        prop_assert!(solution.value <= best + 1e-8, "{} but grid {}", solution.value, best);
+        prop_assert!(solution.is_proven(), "gap {}", solution.gap());
+    }
+
+    #[test]
+    fn any_answer_is_between_its_bound_and_the_best(costs in proptest::collection::vec(cubic(), 1..30), total in 0.1..1.0f64) {
+        // The dual bound alone, with no search: one application's distance to its envelope at most.
+        let problem = Problem { costs: &costs, total, lower: 0.0, upper: 1.0 };
+        let quick = Solver::default().minimise(&problem, 0).unwrap();
+        let exact = Solver::default().minimise(&problem, SPLITS).unwrap();
+        check_feasible(&quick, total, 0.0, 1.0)?;
+        prop_assert!(quick.bound <= exact.value + 1e-9 && exact.value <= quick.value + 1e-9);
+        prop_assert!(quick.bound <= exact.bound + 1e-9);
+        // A cubic with coefficients up to 5 is at most that far above a line between two of its points.
+        prop_assert!(quick.gap() <= 20.0);
+    }
+
+    #[test]
+    fn convex_costs_need_no_search(c in proptest::collection::vec((-5.0..0.0f64, 0.01..5.0f64, 0.0..5.0f64), 1..60)) {
+        let costs: Vec<_> = c.iter().map(|&(c1, c2, c3)| poly(&[1.0, c1, c2, c3])).collect();
+        let problem = Problem { costs: &costs, total: 1.0, lower: 0.0, upper: 1.0 };
+        let solution = Solver::default().minimise(&problem, 0).unwrap();
+        prop_assert!(solution.is_proven(), "gap {}", solution.gap());
+        // No application would gain from what another has.
+        let slopes: Vec<f64> = costs.iter().zip(&solution.weights).map(|(c, &w)| c.slope(w)).collect();
+        let steepest_taker = slopes.iter().copied().fold(f64::INFINITY, f64::min);
+        for (slope, &weight) in slopes.iter().zip(&solution.weights) {
+            prop_assert!(weight < 1e-9 || *slope <= steepest_taker + 1e-6, "{} {}", slope, steepest_taker);
+        }
+    }
+
+    #[test]
+    fn hostile_coefficients_end_in_feasible_shares(
+        c in proptest::collection::vec(proptest::array::uniform4(hostile()), 1..12),
+        total in prop_oneof![Just(1.0), Just(1e-6), 0.01..1.0f64],
+        floor in prop_oneof![Just(0.0), Just(1.0), 0.0..1.0f64],
+    ) {
+        let costs: Vec<_> = c.iter().map(|c| poly(c)).collect();
+        let lower = floor * total / costs.len() as f64;
+        let problem = Problem { costs: &costs, total, lower, upper: total };
+        let solution = Solver::default().minimise(&problem, 50).unwrap();
+        check_feasible(&solution, total, lower, total)?;
+        prop_assert!(solution.value.is_finite() && solution.bound <= solution.value);
+    }
+
+    #[test]
+    fn the_memory_of_a_solver_changes_nothing(
+        first in proptest::collection::vec(profiled(), 1..20), second in proptest::collection::vec(profiled(), 1..20),
+    ) {
+        let problem = |costs| Problem { costs, total: 1.0, lower: 0.0, upper: 1.0 };
+        let mut used = Solver::default();
+        used.minimise(&problem(&first[..]), 20).unwrap();
+        let again = used.minimise(&problem(&second[..]), 20).unwrap();
+        prop_assert_eq!(again, Solver::default().minimise(&problem(&second[..]), 20).unwrap());
+    }
+}
+
+fn hostile() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        Just(MAX_COEFFICIENT),
+        Just(-MAX_COEFFICIENT),
+        Just(f64::MIN_POSITIVE),
+        Just(-5e-324),
+        Just(1e-200),
+        Just(-1.0),
+        -10.0..10.0f64,
+        (-300.0..12.0f64).prop_map(|e| 10f64.powf(e)),
+        (-300.0..12.0f64).prop_map(|e| -10f64.powf(e)),
+    ]
+}
+
+/// SLSQP from even shares. The last share is what the others leave.
+fn slsqp(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Option<f64> {
+    let others = costs.len() - 1;
+    let last = |x: &[f64]| total - x.iter().sum::<f64>();
+    let objective = |x: &[f64], gradient: Option<&mut [f64]>, _: &mut ()| {
+        if let Some(gradient) = gradient {
+            for (g, (cost, &w)) in gradient.iter_mut().zip(costs.iter().zip(x)) {
+                *g = cost.slope(w) - costs[others].slope(last(x));
+            }
+        }
+        value(&costs[..others], x) + costs[others].at(last(x))
+    };
+    let too_little = |x: &[f64], gradient: Option<&mut [f64]>, _: &mut ()| {
+        if let Some(gradient) = gradient {
+            gradient.fill(1.0);
+        }
+        lower - last(x)
+    };
+    let too_much = |x: &[f64], gradient: Option<&mut [f64]>, _: &mut ()| {
+        if let Some(gradient) = gradient {
+            gradient.fill(-1.0);
+        }
+        last(x) - upper
+    };
+    let constraints: [&dyn Func<()>; 2] = [&too_little, &too_much];
+    let even = vec![total / costs.len() as f64; others];
+    let stop = StopTols { ftol_rel: 1e-12, ..StopTols::default() };
+    let bounds = vec![(lower, upper); others];
+    // Stopped by rounding it calls a failure, but has found something.
+    let found = minimize(objective, &even, &bounds, &constraints, (), 1000, Some(stop));
+    let x = found.map_or_else(|(_, x, _)| x, |(_, x, _)| x);
+    // It may end outside.
+    let inside = x.iter().chain(&[last(&x)]).all(|w| (lower - 1e-9..=upper + 1e-9).contains(w));
+    inside.then(|| value(&costs[..others], &x) + costs[others].at(last(&x)))
+}
+
+#[test]
+fn never_worse_than_slsqp() {
+    // Section 7.2: the paper's weights are what SLSQP makes of Eq. 2.
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut compared, mut better) = (0, 0);
+    for case in 0..200 {
+        let size = [2, 3, 5, 8, 16, 32][case % 6];
+        let costs = proptest::collection::vec(profiled(), size).new_tree(&mut runner).unwrap().current();
+        let lower = 0.05 / size as f64;
+        let Some(rival) = slsqp(&costs, 1.0, lower, 1.0) else { continue };
+        let own = solve(&costs, 1.0, lower, 1.0);
+        // What SLSQP gains by ending a little outside: slopes stay below 100.
+        assert!(own.value <= rival + 1e-6, "case {case}: {} but SLSQP {rival}", own.value);
+        compared += 1;
+        better += usize::from(own.value < rival - 1e-4 * rival.abs());
+    }
+    assert!(compared >= 190, "SLSQP gave an answer in only {compared} cases");
+    assert!(better > 0, "SLSQP always found as good an answer");
+}
+
+#[test]
+fn two_parabolas_meet_where_their_slopes_do() {
+    // 2 (w - 1) = 6 (v - 1) and w + v = 1 give w = 1/4 and v = 3/4.
+    let solution = solve(&[poly(&[1.0, -2.0, 1.0]), poly(&[3.0, -6.0, 3.0])], 1.0, 0.0, 1.0);
+    assert!((solution.weights[0] - 0.25).abs() < 1e-9 && (solution.weights[1] - 0.75).abs() < 1e-9);
+    assert!((solution.value - (0.5625 + 0.1875)).abs() < 1e-9);
+    assert!(solution.is_proven());
+}
+
+#[test]
+fn lines_give_all_to_the_steepest_and_equal_lines_share() {
+    // k = 1, section 4.2.
+    let costs = [poly(&[2.0, -1.0]), poly(&[4.0, -3.0]), poly(&[2.0, -0.5]), poly(&[9.0, -3.0])];
+    let solution = solve(&costs, 1.0, 0.1, 1.0);
+    for (weight, expected) in solution.weights.iter().zip([0.1, 0.4, 0.1, 0.4]) {
+        assert!((weight - expected).abs() < 1e-9, "{:?}", solution.weights);
+    }
+    assert!(solution.is_proven());
+}
+
+#[test]
+fn of_costs_that_bend_down_the_first_gets_more() {
+    let solution = solve(&[poly(&[1.0, 0.0, -1.0]); 3], 1.0, 0.0, 1.0);
+    assert_eq!(solution.weights, [1.0, 0.0, 0.0]);
+    assert!(solution.is_proven());
+}
+
+#[test]
+fn all_bandwidth_goes_out_even_if_that_does_harm() {
+    let solution = solve(&[poly(&[1.0, 1.0, 0.5]), poly(&[1.0, 1.0, 0.5])], 0.8, 0.0, 1.0);
+    assert!((solution.weights[0] - 0.4).abs() < 1e-9 && (solution.weights[1] - 0.4).abs() < 1e-9);
+}
+
+#[test]
+fn refuses_what_cannot_be() {
+    let costs = [poly(&[1.0])];
+    let refused = |costs, total, lower, upper| {
+        Solver::default().minimise(&Problem { costs, total, lower, upper }, 0).unwrap_err()
+    };
+    assert_eq!(refused(&[], 1.0, 0.0, 1.0), SeparableError::Empty);
+    let error = refused(&costs, 0.5, f64::NAN, 1.0).to_string();
+    assert_eq!(error, "bounds of a part: `NaN` to `1`: expected 0 <= lower <= upper <= 1");
+    let error = refused(&costs, 1.5, 0.0, 1.0).to_string();
+    assert_eq!(error, "total: `1.5`: expected 0 to 1, what 1 parts can sum to");
+    assert!(matches!(refused(&costs, f64::NAN, 0.0, 1.0), SeparableError::Total { .. }));
+}

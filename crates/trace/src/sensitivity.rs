@@ -1,0 +1,324 @@
+//! Saba's sensitivity table as a file: what the profiler found out about applications (Saba, EuroSys '23, section 4.1).
+//!
+//! The format is TOML, one application after the other, so that a change of one is a change of a few lines;
+//! `docs/sensitivity-table.md` describes it. A reader ends with a [`SensitivityTable`] that holds together, or with a
+//! [`TraceError`] that names the line, the field, the value and what was expected.
+//!
+//! A model that rises with the bandwidth somewhere, or is not convex, is read: a cubic through a true profile often is
+//! that, and the weights stay feasible whatever the model. [`SensitivityTable::concerns`] lists those, for a person to judge. What
+//! is not finite is refused.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+use weir_core::saba::profile::{Fit, Profile};
+use weir_core::saba::sensitivity::Shape;
+use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::solve::polynomial::{MAX_COEFFICIENT, Polynomial, PolynomialError};
+
+use crate::error::{TraceError, shown};
+use crate::number::exact;
+
+/// The longest table that is read, in bytes.
+pub const MAX_TABLE_BYTES: u64 = 16 << 20;
+
+/// The longest name of an application, in bytes.
+pub const MAX_NAME_BYTES: usize = 100;
+
+/// An application and its sensitivity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The application.
+    pub name: String,
+    /// Its model.
+    pub sensitivity: Sensitivity,
+    /// How well the model explained the runs.
+    pub r2: Option<f64>,
+    /// Slowdowns that were measured, if they are kept.
+    pub samples: Vec<(Fraction, f64)>,
+}
+
+/// Applications with different names, in the order of the file.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SensitivityTable {
+    rows: Vec<Row>,
+}
+
+/// A row that cannot be in a table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("application {row}: field `{field}`: `{value}`: expected {expected}")]
+pub struct RowError {
+    /// Its position, from 1.
+    pub row: usize,
+    /// What is wrong there.
+    pub field: String,
+    /// What was found.
+    pub value: String,
+    /// What would have been right.
+    pub expected: String,
+}
+
+/// A model that is not as a slowdown should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concern {
+    /// The application.
+    pub name: String,
+    /// What it lacks.
+    pub shape: Shape,
+}
+
+impl fmt::Display for Concern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match (self.shape.falls, self.shape.convex) {
+            (false, false) => "rises somewhere, and is not convex",
+            (false, true) => "rises somewhere",
+            _ => "is not convex",
+        };
+        write!(f, "application `{}`: from none to all of the bandwidth the model {what}", self.name)
+    }
+}
+
+impl Row {
+    /// The row of an application that was profiled so, with a model that was fitted to that.
+    pub fn new(name: &str, profile: &Profile, fit: &Fit) -> Row {
+        let samples = profile.samples().iter().map(|s| (s.bandwidth, s.slowdown)).collect();
+        Row { name: name.to_owned(), sensitivity: fit.sensitivity, r2: Some(fit.r2), samples }
+    }
+
+    /// What is wrong with it, by itself: the field, the value, what was expected.
+    fn fault(&self) -> Option<(&'static str, String, String)> {
+        let good = !self.name.is_empty()
+            && self.name.len() <= MAX_NAME_BYTES
+            && !self.name.contains(char::is_control);
+        if !good {
+            let expected = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
+            return Some(("name", shown(&self.name), expected));
+        }
+        if let Some(r2) = self.r2.filter(|r2| !(r2.is_finite() && *r2 <= 1.0)) {
+            return Some(("r2", r2.to_string(), "a number of at most 1".to_owned()));
+        }
+        let slowdown = self.samples.iter().map(|(_, s)| *s).find(|s| !(*s > 0.0 && *s <= MAX_COEFFICIENT))?;
+        Some(("samples", slowdown.to_string(), format!("a slowdown above 0 and up to {MAX_COEFFICIENT:e}")))
+    }
+}
+
+impl SensitivityTable {
+    /// A table of these applications.
+    ///
+    /// # Errors
+    /// The first row that does not fit.
+    pub fn new(rows: Vec<Row>) -> Result<SensitivityTable, RowError> {
+        let mut names = std::collections::BTreeSet::new();
+        for (index, row) in rows.iter().enumerate() {
+            let twice = || ("name", row.name.clone(), "a name that no application before it has".to_owned());
+            let fault = row.fault().or_else(|| (!names.insert(&row.name)).then(twice));
+            if let Some((field, value, expected)) = fault {
+                return Err(RowError { row: index + 1, field: field.to_owned(), value, expected });
+            }
+        }
+        Ok(SensitivityTable { rows })
+    }
+
+    /// The applications.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The place of an application.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.rows.iter().position(|row| row.name == name)
+    }
+
+    /// The models, in order, as a controller takes them.
+    pub fn models(&self) -> Vec<Sensitivity> {
+        self.rows.iter().map(|row| row.sensitivity).collect()
+    }
+
+    /// The models that rise somewhere or are not convex.
+    pub fn concerns(&self) -> Vec<Concern> {
+        let concern = |row: &Row| {
+            let shape = row.sensitivity.shape();
+            (!shape.falls || !shape.convex).then(|| Concern { name: row.name.clone(), shape })
+        };
+        self.rows.iter().filter_map(concern).collect()
+    }
+
+    /// Writes the table. What is read back is equal to it.
+    ///
+    /// # Errors
+    /// The output does not take it.
+    pub fn write<W: Write>(&self, mut out: W) -> io::Result<()> {
+        out.write_all(b"# Slowdown = c0 + c1 b + c2 b^2 + c3 b^3, where b is the part of the bandwidth that there is.\n")?;
+        out.write_all(b"version = 1\n")?;
+        for row in &self.rows {
+            let name = row.name.replace('\\', "\\\\").replace('"', "\\\"");
+            let model = row.sensitivity.model();
+            let coefficients: Vec<String> =
+                model.coefficients()[..=model.degree()].iter().map(|c| number(*c)).collect();
+            writeln!(
+                out,
+                "\n[[application]]\nname = \"{name}\"\ncoefficients = [{}]",
+                coefficients.join(", ")
+            )?;
+            if let Some(r2) = row.r2 {
+                writeln!(out, "r2 = {}", number(r2))?;
+            }
+            if !row.samples.is_empty() {
+                let sample =
+                    |(b, slowdown): &(Fraction, f64)| format!("[{}, {}]", number(b.get()), number(*slowdown));
+                let samples: Vec<String> = row.samples.iter().map(sample).collect();
+                writeln!(out, "samples = [{}]", samples.join(", "))?;
+            }
+        }
+        out.flush()
+    }
+}
+
+/// The shortest text that reads back as exactly `value`.
+fn number(value: f64) -> String {
+    if value < 0.0 { format!("-{}", exact(-value)) } else { exact(value) }
+}
+
+/// A table as TOML has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File1 {
+    version: Spanned<i64>,
+    #[serde(default)]
+    application: Vec<Row1>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row1 {
+    name: Spanned<String>,
+    coefficients: Spanned<Vec<Spanned<f64>>>,
+    r2: Option<Spanned<f64>>,
+    #[serde(default)]
+    samples: Vec<Spanned<(f64, f64)>>,
+}
+
+/// Text, and errors about places in it.
+struct Source<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, at: &Range<usize>, field: &str, value: &str, expected: String) -> TraceError {
+        let before = self.text.get(..at.start).unwrap_or(self.text);
+        TraceError::Field {
+            file: self.name.to_owned(),
+            line: 1 + before.bytes().filter(|byte| *byte == b'\n').count(),
+            field: field.to_owned(),
+            value: shown(value),
+            expected,
+        }
+    }
+
+    /// An error at a place, which shows what stands there.
+    fn here(&self, at: &Range<usize>, field: &str, expected: String) -> TraceError {
+        self.error(at, field, self.text.get(at.clone()).unwrap_or_default(), expected)
+    }
+
+    /// What TOML or the shape of the table does not allow. The field is the key of its line.
+    fn refused(&self, error: &toml::de::Error) -> TraceError {
+        let at = error.span().unwrap_or(0..0);
+        let start = self.text.get(..at.start).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
+        let line = self.text[start..].lines().next().unwrap_or_default();
+        let field = line.split(['=', '#']).next().unwrap_or_default().trim();
+        let field = if field.is_empty() { "table".to_owned() } else { shown(field) };
+        let message = error.message();
+        let expected = match message.rsplit_once("expected ") {
+            Some((_, expected)) => expected.to_owned(),
+            None => format!("a sensitivity table: {message}"),
+        };
+        let value = self.text.get(at.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
+        self.error(&at, &field, value, expected)
+    }
+}
+
+/// Reads the table at `path`.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_TABLE_BYTES + 1).read_to_end(&mut bytes));
+    if let Err(source) = read {
+        return Err(TraceError::Io { file: name, source });
+    }
+    let source = Source { name: &name, text: "" };
+    match String::from_utf8(bytes) {
+        Ok(text) => parse(&text, &name),
+        Err(_) => Err(source.error(&(0..0), "table", "bytes that are no text", "UTF-8".to_owned())),
+    }
+}
+
+/// Reads a table from `text`, which errors call `name`.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
+    let source = Source { name, text };
+    if text.len() as u64 > MAX_TABLE_BYTES {
+        let length = format!("{} bytes", text.len());
+        return Err(source.error(&(0..0), "table", &length, format!("at most {MAX_TABLE_BYTES} bytes")));
+    }
+    let file: File1 = toml::from_str(text).map_err(|error| source.refused(&error))?;
+    if *file.version.get_ref() != 1 {
+        return Err(source.here(&file.version.span(), "version", "1".to_owned()));
+    }
+    let mut rows = Vec::with_capacity(file.application.len());
+    let mut places = Vec::with_capacity(file.application.len());
+    for row in file.application {
+        let places_of_row =
+            (row.name.span(), row.r2.as_ref().map(Spanned::span), row.samples.first().map(Spanned::span));
+        rows.push(source.row(row)?);
+        places.push(places_of_row);
+    }
+    SensitivityTable::new(rows).map_err(|error| {
+        let (name, r2, samples) = &places[error.row - 1];
+        let place = match error.field.as_str() {
+            "r2" => r2.as_ref(),
+            "samples" => samples.as_ref(),
+            _ => None,
+        };
+        source.error(place.unwrap_or(name), &error.field, &error.value, error.expected)
+    })
+}
+
+impl Source<'_> {
+    fn row(&self, row: Row1) -> Result<Row, TraceError> {
+        let coefficients: Vec<f64> = row.coefficients.get_ref().iter().map(|c| *c.get_ref()).collect();
+        let model = Polynomial::new(&coefficients).map_err(|error| match error {
+            PolynomialError::Coefficient { index, .. } => {
+                let place = row.coefficients.get_ref()[index].span();
+                let expected = format!("a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}");
+                self.here(&place, &format!("coefficients c{index}"), expected)
+            }
+            _ => self.here(&row.coefficients.span(), "coefficients", "1 to 4 numbers".to_owned()),
+        })?;
+        let mut samples = Vec::with_capacity(row.samples.len());
+        for sample in &row.samples {
+            let &(bandwidth, slowdown) = sample.get_ref();
+            let fraction = Fraction::new(bandwidth).map_err(|_| {
+                let expected = "a part of the bandwidth above 0 and up to 1, and a slowdown".to_owned();
+                self.here(&sample.span(), "samples", expected)
+            })?;
+            samples.push((fraction, slowdown));
+        }
+        Ok(Row {
+            name: row.name.into_inner(),
+            sensitivity: Sensitivity::new(model),
+            r2: row.r2.map(Spanned::into_inner),
+            samples,
+        })
+    }
+}
