@@ -1,12 +1,14 @@
 //! The simulator: a workload and a policy go in, completion times come out.
 //!
 //! It is fluid (flows have rates, not packets) and event-driven (between two events all rates stand still).
-//! The engine in `weir-core` decides; this crate is its clock and its network.
+//! The engine in `weir-core` decides; this crate is its clock and its network. [`service`] is another simulator: of services
+//! that share a network with paths.
 
 pub mod bound;
 pub mod explain;
 pub mod outcome;
 pub mod replay;
+pub mod service;
 mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};

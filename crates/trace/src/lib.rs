@@ -10,18 +10,20 @@
 //! Whatever the input, a reader ends with a [`Workload`] that holds together or with a [`TraceError`] that
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
 //!
-//! [`topology`] reads and writes networks, in TOML.
+//! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one.
 
 pub mod coflow_benchmark;
 pub mod describe;
 pub mod format;
 pub mod generate;
+pub mod scenario;
 pub mod sensitivity;
 pub mod topology;
 
 mod bounds;
 mod dag;
 mod error;
+mod fields;
 mod lines;
 mod number;
 mod shuffle;

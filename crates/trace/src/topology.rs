@@ -14,19 +14,32 @@
 //! [`read_from`] reads back as an equal topology. Files are at most [`MAX_FILE_BYTES`] long, and topologies at
 //! most as large as [`Topology`] says, so that memory is bounded whatever the file.
 
-mod fields;
+mod cut;
+pub mod describe;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use toml::de::DeTable;
 use weir_core::model::topology::Builder;
 use weir_core::model::{LinkId, NodeId, Plan, Topology, TopologyError};
 
 use crate::error::TraceError;
+use crate::fields::{self, Fields, Source, Value};
 use crate::number;
-use fields::{Fields, Source, Value};
+
+/// The names of all plans.
+pub const PLANS: [&str; 9] = [
+    "big-switch",
+    "leaf-spine",
+    "fat-tree",
+    "netshare-fig1",
+    "netshare-fig3",
+    "netshare-fig6",
+    "netshare-fig7",
+    "netshare-fig16",
+    "saba-tiers",
+];
 
 /// The longest file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -60,33 +73,19 @@ pub fn read(path: &Path) -> Result<Topology, TraceError> {
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
-    let mut bytes = Vec::new();
-    let read = input.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
-    if bytes.len() > MAX_FILE_BYTES {
-        let source = Source { file: name, text: "" };
-        return Err(source.error(0, "file", "more than that", &format!("at most {MAX_FILE_BYTES} bytes")));
-    }
-    match std::str::from_utf8(&bytes) {
-        Ok(text) => parse(Source { file: name, text }),
-        Err(error) => {
-            let text = std::str::from_utf8(&bytes[..error.valid_up_to()]).expect("valid up to there");
-            Err(Source { file: name, text }.error(text.len(), "text", "a byte that is not UTF-8", "UTF-8"))
-        }
-    }
-}
-
-fn parse(source: Source<'_>) -> Result<Topology, TraceError> {
-    let table = DeTable::parse(source.text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let line = source.text.get(at..).and_then(|rest| rest.lines().next()).unwrap_or("");
-        source.error(at, "TOML", line, &format!("valid TOML: {}", error.message()))
-    })?;
+    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
+    let source = Source { file: name, text: &text };
+    let table = fields::parse(source)?;
     let mut fields = Fields::new(source, String::new(), 0, table.get_ref());
     let version = fields.need(MAGIC, "the format's version")?;
     if fields.whole(&version, "the version")? != VERSION {
         return Err(fields.wrong(&version, &format!("version {VERSION}")));
     }
+    from_fields(fields)
+}
+
+/// The topology that the keys of a table describe.
+pub(crate) fn from_fields(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
     let kind = fields.need("kind", KINDS)?;
     let name = fields.text(&kind, KINDS)?;
     if name == LINKS {
@@ -94,7 +93,7 @@ fn parse(source: Source<'_>) -> Result<Topology, TraceError> {
     }
     let plan = plan(name, &kind, &mut fields)?;
     fields.finish()?;
-    plan.build().map_err(|error| fields.refused(&kind, &error))
+    plan.build().map_err(|error| fields.wrong(&kind, &expected(&error)))
 }
 
 const KINDS: &str = "`links`, `big-switch`, `leaf-spine`, `fat-tree`, `netshare-fig1`, `netshare-fig3`, \
@@ -129,7 +128,7 @@ fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
     let hosts = fields.need("hosts", NAMES)?;
     for host in fields.list(&hosts, NAMES)? {
         let name = fields.text(&host, "a host's name")?;
-        builder.host(name).map_err(|error| fields.refused(&host, &error))?;
+        builder.host(name).map_err(|error| fields.wrong(&host, &expected(&error)))?;
     }
     let switches = fields.need("switch", TABLES)?;
     for (number, table) in (1..).zip(fields.list(&switches, TABLES)?) {
@@ -139,7 +138,7 @@ fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
         let tier = switch.need("tier", TIER)?;
         let tier = u8::try_from(switch.whole(&tier, TIER)?).map_err(|_| switch.wrong(&tier, TIER))?;
         switch.finish()?;
-        builder.switch(name, tier).map_err(|error| switch.refused(&named, &error))?;
+        builder.switch(name, tier).map_err(|error| switch.wrong(&named, &expected(&error)))?;
     }
     let links = fields.need("link", TABLES)?;
     for (number, table) in (1..).zip(fields.list(&links, TABLES)?) {
@@ -149,10 +148,10 @@ fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
         let (from, to) = (link.text(&from, "a node's name")?, link.text(&to, "a node's name")?);
         let rate = link.rate("rate")?;
         link.finish()?;
-        builder.cable(from, to, rate).map_err(|error| link.refused(&ends, &error))?;
+        builder.cable(from, to, rate).map_err(|error| link.wrong(&ends, &expected(&error)))?;
     }
     fields.finish()?;
-    builder.build().map_err(|error| fields.refused(&hosts, &error))
+    builder.build().map_err(|error| fields.wrong(&hosts, &expected(&error)))
 }
 
 const TIER: &str = "a whole number from 0 to 255";

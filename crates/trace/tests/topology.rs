@@ -5,6 +5,7 @@ use proptest::sample::{Index, select};
 use weir_core::model::topology::Builder;
 use weir_core::model::{NodeId, Plan, Topology};
 use weir_core::units::Rate;
+use weir_trace::topology::describe::Description;
 use weir_trace::topology::{MAX_FILE_BYTES, read, read_from, write, write_plan};
 
 const EXAMPLE: &str = include_str!("../../../docs/fabric-format.md");
@@ -235,4 +236,36 @@ proptest! {
             Err(message) => prop_assert!(message.starts_with("t:") && !message.contains('\n')),
         }
     }
+}
+
+#[test]
+fn networks_in_numbers() {
+    let describe = |plan: Plan| Description::new(&plan.build().unwrap());
+    let pairs = |d: &Description| -> Vec<(u32, u64, u64)> {
+        d.pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()
+    };
+    // A fat tree of 4-port switches: 16 hosts, full bisection, 1, 2 and 4 paths.
+    let tree = describe(Plan::FatTree { ports: 4, rate: rate("10Gbit") });
+    assert_eq!((tree.hosts, tree.switches, tree.cables), (16, 20, 48));
+    assert_eq!(pairs(&tree), [(2, 1, 16), (4, 2, 32), (6, 4, 192)]);
+    assert_eq!((tree.bisection, tree.half), (Some(80.0 * 125e6), 80.0 * 125e6));
+    let over: Vec<_> =
+        tree.tiers.iter().map(|tier| (tier.tier, tier.switches, tier.oversubscription)).collect();
+    assert_eq!(over, [(1, 8, Some(1.0)), (2, 8, Some(1.0)), (3, 4, None)]);
+    // NetShare 5.1: one core; of six hosts, four have their pod's one link, and the two others that of theirs.
+    let one = describe(Plan::NetShareFig6);
+    assert_eq!((one.bisection, one.tiers[0].oversubscription), (Some(3.0 * 125e6), Some(4.0)));
+    assert_eq!(pairs(&one), [(2, 1, 36), (4, 1, 96)]);
+    // 5.2: "oversubscription factor of 2:1", two paths.
+    let two = describe(Plan::NetShareFig7);
+    assert_eq!(two.tiers[0].oversubscription, Some(2.0));
+    assert_eq!(pairs(&two), [(2, 1, 36), (4, 2, 96)]);
+    // Saba, 8.1: 18 up for 18 down, 17 leaves above a rack; the first three pods of six.
+    let saba = describe(Plan::SabaTiers);
+    assert_eq!((saba.hosts, saba.switches), (1944, 54 + 102 + 108));
+    let most = 17.0 * 54.0 * 56.0 * 125e6;
+    assert!((saba.bisection.unwrap() - most).abs() < 1e-9 * most && saba.half > most);
+    // One host alone has nobody to send to.
+    let alone = describe(Plan::BigSwitch { hosts: 1, rate: rate("1Gbit") });
+    assert_eq!((alone.bisection, pairs(&alone)), (Some(0.0), vec![]));
 }

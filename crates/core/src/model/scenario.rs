@@ -1,0 +1,277 @@
+//! Services that share a network: who sends what, between which hosts, and when.
+//!
+//! A [`Scenario`] is what NetShare's experiments are about (UCSD 2010, section 5): services with weights, and connections that
+//! send as fast as they may, up to a rate, or at a rate whatever arrives. Nothing in it has a size, so nothing ends but by
+//! the clock.
+
+use std::collections::BTreeSet;
+
+use super::topology::{NodeId, Topology};
+use crate::units::{Rate, Time};
+
+/// A service (an application, a tenant): the connections that share by one weight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// Its part of a link, in proportion to those of the others.
+    pub weight: f64,
+    /// Its part of what others leave, if that goes by other weights (NetShare, Fig. 5). Only a central allocator can
+    /// heed it.
+    pub excess: Option<f64>,
+}
+
+/// What a connection does with the bandwidth that it gets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sending {
+    /// It takes all there is (TCP with enough to send).
+    Elastic,
+    /// It takes all there is up to a rate.
+    Capped(Rate),
+    /// It sends at a rate whatever arrives (UDP).
+    Unresponsive(Rate),
+}
+
+/// Connections of one service that are alike: some between every source and every other destination.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demand {
+    /// The service, as a position in the list.
+    pub service: usize,
+    /// Where they come from.
+    pub from: Vec<NodeId>,
+    /// Where they go to. A host does not send to itself.
+    pub to: Vec<NodeId>,
+    /// How many there are between two hosts. Each finds its own path.
+    pub connections: u32,
+    /// What each of them sends.
+    pub sending: Sending,
+    /// From when until when, in order and apart.
+    pub active: Vec<(Time, Time)>,
+}
+
+/// A network, the services on it, and what they send.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The network.
+    pub topology: Topology,
+    /// Another seed sends connections other ways.
+    pub seed: u64,
+    /// When it is over.
+    pub end: Time,
+    /// Below this, no mechanism limits a connection (the threshold `T` of NetShare's Algorithm 1).
+    pub floor: Rate,
+    /// The services.
+    pub services: Vec<Service>,
+    /// What they send.
+    pub demands: Vec<Demand>,
+}
+
+/// Where in a scenario something is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The scenario as a whole.
+    Scenario,
+    /// The service at this position.
+    Service(usize),
+    /// The demand at this position.
+    Demand(usize),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Scenario => Ok(()),
+            Place::Service(at) => write!(f, "service {} ", at + 1),
+            Place::Demand(at) => write!(f, "demand {} ", at + 1),
+        }
+    }
+}
+
+/// What is wrong with a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("field `{place}{field}`: `{value}`: expected {expected}")]
+pub struct ScenarioError {
+    /// Where.
+    pub place: Place,
+    /// Which field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What would have been right.
+    pub expected: String,
+}
+
+impl Scenario {
+    /// The threshold `T` where nobody says otherwise: 1 Mbit. The paper has no value for it.
+    pub const FLOOR: Rate = Rate::of(125_000.0);
+
+    /// The longest: an hour.
+    pub const MAX_END: Time = Time::of(3600.0);
+
+    /// The most services.
+    pub const MAX_SERVICES: usize = 1_000;
+
+    /// The most demands.
+    pub const MAX_DEMANDS: usize = 10_000;
+
+    /// The most connections of all demands together.
+    pub const MAX_CONNECTIONS: usize = 1 << 20;
+
+    /// The most intervals of all demands together.
+    pub const MAX_INTERVALS: usize = 10_000;
+
+    /// The most queues: a service's at a link counts as one.
+    pub const MAX_QUEUES: usize = 1 << 24;
+
+    /// The least and the greatest weight.
+    pub const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
+
+    /// Whether it holds together.
+    ///
+    /// # Errors
+    /// The first thing that does not.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.check_whole()?;
+        (0..self.services.len()).try_for_each(|at| self.check_service(at))?;
+        let mut names = BTreeSet::new();
+        for (at, service) in self.services.iter().enumerate() {
+            if !names.insert(&service.name) {
+                return Err(wrong(Place::Service(at), "name", &service.name, "a name of its own"));
+            }
+        }
+        (0..self.demands.len()).try_for_each(|at| self.check_demand(at))?;
+        let (mut connections, mut intervals) = (0u64, 0);
+        for (at, demand) in self.demands.iter().enumerate() {
+            connections = connections.saturating_add(demand.count());
+            if connections > Scenario::MAX_CONNECTIONS as u64 {
+                let most = format!("at most {} connections in all", Scenario::MAX_CONNECTIONS);
+                return Err(wrong(Place::Demand(at), "connections", demand.connections, most));
+            }
+            intervals += demand.active.len();
+            if intervals > Scenario::MAX_INTERVALS {
+                let most = format!("at most {} intervals in all", Scenario::MAX_INTERVALS);
+                return Err(wrong(Place::Demand(at), "active", demand.active.len(), most));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Result<(), ScenarioError> {
+        let place = Place::Scenario;
+        if !(self.end > Time::ZERO && self.end <= Scenario::MAX_END) {
+            let most = format!("a time above 0 and up to {}", Scenario::MAX_END);
+            return Err(wrong(place, "end", self.end, most));
+        }
+        if self.floor > Topology::MAX_RATE {
+            return Err(wrong(place, "floor", self.floor, format!("at most {}", Topology::MAX_RATE)));
+        }
+        let (services, demands) = (self.services.len(), self.demands.len());
+        if !(1..=Scenario::MAX_SERVICES).contains(&services) {
+            let most = format!("1 to {} services", Scenario::MAX_SERVICES);
+            return Err(wrong(place, "service", services, most));
+        }
+        if !(1..=Scenario::MAX_DEMANDS).contains(&demands) {
+            return Err(wrong(place, "demand", demands, format!("1 to {} demands", Scenario::MAX_DEMANDS)));
+        }
+        let most = Scenario::MAX_QUEUES / self.topology.links().len();
+        if services > most {
+            let most = format!("at most {most} services on that many links");
+            return Err(wrong(place, "service", services, most));
+        }
+        Ok(())
+    }
+
+    fn check_service(&self, at: usize) -> Result<(), ScenarioError> {
+        let Service { name, weight, excess } = &self.services[at];
+        let place = Place::Service(at);
+        let long = name.chars().count() > Topology::MAX_NAME;
+        if name.is_empty() || long || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            let expected = format!("1 to {} characters, none of them blank", Topology::MAX_NAME);
+            return Err(wrong(place, "name", name, expected));
+        }
+        let range = Scenario::WEIGHTS;
+        let expected = || format!("a number from {:e} to {:e}", range.start(), range.end());
+        if !range.contains(weight) {
+            return Err(wrong(place, "weight", weight, expected()));
+        }
+        match excess {
+            Some(excess) if *excess != 0.0 && !range.contains(excess) => {
+                Err(wrong(place, "excess", excess, format!("0 or {}", expected())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_demand(&self, at: usize) -> Result<(), ScenarioError> {
+        let demand = &self.demands[at];
+        let place = Place::Demand(at);
+        if demand.service >= self.services.len() {
+            let expected = format!("a service below {}", self.services.len());
+            return Err(wrong(place, "service", demand.service, expected));
+        }
+        for (field, hosts) in [("from", &demand.from), ("to", &demand.to)] {
+            let mut seen = BTreeSet::new();
+            for &host in hosts {
+                if !self.topology.is_host(host) {
+                    return Err(wrong(place, field, host.0, "a host of the fabric"));
+                }
+                if !seen.insert(host) {
+                    return Err(wrong(place, field, self.topology.name(host), "each host once"));
+                }
+            }
+        }
+        if demand.pairs() == 0 {
+            return Err(wrong(place, "to", "nobody else", "a host that another one sends to"));
+        }
+        if demand.connections == 0 {
+            return Err(wrong(place, "connections", 0, "at least 1"));
+        }
+        if let Sending::Capped(rate) | Sending::Unresponsive(rate) = demand.sending
+            && !(Topology::MIN_RATE..=Topology::MAX_RATE).contains(&rate)
+        {
+            let expected = format!("{} to {}", Topology::MIN_RATE, Topology::MAX_RATE);
+            return Err(wrong(place, "rate", rate, expected));
+        }
+        if demand.active.is_empty() {
+            return Err(wrong(place, "active", "nothing", "an interval, such as [[\"5s\", \"35s\"]]"));
+        }
+        let mut last = None;
+        for &(from, to) in &demand.active {
+            if from >= to || to > self.end || last.is_some_and(|last| from <= last) {
+                let value = format!("{from} to {to}");
+                let expected = format!("intervals in order and apart, until {} at the latest", self.end);
+                return Err(wrong(place, "active", value, expected));
+            }
+            last = Some(to);
+        }
+        Ok(())
+    }
+}
+
+impl Demand {
+    /// Between how many pairs of hosts.
+    fn pairs(&self) -> u64 {
+        let to: BTreeSet<NodeId> = self.to.iter().copied().collect();
+        let same = self.from.iter().filter(|host| to.contains(host)).count();
+        (self.from.len() as u64).saturating_mul(self.to.len() as u64) - same as u64
+    }
+
+    /// How many connections in all.
+    pub fn count(&self) -> u64 {
+        self.pairs().saturating_mul(u64::from(self.connections))
+    }
+
+    /// Whether they send at a time.
+    pub fn is_active(&self, at: Time) -> bool {
+        self.active.iter().any(|&(from, to)| from <= at && at < to)
+    }
+}
+
+fn wrong(
+    place: Place,
+    field: &'static str,
+    value: impl ToString,
+    expected: impl Into<String>,
+) -> ScenarioError {
+    ScenarioError { place, field, value: value.to_string(), expected: expected.into() }
+}

@@ -1,0 +1,136 @@
+//! Services that share a network over time, under NetShare's mechanisms and without (UCSD 2010, sections 3 and 5).
+//!
+//! [`share`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes rates are those that the queues settle at
+//! ([`weir_core::solve::wfq`]): TCP and queues find them within some round trips (the paper: under 1 ms), and no time
+//! passes here. Mechanisms with limits at hosts measure for 50 ms, then set the limits for the next 50 ms.
+//!
+//! What the paper leaves open, and what was chosen:
+//!
+//! - Queues of services are at the links out of switches ("for every switch and every outbound link"). At a host's own link
+//!   there is one queue.
+//! - A path is chosen for each connection by hash (ECMP) and kept. Connections of one demand on one path are alike in
+//!   everything, so one limit stands for all of them.
+//! - Reports and limits take no time on their way. Measuring periods start at time 0 for all; what a connection sent
+//!   counts against the whole period even if it began in its middle.
+//! - A connection that begins, or begins again, is not limited until it was measured once.
+//! - Acknowledgements are not modelled: they take nothing and are not lost.
+
+mod control;
+mod mechanism;
+mod outcome;
+mod streams;
+
+use weir_core::model::scenario::{Scenario, ScenarioError};
+use weir_core::netshare;
+use weir_core::units::Time;
+
+use control::Control;
+pub use mechanism::Mechanism;
+pub use outcome::{Phase, Segment, Shared};
+use streams::Streams;
+
+/// Why there is no outcome.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ShareError {
+    /// The scenario does not hold together.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// What would be kept is too much.
+    #[error(
+        "{numbers} numbers over time: expected at most {most}; fewer demands or a shorter time have fewer"
+    )]
+    TooLarge {
+        /// How many there could be.
+        numbers: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted at {at}")]
+    Interrupted {
+        /// When, in the scenario.
+        at: Time,
+    },
+}
+
+/// The most numbers that an outcome may have.
+const MOST_NUMBERS: u64 = 100_000_000;
+
+/// Times that are this close are one, in seconds.
+const SAME_TIME: f64 = 1e-9;
+
+/// Measuring periods in a second.
+const PERIODS: f64 = 1.0 / netshare::PERIOD.get();
+
+/// Runs a scenario under a mechanism. `go_on` is asked before every step, with its time; `false` ends it.
+///
+/// # Errors
+/// If the scenario does not hold together or is too large, or somebody asks to stop.
+pub fn share(
+    scenario: &Scenario,
+    mechanism: Mechanism,
+    mut go_on: impl FnMut(Time) -> bool,
+) -> Result<Shared, ShareError> {
+    scenario.check()?;
+    let changes = changes(scenario);
+    let mut streams = Streams::new(scenario, mechanism);
+    check_size(scenario, mechanism, &changes, streams.len())?;
+    let mut control = Control::new(scenario, mechanism, &streams);
+    let mut shared = Shared::new(scenario, streams.crossed());
+    for phase in changes.windows(2) {
+        streams.activate(scenario, at(phase[0]));
+        for stream in streams.started() {
+            control.start(stream);
+        }
+        if streams.active().is_empty() {
+            continue;
+        }
+        shared.begin(phase[0]);
+        let mut now = phase[0];
+        while now < phase[1] {
+            if !go_on(at(now)) {
+                return Err(ShareError::Interrupted { at: at(now) });
+            }
+            let until = control.until(now, phase[1]);
+            let settled = streams.solve(|stream| control.limit(stream));
+            shared.unsettled(settled.residual);
+            let steady = control.measure(&streams, now, until);
+            // What did not change anything goes on, to the last full period of the phase.
+            let to = if steady { control.last_full(until, phase[1]) } else { until };
+            shared.add(now, to, &streams);
+            now = to;
+        }
+        shared.end(phase[1]);
+    }
+    Ok(shared)
+}
+
+fn at(seconds: f64) -> Time {
+    Time::new(seconds).expect("a time of the scenario")
+}
+
+/// When demands begin and end, from 0 to the end of the scenario, in seconds.
+fn changes(scenario: &Scenario) -> Vec<f64> {
+    let intervals = scenario.demands.iter().flat_map(|demand| &demand.active);
+    let mut times: Vec<f64> = intervals.flat_map(|(from, to)| [from.get(), to.get()]).collect();
+    times.extend([0.0, scenario.end.get()]);
+    times.sort_unstable_by(f64::total_cmp);
+    times.dedup();
+    times
+}
+
+fn check_size(
+    scenario: &Scenario,
+    mechanism: Mechanism,
+    changes: &[f64],
+    streams: usize,
+) -> Result<(), ShareError> {
+    let periods = if mechanism.limits() { scenario.end.get() * PERIODS } else { 0.0 };
+    let steps = changes.len() as u64 + periods as u64;
+    // Two numbers of each demand a step, and one of each stream a phase.
+    let numbers = steps * 2 * scenario.demands.len() as u64 + (changes.len() * streams) as u64;
+    if numbers > MOST_NUMBERS {
+        return Err(ShareError::TooLarge { numbers, most: MOST_NUMBERS });
+    }
+    Ok(())
+}

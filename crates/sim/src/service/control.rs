@@ -1,0 +1,210 @@
+//! Limits that hosts set, period by period: rate throttling, or a central allocator's.
+
+use weir_core::model::scenario::{Scenario, Sending};
+use weir_core::netshare::{Demand, PERIOD, Throttle, enforced};
+use weir_core::solve::{ClassId, Hierarchy, Shares};
+use weir_core::units::Rate;
+
+use super::mechanism::Mechanism;
+use super::streams::Streams;
+use super::{PERIODS, SAME_TIME};
+
+/// Who sets limits, and what was measured in this period.
+pub(super) struct Control {
+    kind: Kind,
+    /// Of each stream: bytes of one connection in this period, and what it would have sent.
+    received: Vec<f64>,
+    offered: Vec<f64>,
+}
+
+enum Kind {
+    Nobody,
+    Throttles { floor: Rate, throttles: Vec<Throttle>, on: Vec<bool> },
+    Allocator(Box<Allocator>),
+}
+
+/// NetShare's central allocator (3.3).
+///
+/// What a connection offers is measured at its host: all that an unresponsive source sends, before its limit; of any
+/// other, what it sends, since that is all there is to see of it. The allocator knows those connections that were
+/// measured once, and divides links between services by weights and inside a service equally. Every host then allows
+/// 10 % more than was allocated, and never less than the floor.
+struct Allocator {
+    floor: Rate,
+    hierarchy: Hierarchy,
+    classes: Vec<ClassId>,
+    demands: Vec<Demand>,
+    limits: Vec<Option<Rate>>,
+}
+
+impl Control {
+    pub(super) fn new(scenario: &Scenario, mechanism: Mechanism, streams: &Streams) -> Control {
+        let count = streams.len();
+        let kind = if mechanism.throttles() {
+            let on = |stream| matches!(streams.sending(stream), Sending::Unresponsive(_));
+            Kind::Throttles {
+                floor: scenario.floor,
+                throttles: vec![Throttle::new(scenario.floor); count],
+                on: (0..count).map(on).collect(),
+            }
+        } else if mechanism.allocates() {
+            Kind::Allocator(Box::new(Allocator::new(scenario, streams)))
+        } else {
+            Kind::Nobody
+        };
+        Control { kind, received: vec![0.0; count], offered: vec![0.0; count] }
+    }
+
+    /// A stream begins: nothing is known of it.
+    pub(super) fn start(&mut self, stream: usize) {
+        self.received[stream] = 0.0;
+        self.offered[stream] = 0.0;
+        match &mut self.kind {
+            Kind::Nobody => {}
+            Kind::Throttles { floor, throttles, .. } => throttles[stream] = Throttle::new(*floor),
+            Kind::Allocator(allocator) => {
+                allocator.demands[stream] = Demand::new();
+                allocator.limits[stream] = None;
+            }
+        }
+    }
+
+    /// What a connection of a stream may send.
+    pub(super) fn limit(&self, stream: usize) -> Option<Rate> {
+        match &self.kind {
+            Kind::Nobody => None,
+            Kind::Throttles { throttles, on, .. } => throttles[stream].limit().filter(|_| on[stream]),
+            Kind::Allocator(allocator) => allocator.limits[stream],
+        }
+    }
+
+    /// Until when rates stay as they are, in a phase that ends then.
+    pub(super) fn until(&self, now: f64, end: f64) -> f64 {
+        if matches!(self.kind, Kind::Nobody) {
+            return end;
+        }
+        let next = ((now * PERIODS + SAME_TIME * PERIODS).floor() + 1.0) / PERIODS;
+        if next > end - SAME_TIME { end } else { next }
+    }
+
+    /// The last end of a period in a phase that ends then.
+    pub(super) fn last_full(&self, until: f64, end: f64) -> f64 {
+        let last = (end * PERIODS + SAME_TIME * PERIODS).floor() / PERIODS;
+        let last = if last > end - SAME_TIME { end } else { last };
+        last.max(until)
+    }
+
+    /// Counts what arrived from `now` until `until`, and at a period's end sets new limits. The answer is whether a full
+    /// period changed nothing, so that the next ones do not either.
+    pub(super) fn measure(&mut self, streams: &Streams, now: f64, until: f64) -> bool {
+        if matches!(self.kind, Kind::Nobody) {
+            return false;
+        }
+        let length = until - now;
+        for (stream, rates) in streams.rates() {
+            let offers = match streams.sending(stream) {
+                Sending::Unresponsive(rate) => rate.get(),
+                Sending::Elastic | Sending::Capped(_) => rates.sent,
+            };
+            self.received[stream] += rates.delivered * length;
+            self.offered[stream] += offers * length;
+        }
+        let periods = until * PERIODS;
+        if (periods - periods.round()).abs() > SAME_TIME * PERIODS {
+            return false;
+        }
+        let full = (length - PERIOD.get()).abs() <= SAME_TIME;
+        let changed = self.report(streams, full);
+        full && !changed
+    }
+
+    /// Reports what was measured in a period. The answer is whether that changed anything.
+    fn report(&mut self, streams: &Streams, full: bool) -> bool {
+        let mut changed = false;
+        // A full period at one rate is that rate, without rounding.
+        let mut measured = vec![(Rate::ZERO, Rate::ZERO); streams.len()];
+        for (stream, rates) in streams.rates() {
+            let rate = |bytes: f64| Rate::new(bytes / PERIOD.get()).unwrap_or(Rate::ZERO);
+            let (mut received, mut offered) = (rate(self.received[stream]), rate(self.offered[stream]));
+            if full {
+                received = Rate::new(rates.delivered).unwrap_or(received);
+                offered = match streams.sending(stream) {
+                    Sending::Unresponsive(rate) => rate,
+                    _ => Rate::new(rates.sent).unwrap_or(offered),
+                };
+            }
+            measured[stream] = (received, offered);
+            self.received[stream] = 0.0;
+            self.offered[stream] = 0.0;
+        }
+        match &mut self.kind {
+            Kind::Nobody => {}
+            Kind::Throttles { throttles, on, .. } => {
+                for &stream in streams.active().iter().filter(|&&stream| on[stream]) {
+                    let before = throttles[stream].clone();
+                    throttles[stream].report(measured[stream].0);
+                    changed |= throttles[stream] != before;
+                }
+            }
+            Kind::Allocator(allocator) => changed = allocator.report(streams, &measured),
+        }
+        changed
+    }
+}
+
+impl Allocator {
+    fn new(scenario: &Scenario, streams: &Streams) -> Allocator {
+        let capacities: Vec<f64> = scenario.topology.links().iter().map(|link| link.rate.get()).collect();
+        let weights: Vec<f64> = scenario.services.iter().map(|service| service.weight).collect();
+        let shares = if scenario.services.iter().any(|service| service.excess.is_some()) {
+            let excess = |s: &weir_core::model::scenario::Service| s.excess.unwrap_or(s.weight);
+            let excess: Vec<f64> = scenario.services.iter().map(excess).collect();
+            Shares::with_excess(&weights, &excess)
+        } else {
+            Shares::weighted(&weights)
+        };
+        let shares = shares.expect("weights of a scenario are in range");
+        let mut hierarchy = Hierarchy::new(&capacities, shares).expect("links of a topology are in range");
+        let mut add = |stream| {
+            let of = streams.get(stream);
+            hierarchy.add(of.service, &of.links, 0, 0.0).expect("paths have links, each once")
+        };
+        let count = streams.len();
+        Allocator {
+            floor: scenario.floor,
+            classes: (0..count).map(&mut add).collect(),
+            hierarchy,
+            demands: vec![Demand::new(); count],
+            limits: vec![None; count],
+        }
+    }
+
+    fn report(&mut self, streams: &Streams, measured: &[(Rate, Rate)]) -> bool {
+        let mut changed = false;
+        let mut flows = vec![0; streams.len()];
+        for &stream in streams.active() {
+            let before = self.demands[stream].clone();
+            self.demands[stream].measured(measured[stream].1);
+            changed |= self.demands[stream] != before;
+            flows[stream] = streams.get(stream).connections;
+            if let Some(demand) = self.demands[stream].predict() {
+                let set = self.hierarchy.set_demand(self.classes[stream], demand.get());
+                set.expect("a rate is not negative");
+            }
+        }
+        for (stream, &flows) in flows.iter().enumerate() {
+            if self.hierarchy.flows(self.classes[stream]) != flows {
+                self.hierarchy.set_flows(self.classes[stream], flows);
+            }
+        }
+        self.hierarchy.solve();
+        for &stream in streams.active() {
+            let rate = Rate::new(self.hierarchy.rate(self.classes[stream])).unwrap_or(Rate::ZERO);
+            let limit = enforced(rate);
+            let limit = Some(if limit < self.floor { self.floor } else { limit });
+            changed |= limit != self.limits[stream];
+            self.limits[stream] = limit;
+        }
+        changed
+    }
+}

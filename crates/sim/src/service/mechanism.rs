@@ -1,0 +1,82 @@
+//! NetShare's mechanisms by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How a network is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mechanism {
+    /// One queue at every link, no limits: TCP and UDP as they are.
+    None,
+    /// Group allocation (3.1): a queue for each service.
+    Queues,
+    /// Rate throttling (3.2) alone: Algorithm 1 for unresponsive connections, one queue.
+    Throttling,
+    /// Group allocation and rate throttling.
+    QueuesThrottling,
+    /// Central allocation (3.3) alone: limits for all connections, one queue.
+    Central,
+    /// Group allocation and central allocation.
+    QueuesCentral,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Mechanism; 6] = [
+        Mechanism::None,
+        Mechanism::Queues,
+        Mechanism::Throttling,
+        Mechanism::QueuesThrottling,
+        Mechanism::Central,
+        Mechanism::QueuesCentral,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mechanism::None => "none",
+            Mechanism::Queues => "queues",
+            Mechanism::Throttling => "throttling",
+            Mechanism::QueuesThrottling => "queues+throttling",
+            Mechanism::Central => "central",
+            Mechanism::QueuesCentral => "queues+central",
+        }
+    }
+
+    /// Whether every service has its queues.
+    pub const fn queues(self) -> bool {
+        matches!(self, Mechanism::Queues | Mechanism::QueuesThrottling | Mechanism::QueuesCentral)
+    }
+
+    /// Whether hosts limit unresponsive connections by Algorithm 1.
+    pub const fn throttles(self) -> bool {
+        matches!(self, Mechanism::Throttling | Mechanism::QueuesThrottling)
+    }
+
+    /// Whether an allocator limits all connections.
+    pub const fn allocates(self) -> bool {
+        matches!(self, Mechanism::Central | Mechanism::QueuesCentral)
+    }
+
+    /// Whether hosts limit anything.
+    pub const fn limits(self) -> bool {
+        self.throttles() || self.allocates()
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mechanism, String> {
+        Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
+            let names = Mechanism::ALL.map(Mechanism::name).join(", ");
+            format!("`{text}` is no mechanism: expected one of {names}")
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! What services got.
+
+use weir_core::model::LinkId;
+use weir_core::model::scenario::Scenario;
+use weir_core::units::Time;
+
+use super::at;
+use super::streams::{Stream, Streams};
+
+/// A time in which all rates stood still.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// Its begin.
+    pub from: Time,
+    /// Its end.
+    pub to: Time,
+    /// Bytes per second that arrived, of all connections of each demand.
+    pub delivered: Vec<f64>,
+    /// What they sent.
+    pub sent: Vec<f64>,
+}
+
+/// A time in which nobody began or ended, and somebody sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Phase {
+    /// Its begin.
+    pub from: Time,
+    /// Its end.
+    pub to: Time,
+    /// Bytes per second that arrived of each demand, on average.
+    pub mean: Vec<f64>,
+    /// The same at the phase's end.
+    pub last: Vec<f64>,
+    /// What they sent at its end.
+    pub sent: Vec<f64>,
+    /// What arrived of each stream, on average.
+    streams: Vec<f64>,
+}
+
+/// What came of a scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shared {
+    /// From the first connection on; times in which nobody sent are left out.
+    pub segments: Vec<Segment>,
+    /// In order.
+    pub phases: Vec<Phase>,
+    /// How far rates were from settled where that was the furthest ([`weir_core::solve::wfq::Settled::residual`]); 0 if
+    /// they all were settled.
+    pub residual: f64,
+    /// The service of each demand, and how many services there are.
+    service_of: Vec<usize>,
+    services: usize,
+    streams: Vec<Stream>,
+    /// Bytes of each stream in the phase under way.
+    bytes: Vec<f64>,
+}
+
+impl Shared {
+    pub(super) fn new(scenario: &Scenario, streams: Vec<Stream>) -> Shared {
+        Shared {
+            segments: Vec::new(),
+            phases: Vec::new(),
+            residual: 0.0,
+            service_of: scenario.demands.iter().map(|demand| demand.service).collect(),
+            services: scenario.services.len(),
+            bytes: vec![0.0; streams.len()],
+            streams,
+        }
+    }
+
+    pub(super) fn begin(&mut self, from: f64) {
+        let demands = self.service_of.len();
+        self.bytes.fill(0.0);
+        self.phases.push(Phase {
+            from: at(from),
+            to: at(from),
+            mean: vec![0.0; demands],
+            last: vec![0.0; demands],
+            sent: vec![0.0; demands],
+            streams: Vec::new(),
+        });
+    }
+
+    pub(super) fn unsettled(&mut self, residual: f64) {
+        self.residual = self.residual.max(residual);
+    }
+
+    pub(super) fn add(&mut self, from: f64, to: f64, streams: &Streams) {
+        let demands = self.service_of.len();
+        let (mut delivered, mut sent) = (vec![0.0; demands], vec![0.0; demands]);
+        for (stream, rates) in streams.rates() {
+            let Stream { demand, connections, .. } = self.streams[stream];
+            delivered[demand] += rates.delivered * f64::from(connections);
+            sent[demand] += rates.sent * f64::from(connections);
+            self.bytes[stream] += rates.delivered * f64::from(connections) * (to - from);
+        }
+        if let Some(phase) = self.phases.last_mut() {
+            phase.last.clone_from(&delivered);
+            phase.sent.clone_from(&sent);
+        }
+        let (from, to) = (at(from), at(to));
+        match self.segments.last_mut() {
+            Some(last) if last.to == from && last.delivered == delivered && last.sent == sent => last.to = to,
+            _ => self.segments.push(Segment { from, to, delivered, sent }),
+        }
+    }
+
+    pub(super) fn end(&mut self, to: f64) {
+        let Some(phase) = self.phases.last_mut() else { return };
+        phase.to = at(to);
+        let length = to - phase.from.get();
+        phase.streams = self.bytes.iter().map(|bytes| bytes / length).collect();
+        for (stream, mean) in self.streams.iter().zip(&phase.streams) {
+            phase.mean[stream.demand] += mean;
+        }
+    }
+
+    /// Sums of numbers of demands, by service.
+    pub fn by_service(&self, of_demands: &[f64]) -> Vec<f64> {
+        let mut sums = vec![0.0; self.services];
+        for (&service, number) in self.service_of.iter().zip(of_demands) {
+            sums[service] += number;
+        }
+        sums
+    }
+
+    /// What crosses a link and then arrives, by service, on average over a phase.
+    pub fn load(&self, phase: &Phase, link: LinkId) -> Vec<f64> {
+        let mut sums = vec![0.0; self.services];
+        for (stream, mean) in self.streams.iter().zip(&phase.streams) {
+            if stream.links.contains(&link.0) {
+                sums[stream.service] += mean;
+            }
+        }
+        sums
+    }
+}

@@ -1,0 +1,182 @@
+//! Keys of a TOML table, each taken once, and errors that say where they are.
+
+use std::io::Read;
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+use weir_core::units::{Rate, Time, UnitError};
+
+use crate::error::{TraceError, shown};
+
+/// A file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
+}
+
+impl Source<'_> {
+    /// An error at a byte of the text.
+    pub(crate) fn error(&self, at: usize, field: &str, value: &str, expected: &str) -> TraceError {
+        let before = self.text.as_bytes().iter().take(at);
+        TraceError::Field {
+            file: self.file.to_owned(),
+            line: 1 + before.filter(|&&byte| byte == b'\n').count(),
+            field: field.to_owned(),
+            value: shown(value),
+            expected: expected.to_owned(),
+        }
+    }
+}
+
+/// A value, and the key that it was found under.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Value<'a> {
+    key: &'static str,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+/// The keys of one table.
+#[derive(Debug)]
+pub(crate) struct Fields<'a> {
+    source: Source<'a>,
+    /// What errors put before a key: nothing, or `link 3 `.
+    place: String,
+    /// Where the table begins.
+    at: usize,
+    table: &'a DeTable<'a>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(source: Source<'a>, place: String, at: usize, table: &'a DeTable<'a>) -> Fields<'a> {
+        Fields { source, place, at, table, known: Vec::new() }
+    }
+
+    /// The value of a key that has to be there.
+    pub(crate) fn need(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
+        self.maybe(key).ok_or_else(|| self.wrong_at(key, "nothing", expected))
+    }
+
+    /// The value of a key that may be there.
+    pub(crate) fn maybe(&mut self, key: &'static str) -> Option<Value<'a>> {
+        self.known.push(key);
+        self.table.get(key).map(|value| Value { key, value })
+    }
+
+    /// Whether all keys were asked for.
+    pub(crate) fn finish(&self) -> Result<(), TraceError> {
+        let unknown = |key: &&Spanned<DeString<'_>>| !self.known.contains(&key.get_ref().as_ref());
+        let first = self.table.keys().filter(unknown).min_by_key(|key| key.span().start);
+        first.map_or(Ok(()), |key| {
+            let expected = format!("one of {}", self.known.join(", "));
+            let field = format!("{}key", self.place);
+            Err(self.source.error(key.span().start, &field, key.get_ref(), &expected))
+        })
+    }
+
+    /// The error for a value that is not what it should be.
+    pub(crate) fn wrong(&self, value: &Value<'_>, expected: &str) -> TraceError {
+        let span = value.value.span();
+        let text = self.source.text.get(span.clone()).unwrap_or("");
+        self.source.error(span.start, &format!("{}{}", self.place, value.key), text, expected)
+    }
+
+    /// The error for a key's value, or where it should be.
+    pub(crate) fn wrong_at(&self, key: &str, value: &str, expected: &str) -> TraceError {
+        let at = self.table.get(key).map_or(self.at, |found| found.span().start);
+        self.source.error(at, &format!("{}{key}", self.place), value, expected)
+    }
+
+    pub(crate) fn text(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
+        value.value.get_ref().as_str().ok_or_else(|| self.wrong(value, expected))
+    }
+
+    pub(crate) fn whole(&self, value: &Value<'_>, what: &str) -> Result<u32, TraceError> {
+        let integer = value.value.get_ref().as_integer();
+        let whole = integer.and_then(|integer| u32::from_str_radix(integer.as_str(), integer.radix()).ok());
+        whole.ok_or_else(|| self.wrong(value, what))
+    }
+
+    pub(crate) fn list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, TraceError> {
+        let array = value.value.get_ref().as_array().ok_or_else(|| self.wrong(value, expected))?;
+        Ok(array.iter().map(|item| Value { key: value.key, value: item }).collect())
+    }
+
+    pub(crate) fn table(&self, value: &Value<'a>, place: String) -> Result<Fields<'a>, TraceError> {
+        let table = value.value.get_ref().as_table().ok_or_else(|| self.wrong(value, "a table"))?;
+        Ok(Fields::new(self.source, place, value.value.span().start, table))
+    }
+
+    /// A key's whole number.
+    pub(crate) fn count(&mut self, key: &'static str) -> Result<u32, TraceError> {
+        const COUNT: &str = "a whole number from 0 to 4294967295";
+        let value = self.need(key, COUNT)?;
+        self.whole(&value, COUNT)
+    }
+
+    /// A key's number, with a fraction or without.
+    pub(crate) fn number(&mut self, key: &'static str) -> Result<f64, TraceError> {
+        let value = self.need(key, NUMBER)?;
+        self.float(&value)
+    }
+
+    /// A number, with a fraction or without.
+    pub(crate) fn float(&self, value: &Value<'_>) -> Result<f64, TraceError> {
+        if let Some(float) = value.value.get_ref().as_float() {
+            return f64::from_str(float.as_str()).map_err(|_| self.wrong(value, NUMBER));
+        }
+        self.whole(value, NUMBER).map(f64::from)
+    }
+
+    /// A key's rate, with its unit.
+    pub(crate) fn rate(&mut self, key: &'static str) -> Result<Rate, TraceError> {
+        let value = self.need(key, RATE)?;
+        self.read_rate(&value)
+    }
+
+    /// A rate with its unit.
+    pub(crate) fn read_rate(&self, value: &Value<'a>) -> Result<Rate, TraceError> {
+        self.text(value, RATE)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
+    }
+
+    /// A time with its unit.
+    pub(crate) fn read_time(&self, value: &Value<'a>) -> Result<Time, TraceError> {
+        self.text(value, TIME)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
+    }
+
+    /// A value's table, if it is one.
+    pub(crate) fn is_table(value: &Value<'_>) -> bool {
+        value.value.get_ref().is_table()
+    }
+}
+
+const NUMBER: &str = "a number such as 2 or 1.5";
+const RATE: &str = "a rate with a unit such as \"10Gbit\"";
+const TIME: &str = "a time with a unit such as \"5s\"";
+
+/// Reads all of a file of at most `most` bytes.
+pub(crate) fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, TraceError> {
+    let mut bytes = Vec::new();
+    let read = input.take(most as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|source| TraceError::Io { file: file.to_owned(), source })?;
+    if bytes.len() > most {
+        let source = Source { file, text: "" };
+        return Err(source.error(0, "file", "more than that", &format!("at most {most} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(&error.as_bytes()[..valid]);
+        Source { file, text: &text }.error(valid, "text", "a byte that is not UTF-8", "UTF-8")
+    })
+}
+
+/// The table that a file is.
+pub(crate) fn parse<'a>(source: Source<'a>) -> Result<Spanned<DeTable<'a>>, TraceError> {
+    DeTable::parse(source.text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = source.text.get(at..).and_then(|rest| rest.lines().next()).unwrap_or("");
+        source.error(at, "TOML", line, &format!("valid TOML: {}", error.message()))
+    })
+}

@@ -1,0 +1,200 @@
+//! Scenarios as data: services that share a network, in TOML.
+//!
+//! `docs/scenario-format.md` is the format's description. Rates and times have units, unknown keys are refused. A reader
+//! ends with a [`Scenario`] that holds together, or with a [`TraceError`] that names the line, the field, the value and
+//! what was expected.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use weir_core::model::scenario::{Demand, Place, Scenario, ScenarioError, Sending, Service};
+use weir_core::model::{NodeId, Topology};
+use weir_core::units::Time;
+
+use crate::error::TraceError;
+use crate::fields::{self, Fields, Source, Value};
+use crate::topology;
+
+/// The longest file, in bytes.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+
+/// The version that is read.
+pub const VERSION: u32 = 1;
+
+/// The key of the version.
+const MAGIC: &str = "weir-scenario";
+
+/// Reads the scenario at `path`; `-` is the standard input. A fabric in a file of its own is looked for beside it.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read(path: &Path) -> Result<Scenario, TraceError> {
+    if path == Path::new("-") {
+        return read_from(io::stdin().lock(), "standard input", Path::new(""));
+    }
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => read_from(file, &name, path.parent().unwrap_or(Path::new(""))),
+        Err(source) => Err(TraceError::Io { file: name, source }),
+    }
+}
+
+/// Reads a scenario from `input`, which errors call `name`. A fabric in a file of its own is looked for in `folder`.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenario, TraceError> {
+    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
+    let source = Source { file: name, text: &text };
+    let table = fields::parse(source)?;
+    let mut fields = Fields::new(source, String::new(), 0, table.get_ref());
+    let version = fields.need(MAGIC, "the format's version")?;
+    if fields.whole(&version, "the version")? != VERSION {
+        return Err(fields.wrong(&version, &format!("version {VERSION}")));
+    }
+    let topology = fabric(&mut fields, folder)?;
+    let end = fields.need("end", "a time with a unit such as \"125s\"")?;
+    let end = fields.read_time(&end)?;
+    let floor = match fields.maybe("floor") {
+        Some(value) => fields.read_rate(&value)?,
+        None => Scenario::FLOOR,
+    };
+    let seed = match fields.maybe("seed") {
+        Some(value) => fields.whole(&value, "a whole number from 0 to 4294967295")?,
+        None => 0,
+    };
+    let mut scenario =
+        Scenario { topology, seed: u64::from(seed), end, floor, services: Vec::new(), demands: Vec::new() };
+    let services = tables(&mut fields, "service")?;
+    let demands = tables(&mut fields, "demand")?;
+    fields.finish()?;
+    let mut places = Places { whole: fields, services: Vec::new(), demands: Vec::new() };
+    let mut names = BTreeMap::new();
+    for mut service in services {
+        let read = read_service(&mut service)?;
+        if names.insert(read.name.clone(), scenario.services.len()).is_some() {
+            return Err(service.wrong_at("name", &read.name, "a name of its own"));
+        }
+        scenario.services.push(read);
+        places.services.push(service);
+    }
+    for mut demand in demands {
+        let read = read_demand(&mut demand, &scenario, &names)?;
+        scenario.demands.push(read);
+        places.demands.push(demand);
+    }
+    scenario.check().map_err(|error| places.error(&error))?;
+    Ok(scenario)
+}
+
+/// The tables of a file, to say where something is wrong.
+struct Places<'a> {
+    whole: Fields<'a>,
+    services: Vec<Fields<'a>>,
+    demands: Vec<Fields<'a>>,
+}
+
+impl Places<'_> {
+    fn error(&self, error: &ScenarioError) -> TraceError {
+        let fields = match error.place {
+            Place::Scenario => &self.whole,
+            Place::Service(at) => &self.services[at],
+            Place::Demand(at) => &self.demands[at],
+        };
+        fields.wrong_at(error.field, &error.value, &error.expected)
+    }
+}
+
+/// The network: a table, or the name of a file.
+fn fabric(fields: &mut Fields<'_>, folder: &Path) -> Result<Topology, TraceError> {
+    const FABRIC: &str = "a table with the keys of a fabric, or the name of a file";
+    let value = fields.need("fabric", FABRIC)?;
+    if Fields::is_table(&value) {
+        return topology::from_fields(fields.table(&value, "fabric ".to_owned())?);
+    }
+    topology::read(&folder.join(fields.text(&value, FABRIC)?))
+}
+
+/// A list of tables.
+fn tables<'a>(fields: &mut Fields<'a>, key: &'static str) -> Result<Vec<Fields<'a>>, TraceError> {
+    const TABLES: &str = "a list of tables";
+    let value = fields.need(key, TABLES)?;
+    let list = fields.list(&value, TABLES)?;
+    (1..).zip(&list).map(|(number, table)| fields.table(table, format!("{key} {number} "))).collect()
+}
+
+fn read_service(fields: &mut Fields<'_>) -> Result<Service, TraceError> {
+    const NAME: &str = "a service's name";
+    let name = fields.need("name", NAME)?;
+    let name = fields.text(&name, NAME)?.to_owned();
+    let weight = fields.number("weight")?;
+    let excess = match fields.maybe("excess") {
+        Some(value) => Some(fields.float(&value)?),
+        None => None,
+    };
+    fields.finish()?;
+    Ok(Service { name, weight, excess })
+}
+
+fn read_demand(
+    fields: &mut Fields<'_>,
+    scenario: &Scenario,
+    names: &BTreeMap<String, usize>,
+) -> Result<Demand, TraceError> {
+    const SERVICE: &str = "the name of a service of this file";
+    let service = fields.need("service", SERVICE)?;
+    let name = fields.text(&service, SERVICE)?;
+    let service = *names.get(name).ok_or_else(|| fields.wrong(&service, SERVICE))?;
+    let from = hosts(fields, "from", &scenario.topology)?;
+    let to = hosts(fields, "to", &scenario.topology)?;
+    let connections = match fields.maybe("connections") {
+        Some(value) => fields.whole(&value, "a whole number from 1 to 1048576")?,
+        None => 1,
+    };
+    let sending = sending(fields)?;
+    let active = match fields.maybe("active") {
+        Some(value) => intervals(fields, &value)?,
+        None => vec![(Time::ZERO, scenario.end)],
+    };
+    fields.finish()?;
+    Ok(Demand { service, from, to, connections, sending, active })
+}
+
+/// One host, several, or all.
+fn hosts(fields: &mut Fields<'_>, key: &'static str, topology: &Topology) -> Result<Vec<NodeId>, TraceError> {
+    const HOSTS: &str = "a host of the fabric, a list of them, or \"*\" for all";
+    let value = fields.need(key, HOSTS)?;
+    let host = |value: &Value<'_>, name: &str| {
+        let node = topology.node(name).filter(|&node| topology.is_host(node));
+        node.ok_or_else(|| fields.wrong(value, HOSTS))
+    };
+    if let Ok(name) = fields.text(&value, HOSTS) {
+        if name == "*" && topology.node("*").is_none() {
+            return Ok((0..topology.hosts() as u32).map(NodeId).collect());
+        }
+        return Ok(vec![host(&value, name)?]);
+    }
+    fields.list(&value, HOSTS)?.iter().map(|item| host(item, fields.text(item, HOSTS)?)).collect()
+}
+
+fn sending(fields: &mut Fields<'_>) -> Result<Sending, TraceError> {
+    const SENDING: &str = "`elastic`, `capped` or `unresponsive`";
+    let value = fields.need("sending", SENDING)?;
+    Ok(match fields.text(&value, SENDING)? {
+        "elastic" => Sending::Elastic,
+        "capped" => Sending::Capped(fields.rate("rate")?),
+        "unresponsive" => Sending::Unresponsive(fields.rate("rate")?),
+        _ => return Err(fields.wrong(&value, SENDING)),
+    })
+}
+
+fn intervals<'a>(fields: &Fields<'a>, value: &Value<'a>) -> Result<Vec<(Time, Time)>, TraceError> {
+    const ACTIVE: &str = "a list of intervals, such as [[\"5s\", \"35s\"], [\"65s\", \"125s\"]]";
+    let interval = |item: &Value<'a>| match fields.list(item, ACTIVE)?[..] {
+        [from, to] => Ok((fields.read_time(&from)?, fields.read_time(&to)?)),
+        _ => Err(fields.wrong(item, ACTIVE)),
+    };
+    fields.list(value, ACTIVE)?.iter().map(interval).collect()
+}
