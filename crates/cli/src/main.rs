@@ -3,6 +3,7 @@
 mod args;
 mod compare;
 mod explain;
+mod fabric;
 mod failure;
 mod input;
 mod interrupt;
@@ -14,6 +15,7 @@ mod record;
 mod reference;
 mod reproduce;
 mod run;
+mod share;
 mod sweep;
 mod table;
 mod trace;
@@ -44,9 +46,11 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Compare(args) => compare::compare(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Share(args) => share::share(args),
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
+        Command::Fabric(args) => fabric::fabric(args),
         Command::Completions(args) => reference::completions(args),
         Command::Man(args) => reference::man(args),
         Command::Reference => reference::markdown(),

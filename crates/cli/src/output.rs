@@ -170,7 +170,7 @@ pub fn print(text: &[u8]) -> io::Result<()> {
 pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     let mut seen: Vec<(&str, PathBuf)> = Vec::new();
     if input != Path::new("-") {
-        seen.push(("the trace", place(input)));
+        seen.push(("the input", place(input)));
     }
     for (name, path) in outputs {
         // Devices such as /dev/null take any number of outputs.

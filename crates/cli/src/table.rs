@@ -110,6 +110,19 @@ pub fn bytes(value: f64) -> String {
     format!("{} {unit}", number(value / factor))
 }
 
+/// A rate in bytes per second, in bits per second that are read at a glance.
+pub fn rate(value: f64) -> String {
+    let (factor, unit) = match value * 8.0 {
+        v if v >= 1e12 => (1e12, "Tbit"),
+        v if v >= 1e9 => (1e9, "Gbit"),
+        v if v >= 1e6 => (1e6, "Mbit"),
+        v if v >= 1e3 => (1e3, "kbit"),
+        0.0 => return "0 bit".to_owned(),
+        _ => (1.0, "bit"),
+    };
+    format!("{} {unit}", number(value * 8.0 / factor))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +141,7 @@ mod tests {
         assert_eq!(seconds(0.008), "8.000 ms");
         assert_eq!(bytes(35.5e12), "35.50 TB");
         assert_eq!(bytes(0.0), "0 B");
+        assert_eq!((rate(725.0 * 125e3), rate(0.0)), ("725.0 Mbit".to_owned(), "0 bit".to_owned()));
     }
 
     #[test]

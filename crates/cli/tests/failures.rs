@@ -92,8 +92,8 @@ fn wrong_usage_is_exit_2() {
         ("trace generate --preset small --size constant:1", "cannot be used with"),
         ("trace generate --ports 0 --out o.txt", "`ports`: `0`: expected 1 to"),
         ("compare trace.txt --out a.csv --per-coflow a.csv", "expected another file than that of --out"),
-        ("compare trace.txt --out trace.txt", "expected another file than that of the trace"),
-        ("compare trace.txt --per-flow ./trace.txt", "expected another file than that of the trace"),
+        ("compare trace.txt --out trace.txt", "expected another file than that of the input"),
+        ("compare trace.txt --per-flow ./trace.txt", "expected another file than that of the input"),
     ];
     for (line, word) in lines {
         refused(&place, line, 2, &[word]);

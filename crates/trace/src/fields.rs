@@ -127,7 +127,9 @@ impl<'a> Fields<'a> {
         if let Some(float) = value.value.get_ref().as_float() {
             return f64::from_str(float.as_str()).map_err(|_| self.wrong(value, NUMBER));
         }
-        self.whole(value, NUMBER).map(f64::from)
+        let integer = value.value.get_ref().as_integer();
+        let whole = integer.and_then(|integer| i64::from_str_radix(integer.as_str(), integer.radix()).ok());
+        whole.map(|whole| whole as f64).ok_or_else(|| self.wrong(value, NUMBER))
     }
 
     /// A key's rate, with its unit.
