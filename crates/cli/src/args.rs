@@ -354,6 +354,25 @@ pub struct Share {
 pub enum Reproduce {
     /// The simulations of Saath (CoNEXT '17), and what accounts for the differences
     Saath(Reproduction),
+    /// The examples and experiments of NetShare (UCSD 2010), and what accounts for the differences
+    Netshare(NetshareReproduction),
+}
+
+/// `weir reproduce netshare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce netshare --out docs/results/netshare.md")]
+pub struct NetshareReproduction {
+    /// Ways to hash connections to paths, over which numbers that depend on them are averaged
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = seeds)]
+    pub seeds: u64,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
 }
 
 /// `weir reproduce saath`.
@@ -651,6 +670,13 @@ fn plan_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!("no plan is called `{text}`: expected one of {}", fabric::PLANS.join(", ")))
+}
+
+fn seeds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seeds @ 1..=1000) => Ok(seeds),
+        _ => Err("expected a whole number from 1 to 1000".to_owned()),
+    }
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

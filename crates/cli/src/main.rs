@@ -48,6 +48,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::explain(args),
         Command::Share(args) => share::share(args),
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
+        Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Fabric(args) => fabric::fabric(args),

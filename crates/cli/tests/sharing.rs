@@ -1,4 +1,4 @@
-//! `weir share` and `weir fabric`.
+//! `weir share`, `weir fabric` and `weir reproduce netshare`.
 
 mod common;
 
@@ -80,6 +80,7 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
         ),
         ("fabric generate netshare-fig1 --hosts 4", "netshare-fig1: --hosts: expected no parameters"),
         ("fabric generate big-switch --hosts 9 --rate 1Gbit --ports 2", "--ports: expected --hosts, --rate"),
+        ("reproduce netshare --seeds 0", "expected a whole number from 1 to 1000"),
     ] {
         let ran = place.run(line);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "weir {line}");
@@ -130,4 +131,23 @@ fn a_fabric_in_numbers() {
     let found = place.json("fabric describe f.toml --format json");
     assert_eq!((&found["oversubscription_most"], &found["paths_most"]), (&2.0.into(), &2.into()));
     assert_eq!(place.print("fabric describe f.toml --format csv").lines().count(), 2);
+}
+
+#[test]
+fn netshare_is_reproduced() {
+    let place = place();
+    let text = place.print("reproduce netshare --seeds 1");
+    // Every example of Fig. 1 to 5 comes out exactly.
+    let examples = text.split("\n## ").nth(1).unwrap();
+    assert_eq!(examples.matches("| yes |").count(), 9, "{examples}");
+    assert!(!examples.contains("**no**"), "{examples}");
+    // 5.3: all but A1's dips for acknowledgements.
+    let throttling = text.split("\n## ").nth(2).unwrap();
+    assert_eq!(throttling.matches("**no**").count(), 1, "{throttling}");
+    assert!(throttling.contains("| queues+throttling | Fig. 12 | 95-125 s | 725"), "{throttling}");
+    let shuffles = text.split("\n## ").nth(3).unwrap();
+    let queues = shuffles.lines().find(|line| line.starts_with("| Fig. 6 | C1-E1")).unwrap();
+    assert_eq!(queues, "| Fig. 6 | C1-E1 | 667 | 333 | 500 | 500 |");
+    assert!(text.contains("## Section 5.4: Table 3"));
+    assert_eq!(place.print("reproduce netshare --seeds 1 --jobs 2 --quiet"), text);
 }
