@@ -80,10 +80,17 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
         scenario.services.push(read);
         places.services.push(service);
     }
+    let mut connections = 0u64;
     for mut demand in demands {
         let read = read_demand(&mut demand, &scenario, &names)?;
+        let count = read.count();
+        connections = connections.saturating_add(count);
         scenario.demands.push(read);
         places.demands.push(demand);
+        // Refused below; a few lines of `*` are many hosts, so the rest is not even read.
+        if count == 0 || connections > Scenario::MAX_CONNECTIONS as u64 {
+            break;
+        }
     }
     scenario.check().map_err(|error| places.error(&error))?;
     Ok(scenario)

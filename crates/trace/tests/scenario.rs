@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
 use weir_core::model::scenario::{Scenario, Sending};
 use weir_core::units::Time;
 use weir_trace::scenario::{MAX_FILE_BYTES, read, read_from};
@@ -146,4 +147,30 @@ fn errors_name_line_field_value_and_what_was_expected() {
     assert!(parse(service).unwrap_err().contains("field `service`: `nothing`: expected a list of tables"));
     let long = " ".repeat(MAX_FILE_BYTES + 1);
     assert!(parse(&long).unwrap_err().contains("field `file`"));
+}
+
+#[test]
+fn many_hosts_in_few_lines_are_refused_early() {
+    let mut text = EXAMPLE.split("[[demand]]").next().unwrap().to_owned();
+    text = text.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
+    let demand =
+        |to: &str| format!("[[demand]]\nservice = \"A1\"\nfrom = \"*\"\nto = {to}\nsending = \"elastic\"\n");
+    let error = parse(&(text.clone() + &demand("\"*\""))).unwrap_err();
+    assert!(error.contains("field `demand 1 connections`: `1`: expected at most 1048576"), "{error}");
+    let error = parse(&(text.clone() + &demand("\"h7\"").repeat(9_000))).unwrap_err();
+    assert!(error.contains("field `demand 17 connections`: `1`: expected at most 1048576"), "{error}");
+    let error = parse(&(text + &demand("[]").repeat(9_000))).unwrap_err();
+    assert!(error.contains("field `demand 1 to`: `nobody else`"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn any_change_is_read_or_refused(at in 0usize..900, length in 0usize..20, new in "[-\"\\[\\]{}=a-z0-9. \n]{0,12}") {
+        let mut text = EXAMPLE.to_owned();
+        let (from, to) = (at.min(text.len()), (at + length).min(text.len()));
+        text.replace_range(from..to, &new);
+        if let Ok(scenario) = parse(&text) {
+            prop_assert!(scenario.check().is_ok());
+        }
+    }
 }
