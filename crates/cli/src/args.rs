@@ -36,8 +36,8 @@ pub struct Cli {
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 done; 1 what was asked for could not be done (a replay that stalls, an output that cannot be
-written); 2 wrong usage or bad input; 130 interrupted.
+Exit codes: 0 done; 1 what was asked for could not be done (a replay that stalls, an output that is
+full); 2 wrong usage or bad input; 130 interrupted.
 
 Examples:
   weir compare examples/demo.txt --policies saath,aalo,fair --baseline aalo
@@ -296,7 +296,7 @@ pub struct Explain {
     pub policy: String,
 
     /// The coflow, by the number that the trace has for it
-    #[arg(long, help_heading = POLICY, value_name = "ID")]
+    #[arg(long, help_heading = POLICY, value_name = "ID", value_parser = coflow_id)]
     pub coflow: u64,
 
     /// Show every segment of the time line; by default short ones are merged into their neighbours
@@ -513,9 +513,9 @@ pub struct Generate {
     #[command(flatten)]
     pub reading: Reading,
 
-    /// The format to write
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = TraceFormat::CoflowBenchmark, help_heading = OUTPUT)]
-    pub out_format: TraceFormat,
+    /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
+    pub to: Option<TraceFormat>,
 
     /// Write to this file instead of the standard output; only once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
@@ -528,7 +528,7 @@ pub struct Generate {
     after_help = "What the format cannot say is refused, not left out. The trace unit holds for both sides.
 
 Example:
-  weir trace convert trace.txt trace.weir --to weir"
+  weir trace convert trace.txt trace.weir"
 )]
 pub struct Convert {
     #[command(flatten)]
@@ -538,9 +538,9 @@ pub struct Convert {
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
     pub to_file: PathBuf,
 
-    /// The format to write
+    /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
-    pub to: TraceFormat,
+    pub to: Option<TraceFormat>,
 
     /// Make one coflow of all coflows of one job, stage and wave (Saath, section 4.3)
     #[arg(long, help_heading = OUTPUT)]
@@ -684,6 +684,10 @@ fn jobs(text: &str) -> Result<usize, String> {
         Ok(jobs @ 1..=1024) => Ok(jobs),
         _ => Err("expected a whole number from 1 to 1024".to_owned()),
     }
+}
+
+fn coflow_id(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected the number that the trace has for it, such as 7".to_owned())
 }
 
 /// A policy that exists, with parameters that it has.

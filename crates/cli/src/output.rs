@@ -43,6 +43,10 @@ impl Pending {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             found => {
                 let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                if !folder.is_dir() {
+                    let message = format!("there is no directory {}", folder.display());
+                    return Err(io::Error::new(io::ErrorKind::NotFound, message));
+                }
                 let mut builder = tempfile::Builder::new();
                 builder.prefix(".weir-");
                 builder.permissions(match found {

@@ -187,7 +187,7 @@ fn generated(args: &args::Generate) -> Result<(), Failure> {
     let unit = args.reading.trace_unit;
     // What can be wrong with it is said before a file is touched.
     let workload = generate(&spec, unit, &input::limits(&args.reading))?;
-    write(&workload, args.out_format, unit, args.out.as_deref())
+    write(&workload, args.to, unit, args.out.as_deref())
 }
 
 fn specification(args: &args::Generate) -> Spec {
@@ -219,8 +219,16 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
     write(&source.workload, args.to, args.input.reading.trace_unit, out)
 }
 
-/// Writes a workload in a format, all of it or nothing.
-fn write(workload: &Workload, to: TraceFormat, unit: TraceUnit, path: Option<&Path>) -> Result<(), Failure> {
+/// Writes a workload in a format, or in the one that the file's name asks for: all of it or nothing. Says what it wrote to a
+/// file.
+fn write(
+    workload: &Workload,
+    to: Option<TraceFormat>,
+    unit: TraceUnit,
+    path: Option<&Path>,
+) -> Result<(), Failure> {
+    let named = path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "weir"));
+    let to = to.unwrap_or(if named { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark });
     let put = |out: &mut dyn std::io::Write| match to {
         TraceFormat::CoflowBenchmark => coflow_benchmark::write(workload, unit, out),
         TraceFormat::Weir => format::write(workload, out),
@@ -229,7 +237,17 @@ fn write(workload: &Workload, to: TraceFormat, unit: TraceUnit, path: Option<&Pa
         Some(path) => {
             let mut file = Pending::begin(path)?;
             match put(&mut file) {
-                Ok(()) => file.finish(),
+                Ok(()) => {
+                    file.finish()?;
+                    let form = match to {
+                        TraceFormat::CoflowBenchmark => format!("coflow-benchmark, {unit}"),
+                        TraceFormat::Weir => "Weir's own format".to_owned(),
+                    };
+                    let (coflows, flows) = (workload.coflows.len(), workload.flows());
+                    let line =
+                        format!("wrote {}: {coflows} coflows, {flows} flows ({form})\n", path.display());
+                    Ok(output::print(line.as_bytes())?)
+                }
                 Err(WriteError::Io(error)) => Err(file.failure(&error)),
                 Err(other) => Err(other.into()),
             }

@@ -222,7 +222,7 @@ fn generated_traces_are_read_back() {
     assert_ne!(place.print("trace generate --seed 4"), first);
     place.print(
         "trace generate --ports 6 --coflows 5 --mappers constant:2 --size uniform:1,3 --skew zipf:1.1 --arrival burst \
-         --out-format weir --out made.weir",
+         --to weir --out made.weir",
     );
     let found = place.json("trace describe made.weir --format json");
     assert_eq!(
@@ -234,7 +234,8 @@ fn generated_traces_are_read_back() {
 #[test]
 fn conversion_keeps_everything() {
     let place = Place::new();
-    place.print("trace convert trace.txt made.weir --to weir");
+    let said = place.print("trace convert trace.txt made.weir");
+    assert!(said.starts_with("wrote made.weir: ") && said.contains("(Weir's own format)"), "{said}");
     assert_eq!(place.print("trace convert made.weir - --to coflow-benchmark"), common::TRACE);
     place.print("trace convert own.weir own2.weir --to weir --per-stage");
     // The two coflows of the job have one stage: they become one, which does not wait for itself.

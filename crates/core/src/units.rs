@@ -147,7 +147,7 @@ quantity!(
     RATE_UNITS,
     &RATE_UNITS[..5],
     "0bit",
-    "a number with a unit such as 1Gbit, 100Mbit or 125MB/s (per second; `bps` is ambiguous and refused)"
+    "a number of 0 or more with a unit such as 1Gbit, 100Mbit or 125MB/s (per second; `bps` is ambiguous and refused)"
 );
 quantity!(
     Bytes,
@@ -155,9 +155,16 @@ quantity!(
     BYTE_UNITS,
     &BYTE_UNITS[..5],
     "0B",
-    "a number with a unit such as 10MB, 64MiB or 1500B"
+    "a number of 0 or more with a unit such as 10MB, 64MiB or 1500B"
 );
-quantity!(Time, "time", TIME_UNITS, &TIME_UNITS[2..], "0s", "a number with a unit such as 8ms, 2.5s or 1h");
+quantity!(
+    Time,
+    "time",
+    TIME_UNITS,
+    &TIME_UNITS[2..],
+    "0s",
+    "a number of 0 or more with a unit such as 8ms, 2.5s or 1h"
+);
 
 impl Rate {
     /// One gigabit per second, the port rate of the published evaluations.

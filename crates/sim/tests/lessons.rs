@@ -4,7 +4,11 @@ mod common;
 
 use common::{POLICIES, assert_near, coflow, event, run, run_with, time, workload};
 use weir_core::model::{Change, Side};
-use weir_sim::{Moment, Observer, ReplayError, Silent};
+use weir_core::policy::build;
+use weir_core::units::Time;
+use weir_sim::{Moment, Observer, Options, ReplayError, Silent, replay};
+use weir_trace::generate::{Preset, generate};
+use weir_trace::{Limits, TraceUnit};
 
 #[test]
 fn coflows_start_at_the_first_schedule_from_their_arrival_on() {
@@ -187,4 +191,25 @@ fn a_flow_that_gets_less_leaves_the_rest_of_its_other_port() {
     w.events = vec![event(0.0, Change::PortRate { port: 1, side: Side::Send, factor: 0.25 })];
     // Until 5: 1 + 3 of the second, 1 of the third.
     assert_near(&run(&w, "pfp").ccts(), &[4.0, 6.0, 11.0], 1e-9, "pfp");
+}
+
+#[test]
+fn rounding_never_keeps_a_flow_from_ending() {
+    /// Ends a replay that makes far more schedules than there are flows to end.
+    struct Patience(usize);
+    impl Observer for Patience {
+        fn scheduled(&mut self, _: &Moment<'_>) -> bool {
+            self.0 -= 1;
+            self.0 > 0
+        }
+    }
+    // Two traces on which a time found anew came a moment after the time found before, at every schedule.
+    for seed in [3, 6] {
+        let spec = Preset::Small.spec(seed);
+        let w = generate(&spec, TraceUnit::MB, &Limits::default()).unwrap();
+        let options = Options { interval: Time::ZERO, ..Options::default() };
+        let mut patience = Patience(4 * w.flows());
+        let done = replay(&w, build("aalo").unwrap(), &options, &mut patience);
+        assert!(done.is_ok(), "seed {seed}: {:?}", done.err());
+    }
 }

@@ -489,9 +489,12 @@ impl Policy for Saath {
                 self.changed.insert(slot as usize);
                 if self.requeue {
                     let length = view.attained(slot, flow);
-                    let state = &mut self.states[slot as usize];
-                    state.lengths.add(length);
-                    state.stale = true;
+                    // A flow without bytes says nothing about the others, whether it ends at its release or later.
+                    if length > 0.0 {
+                        let state = &mut self.states[slot as usize];
+                        state.lengths.add(length);
+                        state.stale = true;
+                    }
                 }
             }
             Event::Done(slot) => {

@@ -729,15 +729,19 @@ impl Transport for Local {
         }
         let running = std::mem::take(&mut self.running);
         for group in running.iter() {
-            if self.next[group] > limit {
-                continue;
-            }
-            loop {
-                let at = self.first_end(group);
-                if at > limit {
+            while self.next[group] <= limit {
+                let known = self.groups[group].first;
+                let Some((end, slot, flow)) = self.first(group) else {
+                    self.next[group] = f64::INFINITY;
                     break;
+                };
+                // What was found before stands as long as nothing moved: found anew it may be later by a rounding error, again
+                // and again, and the flow would never end.
+                if end != known || std::mem::take(&mut self.groups[group].moved) {
+                    self.next[group] = self.first_end(group);
+                    continue;
                 }
-                let Some((_, slot, flow)) = self.first(group) else { break };
+                let at = self.next[group];
                 self.take_out(slot, flow, at, network);
                 ended.push(Ended { slot, flow, at });
             }
