@@ -7,6 +7,7 @@ pub mod bound;
 pub mod explain;
 pub mod outcome;
 pub mod replay;
+pub mod stage;
 mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
