@@ -14,6 +14,7 @@ mod record;
 mod reference;
 mod reproduce;
 mod run;
+mod saba;
 mod sweep;
 mod table;
 mod trace;
@@ -45,6 +46,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Sweep(args) => sweep::sweep(args),
         Command::Explain(args) => explain::explain(args),
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
+        Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
+        Command::Saba(args) => saba::saba(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Completions(args) => reference::completions(args),

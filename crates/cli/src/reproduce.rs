@@ -8,6 +8,7 @@ mod doc;
 mod experiments;
 mod figures;
 mod lab;
+mod saba;
 mod sensitivity;
 mod standin;
 mod world;
@@ -24,6 +25,7 @@ use crate::progress::Progress;
 use crate::table::{bytes, seconds};
 
 use lab::Lab;
+pub use saba::saba;
 
 /// Runs `weir reproduce saath`.
 ///
