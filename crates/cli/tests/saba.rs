@@ -65,6 +65,7 @@ fn the_document_has_every_part_and_is_the_same_again() {
     let text = place.print("reproduce saba --setups 1 --seed 5 --quiet");
     let sections = [
         "# Saba, published and measured",
+        "## In short",
         "## Calibration (Fig. 1, 5 and 6a)",
         "### Other data, other nodes (Fig. 6b and 6c)",
         "## Fig. 8:",

@@ -23,6 +23,7 @@ pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
     let progress = Progress::new(args.running.quiet);
     let mut lab = Lab::new(args.setups, args.seed, args.running.jobs, &progress);
     let mut out = head(args);
+    out.push_str(&testbed::summary(&mut lab)?);
     out.push_str(&calibration::section(&lab)?);
     out.push_str(&testbed::section(&mut lab)?);
     while out.contains("\n\n\n") {

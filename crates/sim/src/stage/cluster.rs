@@ -143,8 +143,8 @@ pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<
         now: 0.0,
         stale: true,
     };
-    for number in 0..jobs.len() {
-        cluster.ports.begin(number, jobs[number].model, &cluster.running[number].ports)?;
+    for (number, job) in jobs.iter().enumerate() {
+        cluster.ports.begin(number, job.model, &cluster.running[number].ports)?;
         cluster.start(number)?;
         cluster.step(number)?;
     }
