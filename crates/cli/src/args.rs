@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::policy;
+use weir_core::saba::Fraction;
 use weir_core::units::{Rate, Time};
 use weir_sim::service::Mechanism;
 use weir_trace::TraceUnit;
@@ -62,6 +63,9 @@ pub enum Command {
     /// Do a paper's evaluation again, published and measured side by side
     #[command(subcommand, arg_required_else_help = true)]
     Reproduce(Reproduce),
+    /// Saba's offline parts: profile workloads, and find the weights at a port
+    #[command(subcommand, arg_required_else_help = true)]
+    Saba(Saba),
     /// List the policies, or say what the parameters of one are
     Policies(Policies),
     /// Check, describe, generate or convert traces
@@ -356,6 +360,8 @@ pub enum Reproduce {
     Saath(Reproduction),
     /// The examples and experiments of NetShare (UCSD 2010), and what accounts for the differences
     Netshare(NetshareReproduction),
+    /// The sensitivity models and the testbed of Saba (EuroSys '23), and what accounts for the differences
+    Saba(SabaReproduction),
 }
 
 /// `weir reproduce netshare`.
@@ -373,6 +379,93 @@ pub struct NetshareReproduction {
     /// Write the document to this file instead of the standard output; only once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
+}
+
+/// `weir reproduce saba`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It needs no trace: the workloads are simulated. The 500 setups of the paper take some minutes.
+
+Example:
+  weir reproduce saba --out docs/results/saba.md --jobs 2"
+)]
+pub struct SabaReproduction {
+    /// How many cluster setups to draw (section 8.2)
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub setups: u32,
+
+    /// Different seeds draw different setups
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir saba`.
+#[derive(Debug, Subcommand)]
+pub enum Saba {
+    /// Profile simulated workloads and fit their sensitivities (sections 4 and 7.1)
+    Profile(SabaProfile),
+    /// Find the weights of the applications at one port (Eq. 2)
+    Weights(SabaWeights),
+}
+
+/// `weir saba profile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The workloads are the ten of the paper's Table 1, as simulated jobs that are calibrated to what the paper publishes.
+
+Examples:
+  weir saba profile --out table.toml
+  weir saba profile --workload LR,SQL --degree 2"
+)]
+pub struct SabaProfile {
+    /// The workloads, by name, or all
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "all", help_heading = INPUT)]
+    pub workload: Vec<String>,
+
+    /// The degree of the models in the table
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub degree: u8,
+
+    /// Write the sensitivity table to this file; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+
+    /// How to print the profiles
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
+    pub format: Format,
+}
+
+/// `weir saba weights`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir saba weights table.toml --apps LR,PR
+  weir saba weights table.toml --apps LR,SQL,SQL,Sort --c-saba 0.8 --format json")]
+pub struct SabaWeights {
+    /// The sensitivity table
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub table: PathBuf,
+
+    /// The applications at the port, by their names in the table; one that is there several times is several applications
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true, help_heading = INPUT)]
+    pub apps: Vec<String>,
+
+    /// The part of the port that they share (C_saba)
+    #[arg(long, value_name = "PART", default_value = "1", value_parser = part, help_heading = INPUT)]
+    pub c_saba: Fraction,
+
+    /// The least weight of an application, as a part of an even share
+    #[arg(long, value_name = "PART", default_value = "0.1", value_parser = part, help_heading = INPUT)]
+    pub floor: Fraction,
+
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// `weir reproduce saath`.
@@ -677,6 +770,13 @@ fn seeds(text: &str) -> Result<u64, String> {
         Ok(seeds @ 1..=1000) => Ok(seeds),
         _ => Err("expected a whole number from 1 to 1000".to_owned()),
     }
+}
+
+/// A part of the bandwidth.
+fn part(text: &str) -> Result<Fraction, String> {
+    let expected = || format!("`{text}`: expected a number above 0 and up to 1");
+    let value: f64 = text.parse().map_err(|_| expected())?;
+    Fraction::new(value).map_err(|_| expected())
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

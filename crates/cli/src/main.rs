@@ -15,6 +15,7 @@ mod record;
 mod reference;
 mod reproduce;
 mod run;
+mod saba;
 mod share;
 mod sweep;
 mod table;
@@ -49,6 +50,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Share(args) => share::share(args),
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
         Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
+        Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
+        Command::Saba(args) => saba::saba(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Fabric(args) => fabric::fabric(args),

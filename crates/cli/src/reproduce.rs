@@ -9,6 +9,7 @@ mod experiments;
 mod figures;
 mod lab;
 mod netshare;
+mod saba;
 mod sensitivity;
 mod standin;
 mod world;
@@ -26,6 +27,7 @@ use crate::table::{bytes, seconds};
 
 use lab::Lab;
 pub use netshare::netshare;
+pub use saba::saba;
 
 /// Runs `weir reproduce saath`.
 ///

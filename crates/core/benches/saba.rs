@@ -11,6 +11,7 @@ use std::num::NonZeroU16;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use weir_core::saba::controller::{AppId, ConnectionId, Port, Settings};
+use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Controller, Fraction, Sensitivity};
 use weir_core::solve::Solver;
 use weir_core::solve::polynomial::{Degree, Polynomial, fit};
@@ -67,7 +68,8 @@ fn path(servers: &[usize]) -> Vec<Port> {
 fn fabric(apps: usize, degree: Degree) -> Controller {
     let mut chance = Chance(1);
     let models = (0..apps).map(|_| Sensitivity::new(model(&mut chance, degree))).collect();
-    let settings = Settings { c_saba: Fraction::ALL, levels: NonZeroU16::new(16).expect("16 is not 0") };
+    let levels = NonZeroU16::new(16).expect("16 is not 0");
+    let settings = Settings { c_saba: Fraction::ALL, floor: FLOOR, levels };
     let mut controller = Controller::central(models, settings, &[8; 2 * PORTS]).expect("8 queues are enough");
     for app in 0..apps {
         controller.register(AppId(app as u64), app).expect("each registers once");

@@ -15,7 +15,11 @@ fn model(coefficients: &[f64]) -> Sensitivity {
 }
 
 fn settings(c_saba: f64, levels: u16) -> Settings {
-    Settings { c_saba: Fraction::new(c_saba).unwrap(), levels: NonZeroU16::new(levels).unwrap() }
+    Settings {
+        c_saba: Fraction::new(c_saba).unwrap(),
+        floor: FLOOR,
+        levels: NonZeroU16::new(levels).unwrap(),
+    }
 }
 
 /// Models of all kinds: convex, bent down, rising, flat.
@@ -130,7 +134,7 @@ fn check(
         let costs: Vec<Polynomial> =
             plan.shares.apps.iter().map(|(app, _)| *table[record.apps[app]].model()).collect();
         let weights: Vec<f64> = plan.shares.apps.iter().map(|(_, weight)| *weight).collect();
-        let lower = FLOOR * c_saba / costs.len() as f64;
+        let lower = FLOOR.get() * c_saba / costs.len() as f64;
         prop_assert!((weights.iter().sum::<f64>() - c_saba).abs() < 1e-9);
         prop_assert!(weights.iter().all(|w| *w >= lower));
         let problem = Problem { costs: &costs, total: c_saba, lower, upper: c_saba };

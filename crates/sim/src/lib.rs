@@ -9,6 +9,7 @@ pub mod explain;
 pub mod outcome;
 pub mod replay;
 pub mod service;
+pub mod stage;
 mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};

@@ -45,6 +45,8 @@ pub struct ConnectionId(pub u64);
 pub struct Settings {
     /// The part of each port that is Saba's (C_saba). What is left is for the last queue of the port.
     pub c_saba: Fraction,
+    /// The least weight of an application at a port, as a part of an even share of what is Saba's; [`super::share::FLOOR`] is usual.
+    pub floor: Fraction,
     /// How many priority levels the network has (S).
     pub levels: NonZeroU16,
 }
@@ -438,7 +440,7 @@ impl Controller {
             *solved += 1;
             let costs = members().map(|app| (app.id, *self.models[app.model].model()));
             let (apps, models): (Vec<AppId>, Vec<Polynomial>) = costs.unzip();
-            Arc::new(Shares::of(&mut self.solver, &apps, &models, self.settings.c_saba))
+            Arc::new(Shares::of(&mut self.solver, &apps, &models, self.settings.c_saba, self.settings.floor))
         });
         let levels: Vec<u16> = members().map(|app| self.mapping.level(app.model).unwrap_or(0)).collect();
         let plan = Plan::new(Arc::clone(&shares), &levels, &self.mapping, self.settings.c_saba, state.queues);

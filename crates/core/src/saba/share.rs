@@ -5,8 +5,8 @@
 //! What the paper leaves open:
 //!
 //! - *The least weight.* Eq. 2 may give an application nothing, for the polynomial is finite at 0. But nobody starves under WFQ, says
-//!   section 5.2, and a weight of 0 would starve. Here every application gets at least [`FLOOR`] of an even share. As a part of
-//!   the even share it is feasible with any number of applications.
+//!   section 5.2, and a weight of 0 would starve. Here every application gets at least a part of an even share, [`FLOOR`] unless
+//!   the settings say otherwise. As a part of the even share it is feasible with any number of applications.
 //! - *How good is good enough where Eq. 2 is not convex.* All that is lost is known ([`Shares::gap`]). With few applications,
 //!   where it can be much, the search goes on to a proof; with many it is next to nothing.
 
@@ -15,8 +15,8 @@ use super::sensitivity::Fraction;
 use crate::solve::Polynomial;
 use crate::solve::separable::{Problem, Solver};
 
-/// The least weight of an application, as a part of an even share.
-pub const FLOOR: f64 = 0.1;
+/// The least weight of an application, as a part of an even share, where nothing else is asked for.
+pub const FLOOR: Fraction = Fraction::of(0.1);
 
 /// How many splits the search may take, times the applications at the port: so its cost has the same limit everywhere.
 const SEARCH: usize = 4000;
@@ -34,11 +34,20 @@ pub struct Shares {
 
 impl Shares {
     /// Solves Eq. 2 for applications with these models, of which there is at least one.
-    pub(crate) fn of(solver: &mut Solver, apps: &[AppId], models: &[Polynomial], c_saba: Fraction) -> Shares {
+    ///
+    /// Each gets at least the part `floor` of an even share.
+    pub fn of(
+        solver: &mut Solver,
+        apps: &[AppId],
+        models: &[Polynomial],
+        c_saba: Fraction,
+        floor: Fraction,
+    ) -> Shares {
         let count = models.len();
         let total = c_saba.get();
-        let problem = Problem { costs: models, total, lower: FLOOR * total / count as f64, upper: total };
-        let found = solver.minimise(&problem, SEARCH / count).expect("a tenth of an even share fits");
+        let problem =
+            Problem { costs: models, total, lower: floor.get() * total / count as f64, upper: total };
+        let found = solver.minimise(&problem, SEARCH / count).expect("part of an even share fits");
         let gap = found.gap();
         Shares { apps: apps.iter().copied().zip(found.weights).collect(), slowdown: found.value, gap }
     }

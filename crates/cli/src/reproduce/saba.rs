@@ -1,0 +1,51 @@
+//! `weir reproduce saba`: the sensitivity models and the testbed of Saba, published and measured.
+
+mod calibration;
+mod lab;
+mod port;
+mod testbed;
+
+use std::fmt::Write;
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output::Sink;
+use crate::progress::Progress;
+
+use lab::Lab;
+
+/// Runs `weir reproduce saba`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
+    let sink = Sink::new(args.out.as_deref())?;
+    let progress = Progress::new(args.running.quiet);
+    let mut lab = Lab::new(args.setups, args.seed, args.running.jobs, &progress);
+    let mut out = head(args);
+    out.push_str(&testbed::summary(&mut lab)?);
+    out.push_str(&calibration::section(&lab)?);
+    out.push_str(&testbed::section(&mut lab)?);
+    while out.contains("\n\n\n") {
+        out = out.replace("\n\n\n", "\n\n");
+    }
+    sink.fill(out.as_bytes())
+}
+
+fn head(args: &args::SabaReproduction) -> String {
+    let mut command = String::from("weir reproduce saba --out docs/results/saba.md");
+    for (given, default, option) in [(u64::from(args.setups), 500, "--setups"), (args.seed, 1, "--seed")] {
+        if given != default {
+            write!(command, " {option} {given}").expect("memory takes all");
+        }
+    }
+    format!(
+        "# Saba, published and measured\n\nMade by `{command}`. The paper is Katebzadeh, Costa and Grot, \"Saba: Rethinking \
+         Datacenter Network Allocation from Application's Perspective\", EuroSys '23. Its numbers are quoted with the place where \
+         they stand; every other number was computed by that one command.\n\n\
+         - Workloads are simulated: stages that compute and then move bytes between all servers of the job, partly \
+         overlapped. There are no packets, losses, delays, disks or garbage collections.\n\
+         - The baseline is exact per-flow max-min. The paper's is InfiniBand's congestion control, which only approximates that.\n\
+         - Speed-ups are per job, its time under the baseline over its time; averages are geometric means, as in section 8.1.\n\n"
+    )
+}

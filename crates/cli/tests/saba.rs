@@ -1,0 +1,97 @@
+//! Profiles, weights, and doing the evaluation of Saba again.
+
+mod common;
+
+use common::Place;
+
+#[test]
+fn a_profile_makes_a_table_that_weights_are_found_from() {
+    let place = Place::new();
+    let text = place.print("saba profile --out table.toml");
+    // Section 4.2: 3.4 at 25 %, and an R^2 of 0.84 at k = 1, within the residuals of the calibration.
+    let lr = text.lines().find(|line| line.starts_with("LR ")).unwrap();
+    assert!(lr.contains(" 3.3") && lr.contains(" 0.84"), "{lr}");
+    let weights = place.print("saba weights table.toml --apps LR,PR,PR --c-saba 0.8 --format csv");
+    let column = |name: &str| {
+        let at = weights.lines().next().unwrap().split(',').position(|head| head == name).unwrap();
+        let cells = weights.lines().skip(1).map(move |line| line.split(',').nth(at).unwrap().parse::<f64>());
+        cells.collect::<Result<Vec<f64>, _>>()
+    };
+    let (found, sum, bound) = (column("weight").unwrap(), column("sum").unwrap(), column("bound").unwrap());
+    assert!((found.iter().sum::<f64>() - 0.8).abs() < 1e-9, "{weights}");
+    assert!(found[0] > found[1] && found[0] > found[2], "LR is the more sensitive: {weights}");
+    assert!(bound[0] <= sum[0]);
+    let total: f64 = column("slowdown").unwrap().iter().sum();
+    assert!((total - sum[0]).abs() < 1e-9, "{weights}");
+    let table = place.print("saba weights table.toml --apps LR,PR");
+    assert!(table.contains("C_saba is 1.000") && table.contains("No weights whatever"), "{table}");
+}
+
+#[test]
+fn chosen_workloads_and_degrees() {
+    let place = Place::new();
+    let csv = place.print("saba profile --workload SQL,LR,SQL --degree 1 --format csv");
+    let names: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(names, ["LR", "SQL"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&place.print("saba profile --workload SQL --degree 1 --format json")).unwrap();
+    assert_eq!((json[0]["c2"].as_f64(), json[0]["falls"].as_bool()), (Some(0.0), Some(true)));
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_refused() {
+    let place = Place::new();
+    place.print("saba profile --workload LR --out table.toml");
+    let cases = [
+        ("saba profile --workload XX --out other.toml", "`XX`: expected all or some of LR"),
+        ("saba profile --degree 4", "4"),
+        ("saba weights none.toml --apps LR", "none.toml"),
+        ("saba weights table.toml --apps PR", "`PR`: expected names in table.toml: LR"),
+        ("saba weights table.toml --apps LR --c-saba 0", "`0`: expected a number above 0 and up to 1"),
+        ("saba weights table.toml --apps LR --floor nan", "`nan`: expected a number above 0 and up to 1"),
+        ("reproduce saba --setups 0", "0"),
+    ];
+    for (command, message) in cases {
+        let ran = place.run(command);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{command}");
+        assert!(ran.err.contains(message), "{command}: {}", ran.err);
+    }
+    assert!(!place.files().contains(&"other.toml".to_owned()));
+}
+
+#[test]
+fn the_document_has_every_part_and_is_the_same_again() {
+    let place = Place::new();
+    let text = place.print("reproduce saba --setups 1 --seed 5 --quiet");
+    let sections = [
+        "# Saba, published and measured",
+        "## In short",
+        "## Calibration (Fig. 1, 5 and 6a)",
+        "### Other data, other nodes (Fig. 6b and 6c)",
+        "## Fig. 8:",
+        "### What accounts for the differences",
+        "### Eq. 2 at one port",
+        "### A baseline that wastes bandwidth",
+        "### LR and PR together (Fig. 1b",
+        "## Fig. 9:",
+    ];
+    let mut from = 0;
+    for section in sections {
+        let at = text[from..].find(section).unwrap_or_else(|| panic!("no {section} after byte {from}"));
+        from += at + 1;
+    }
+    let mut columns = 0;
+    for line in text.lines() {
+        let here = if line.starts_with('|') { line.matches('|').count() } else { 0 };
+        assert!(here == 0 || columns == 0 || here == columns, "{line}");
+        columns = here;
+    }
+    for wrong in ["NaN", "| inf", "\n\n\n"] {
+        assert!(!text.contains(wrong), "{wrong:?}");
+    }
+    for claim in ["1.88", "3.90", "3.60", "2.26", "1.54", "0.51"] {
+        assert!(text.contains(claim), "{claim}");
+    }
+    assert_eq!(place.print("reproduce saba --setups 1 --seed 5 --quiet --jobs 3 --out made.md"), "");
+    assert_eq!(place.read("made.md"), text, "the number of jobs shows");
+}

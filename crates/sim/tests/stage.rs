@@ -1,0 +1,265 @@
+//! Simulated jobs of stages: calibration, profile, sharing (Saba, EuroSys '23, sections 2, 4 and 8).
+
+use std::num::NonZeroU16;
+
+use weir_core::saba::profile::{FRACTIONS, Job, Profile};
+use weir_core::saba::share::FLOOR;
+use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::solve::polynomial::{Degree, Polynomial};
+use weir_core::units::{Bytes, Rate, Time};
+use weir_sim::stage::calibration::{Quantity, Shape, fit};
+use weir_sim::stage::cluster::{ClusterError, Coupling, Options, Placed, run};
+use weir_sim::stage::sharing::{Connections, Saba, Sharing};
+use weir_sim::stage::workload::{AVERAGE, DRIFTS, Workload, link};
+use weir_sim::stage::{Profiled, Stage, setup};
+
+fn stage(compute: f64, beside: f64, bytes: f64, patience: Option<f64>) -> Stage {
+    let time = |value| Time::new(value).unwrap();
+    Stage {
+        compute: time(compute),
+        beside: time(beside),
+        bytes: Bytes::new(bytes).unwrap(),
+        patience: patience.map(time),
+    }
+}
+
+fn job(stages: &[Stage], servers: &[u32], model: usize) -> Placed {
+    Placed { stages: stages.to_vec(), servers: servers.to_vec(), model }
+}
+
+fn options(servers: u32, rate: f64, coupling: Coupling) -> Options {
+    Options { servers, rate: Rate::new(rate).unwrap(), coupling }
+}
+
+fn ends(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Vec<f64> {
+    run(jobs, options, sharing).unwrap().into_iter().map(Time::get).collect()
+}
+
+fn saba(models: Vec<Sensitivity>, connections: Connections) -> Sharing {
+    let levels = NonZeroU16::new(16).unwrap();
+    Sharing::Saba(Saba { models, queues: 8, levels, floor: FLOOR, connections })
+}
+
+#[test]
+fn a_job_alone_takes_what_its_stages_take() {
+    let stages = [stage(2.0, 1.0, 30.0, None), stage(0.0, 9.0, 30.0, None), stage(1.0, 0.0, 90.0, Some(4.0))];
+    for coupling in [Coupling::Lockstep, Coupling::Free] {
+        let options = options(4, 10.0, coupling);
+        let end = ends(&[job(&stages, &[0, 1, 3], 0)], &options, &Sharing::Flows)[0];
+        let formula: f64 = stages.iter().map(|stage| stage.alone(options.rate)).sum();
+        assert_eq!(formula, 2.0 + 3.0 + 9.0 + 1.0 + 4.0);
+        assert!((end - formula).abs() < 1e-9, "{coupling:?}: {end}");
+    }
+}
+
+#[test]
+fn profiles_in_the_simulator_are_the_formula() {
+    // Section 7.1's seven bandwidths, on the 8 servers of section 2.1.
+    for workload in Workload::all() {
+        let profile = workload.profile().unwrap();
+        assert_eq!(profile.samples().len(), FRACTIONS.len());
+        for (sample, (_, slowdown)) in profile.samples().iter().zip(workload.shape.samples()) {
+            assert!((sample.slowdown / slowdown - 1.0).abs() < 1e-9, "{}: {sample:?}", workload.name);
+        }
+    }
+}
+
+#[test]
+fn published_slowdowns_are_met_within_a_few_percent() {
+    // Fig. 1, 2, 5 and 6 by the numbers of the text. What is not met to 4 % shows in docs/results/saba.md too.
+    for workload in Workload::all() {
+        for target in workload.targets.iter().filter(|target| target.source.is_some()) {
+            let measured = workload.shape.measure(target.quantity);
+            let (miss, most) = match target.quantity {
+                Quantity::Explained(_) => ((measured - target.value).abs(), 0.03),
+                _ => ((measured / target.value - 1.0).abs(), 0.02),
+            };
+            assert!(
+                miss < most,
+                "{}: {:?}: {measured}, not {}",
+                workload.name,
+                target.quantity,
+                target.value
+            );
+        }
+    }
+}
+
+#[test]
+fn slowdowns_at_a_quarter_average_as_published() {
+    // Section 2.1: from 1.1 (Sort) to 3.4 (LR), 2.1 on average.
+    let all = Workload::all();
+    let quarters: Vec<f64> = all.iter().map(|w| w.shape.slowdown(0.25)).collect();
+    let mean = quarters.iter().sum::<f64>() / 10.0;
+    assert!((mean - AVERAGE).abs() < 0.02, "{mean}");
+    let (least, most) = (
+        quarters.iter().copied().fold(f64::INFINITY, f64::min),
+        quarters.iter().copied().fold(0.0, f64::max),
+    );
+    assert_eq!(quarters.iter().position(|q| *q == least), all.iter().position(|w| w.name == "Sort"));
+    assert_eq!(quarters.iter().position(|q| *q == most), all.iter().position(|w| w.name == "LR"));
+}
+
+#[test]
+fn the_search_ends_where_no_step_helps() {
+    let workloads = Workload::all();
+    let lr = &workloads[0];
+    let least = lr.shape.miss(&lr.targets);
+    for factor in [0.99, 1.01] {
+        let others = [
+            Shape { moving: lr.shape.moving * factor, ..lr.shape },
+            Shape { patience: lr.shape.patience * factor, ..lr.shape },
+            Shape { after: lr.shape.after * factor, ..lr.shape },
+        ];
+        for other in others {
+            assert!(other.miss(&lr.targets) > least, "{other:?}");
+        }
+    }
+    assert_eq!(fit(lr.shape, &[], &lr.targets), lr.shape, "nothing is free");
+}
+
+#[test]
+fn other_data_and_nodes_explain_less_where_the_paper_says_so() {
+    // Section 4.2: each drift has an R^2 below that of the profiler's own setting.
+    let all = Workload::all();
+    for drift in &DRIFTS {
+        let workload = all.iter().find(|w| w.name == drift.name).unwrap();
+        let own = workload.explained(Degree::Three, 1.0, 1.0);
+        assert!(workload.explained(Degree::Three, drift.data, drift.nodes) < own, "{drift:?}");
+    }
+    for workload in &all {
+        assert_eq!(
+            workload.scaled(1.0, 1.0).slowdown(0.25),
+            workload.shape.slowdown(0.25),
+            "{}",
+            workload.name
+        );
+    }
+}
+
+#[test]
+fn a_limit_for_all_is_that_of_lr() {
+    // Section 4.2: 4.5 at 10 % where 25 % has 3.4.
+    for workload in Workload::all() {
+        let limited = workload.limited().shape;
+        assert_eq!(limited.slowdown(0.25), workload.shape.slowdown(0.25));
+        if workload.shape.patience.is_infinite() {
+            let ratio = limited.slowdown(0.10) / limited.slowdown(0.25);
+            let own = workload.shape.slowdown(0.10) / workload.shape.slowdown(0.25);
+            assert!((ratio - own.min(4.5 / 3.4)).abs() < 1e-9, "{}: {ratio}", workload.name);
+            assert!(limited.slowdown(0.05) < workload.shape.slowdown(0.05));
+        }
+    }
+}
+
+#[test]
+fn flows_share_by_number_and_applications_evenly() {
+    // Three servers have two flows each way at a port, two have one. 100 bytes at a port that both want.
+    let (three, two) = (
+        job(&[stage(0.0, 0.0, 100.0, None)], &[0, 1, 2], 0),
+        job(&[stage(0.0, 0.0, 100.0, None)], &[0, 1], 0),
+    );
+    let options = options(3, 10.0, Coupling::Lockstep);
+    let flows = ends(&[three.clone(), two.clone()], &options, &Sharing::Flows);
+    // 2/3 and 1/3: the first ends at 15, the other has 50 bytes left and all of the port.
+    assert!((flows[0] - 15.0).abs() < 1e-9 && (flows[1] - 20.0).abs() < 1e-9, "{flows:?}");
+    let apps = ends(&[three, two], &options, &Sharing::Applications);
+    assert!((apps[0] - 20.0).abs() < 1e-9 && (apps[1] - 20.0).abs() < 1e-9, "{apps:?}");
+}
+
+#[test]
+fn saba_gives_more_to_who_loses_more() {
+    let model = |slope: f64| Sensitivity::new(Polynomial::new(&[1.0 + slope, -2.0 * slope, slope]).unwrap());
+    let stages = [stage(0.0, 0.0, 100.0, None)];
+    let jobs = [job(&stages, &[0, 1], 0), job(&stages, &[0, 1], 1)];
+    for connections in [Connections::Transfer, Connections::Job] {
+        // D = 1 + s (1 - b)^2: Eq. 2 has s (1 - b) equal, so with s of 3 and 1 the shares are 3/4 and 1/4.
+        let found = ends(
+            &jobs,
+            &options(2, 10.0, Coupling::Lockstep),
+            &saba(vec![model(3.0), model(1.0)], connections),
+        );
+        assert!((found[0] - 100.0 / 7.5).abs() < 1e-6, "{found:?}");
+        assert!((found[1] - 20.0).abs() < 1e-6, "the rest is work-conserving: {found:?}");
+    }
+}
+
+#[test]
+fn lr_gets_more_than_half_beside_a_pr_that_never_stops() {
+    // Section 2.2: LR's slowdown is that of its profile at what it has, and with Saba it has more than with max-min.
+    let all = Workload::all();
+    let find = |name: &str| all.iter().position(|w| w.name == name).unwrap();
+    let servers: Vec<u32> = (0..8).collect();
+    let lr = &all[find("LR")];
+    let endless = [stage(0.0, 0.0, 1e4 * link().get(), None)];
+    let jobs = [job(&lr.stages(1.0, 1.0), &servers, find("LR")), job(&endless, &servers, find("PR"))];
+    let options = Options { servers: 8, rate: link(), coupling: Coupling::Lockstep };
+    let models: Vec<Sensitivity> = all.iter().map(|w| w.sensitivity(Degree::Three)).collect();
+    let fair = ends(&jobs, &options, &Sharing::Flows)[0] / lr.seconds;
+    assert!((fair / lr.shape.slowdown(0.5) - 1.0).abs() < 1e-9, "{fair}");
+    let skewed = ends(&jobs, &options, &saba(models, Connections::Transfer))[0] / lr.seconds;
+    assert!(skewed < 0.9 * fair, "{skewed} {fair}");
+}
+
+#[test]
+fn setups_are_drawn_as_section_8_2_says_and_again() {
+    for index in 0..50 {
+        let drawn = setup::draw(7, index, 10);
+        assert_eq!(drawn.len(), setup::JOBS);
+        for job in &drawn {
+            assert!(job.workload < 10 && setup::DATA.contains(&job.data), "{job:?}");
+            assert!((4..=32).contains(&job.servers.len()), "{job:?}");
+            assert!(
+                job.servers.windows(2).all(|pair| pair[0] < pair[1])
+                    && job.servers[job.servers.len() - 1] < 32
+            );
+        }
+        assert_eq!(setup::draw(7, index, 10), drawn);
+    }
+    assert_ne!(setup::draw(7, 0, 10), setup::draw(7, 1, 10));
+    assert_ne!(setup::draw(7, 0, 10), setup::draw(8, 0, 10));
+}
+
+#[test]
+fn every_way_of_sharing_ends_all_jobs_and_no_job_beats_being_alone() {
+    let all = Workload::all();
+    let models: Vec<Sensitivity> = all.iter().map(|w| w.sensitivity(Degree::Three)).collect();
+    let options = Options { servers: setup::SERVERS, rate: link(), coupling: Coupling::Lockstep };
+    for index in 0..2 {
+        let jobs: Vec<Placed> = setup::draw(3, index, all.len()).iter().map(|d| d.placed(&all)).collect();
+        let ways = [Sharing::Flows, Sharing::Applications, saba(models.clone(), Connections::Transfer)];
+        for way in &ways {
+            let found = ends(&jobs, &options, way);
+            assert_eq!(found, ends(&jobs, &options, way), "the same again");
+            for (job, end) in jobs.iter().zip(found) {
+                let alone: f64 = job.stages.iter().map(|stage| stage.alone(options.rate)).sum();
+                assert!(end >= alone * (1.0 - 1e-9), "{end} {alone}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_run_is_refused() {
+    let stages = [stage(0.0, 0.0, 1.0, None)];
+    let flat = options(2, 10.0, Coupling::Lockstep);
+    for servers in [&[0, 2][..], &[1, 1]] {
+        let error = run(&[job(&stages, servers, 0)], &flat, &Sharing::Flows).unwrap_err();
+        assert!(matches!(error, ClusterError::Server { job: 0, servers: 2, .. }), "{error}");
+    }
+    let dead = options(2, 0.0, Coupling::Lockstep);
+    let error = run(&[job(&stages, &[0, 1], 0)], &dead, &Sharing::Flows).unwrap_err();
+    assert!(matches!(error, ClusterError::Stalled { job: 0, .. }), "{error}");
+    let error = run(&[job(&stages, &[0, 1], 5)], &flat, &saba(Vec::new(), Connections::Job)).unwrap_err();
+    assert!(error.to_string().contains("model: `5`"), "{error}");
+    assert_eq!(ends(&[], &flat, &Sharing::Flows), Vec::<f64>::new());
+    // Nothing to do takes no time, however many stages there are, and cannot be profiled.
+    let empty = vec![stage(0.0, 0.0, 0.0, None); 100_000];
+    assert_eq!(ends(&[job(&empty, &[0, 1], 0)], &flat, &Sharing::Flows), [0.0]);
+    let mut idle = Profiled { stages: empty, servers: 2, rate: Rate::GBIT };
+    assert_eq!(idle.run(Fraction::ALL), Ok(Time::ZERO));
+    assert!(Profile::of(&mut idle, &FRACTIONS).is_err());
+    // A limit ends what nothing moves.
+    let patient = job(&[stage(0.0, 0.0, 1.0, Some(3.0))], &[0, 1], 0);
+    assert_eq!(ends(&[patient], &dead, &Sharing::Flows), [3.0]);
+}
