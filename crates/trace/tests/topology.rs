@@ -110,7 +110,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "\"1Gbit\"\n\n",
             "\"1Gbps\"\n\n",
-            "t:11: field `link 1 rate`: `\"1Gbps\"`: expected a number with a unit",
+            "t:11: field `link 1 rate`: `\"1Gbps\"`: expected a number of 0 or more with a unit",
         ),
         ("\"1Gbit\"\n\n", "1000\n\n", "t:11: field `link 1 rate`: `1000`: expected a rate with a unit"),
         ("\"1Gbit\"\n\n", "\"0bit\"\n\n", "has rate 0bit: expected 1bit to 8000Tbit"),

@@ -26,8 +26,10 @@
 //! from *no limits* the rules above give lower bounds of all offers; limits from those bounds give upper bounds;
 //! limits from these give higher lower bounds, and so on. Where the bounds meet, the rates are the only ones. Where
 //! they do not, every flow gets what its lower bounds assure, and what is left then goes to all flows that can have
-//! more, max-min and flow by flow. No step depends on the order or on the unit of anything. With paths of one or two
-//! links, bounds that do not meet take loops of links through which changes come back undiminished: the tests have
+//! more, max-min and flow by flow. The bounds depend on neither the order nor the unit of anything. On large networks
+//! whose bounds close slowly, offers are settled from between them instead, link by link: every flow has its bottleneck
+//! then too, but where there are several such rates, which of them may depend on the order of links and on earlier changes.
+//! With paths of one or two links, bounds that do not meet take loops of links through which changes come back undiminished: the tests have
 //! one, and about one in ten thousand small random networks is one.
 //!
 //! # Where the paper differs
