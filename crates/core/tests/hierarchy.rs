@@ -1,24 +1,14 @@
 //! Weighted hierarchical max-min against NetShare's examples, its definition, and a plain implementation of it.
 
+mod common;
 mod hierarchy_reference;
 
+use common::cases;
 use hierarchy_reference::{Flows, Net, check_bottlenecks, check_feasible, lazy_heap, paper, reference};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use weir_core::solve::{ClassId, Guarantee, Hierarchy, HierarchyError, Shares};
 
 const INF: f64 = f64::INFINITY;
-
-fn cases(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        config.rng_seed = RngSeed::Fixed(0x5eed);
-    }
-    config
-}
 
 fn flows(service: usize, links: &[u32], flows: u32, demand: f64) -> Flows {
     Flows { service, links: links.to_vec(), flows, demand }

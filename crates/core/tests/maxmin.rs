@@ -1,20 +1,10 @@
 //! Max-min solvers against the definition, and against water-filling written as plainly as it can be.
 
-use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
-use weir_core::solve::{Class, Levels, max_min};
+mod common;
 
-/// `cases` of them, always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` say otherwise.
-fn cases(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        config.rng_seed = RngSeed::Fixed(0x5eed);
-    }
-    config
-}
+use common::cases;
+use proptest::prelude::*;
+use weir_core::solve::{Class, Levels, max_min};
 
 /// Raises all rates together and stops those over a link that is full, until all are stopped.
 fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {

@@ -1,22 +1,12 @@
 //! Topologies and routes: the papers' figures, what is refused, and paths against a plain search.
 
+mod common;
+
+use common::cases;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use weir_core::model::topology::Builder;
 use weir_core::model::{LinkId, NodeId, Plan, Routes, Topology, TopologyError};
 use weir_core::units::Rate;
-
-/// `cases` of them, always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` say otherwise.
-fn cases(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        config.rng_seed = RngSeed::Fixed(0x5eed);
-    }
-    config
-}
 
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()

@@ -1,21 +1,11 @@
 //! Weighted queues: NetShare's examples, max-min as the special case, and the definition on random networks.
 
+mod common;
+
+use common::cases;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq, WfqError};
 use weir_core::solve::{self, max_min};
-
-/// `cases` of them, always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` say otherwise.
-fn cases(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        config.rng_seed = RngSeed::Fixed(0x5eed);
-    }
-    config
-}
 
 /// Links, the same queues at each, and classes by links, queue, flows and source.
 #[derive(Debug, Clone)]
