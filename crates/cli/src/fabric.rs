@@ -10,10 +10,7 @@ use crate::args::{self, Format};
 use crate::failure::Failure;
 use crate::output::{self, Sink};
 use crate::record::{self, Record};
-use crate::table::{Align, Table, number, rate};
-
-/// Bits in a byte.
-const BITS: f64 = 8.0;
+use crate::table::{Align, BITS, Table, number, rate};
 
 /// Runs `weir fabric`.
 ///

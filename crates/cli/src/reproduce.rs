@@ -65,11 +65,7 @@ fn document(args: &args::Reproduction, source: &Source, description: &Descriptio
     out.push_str(&sensitivity::fig14(lab));
     out.push_str(&figures::testbed(lab));
     out.push_str(&sensitivity::overhead(lab, !args.no_timing));
-    // No line but the last ends twice.
-    while out.contains("\n\n\n") {
-        out = out.replace("\n\n\n", "\n\n");
-    }
-    out
+    doc::tidy(out)
 }
 
 fn head(args: &args::Reproduction, source: &Source, description: &Description, lab: &Lab<'_>) -> String {

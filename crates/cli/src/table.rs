@@ -110,9 +110,12 @@ pub fn bytes(value: f64) -> String {
     format!("{} {unit}", number(value / factor))
 }
 
+/// Bits in a byte.
+pub const BITS: f64 = 8.0;
+
 /// A rate in bytes per second, in bits per second that are read at a glance.
 pub fn rate(value: f64) -> String {
-    let (factor, unit) = match value * 8.0 {
+    let (factor, unit) = match value * BITS {
         v if v >= 1e12 => (1e12, "Tbit"),
         v if v >= 1e9 => (1e9, "Gbit"),
         v if v >= 1e6 => (1e6, "Mbit"),

@@ -57,6 +57,14 @@ pub fn distance(measured: f64, published: f64) -> f64 {
     if measured > 0.0 && published > 0.0 { (measured / published).ln().abs() } else { f64::INFINITY }
 }
 
+/// The text of a whole document: no line but the last ends twice.
+pub fn tidy(mut text: String) -> String {
+    while text.contains("\n\n\n") {
+        text = text.replace("\n\n\n", "\n\n");
+    }
+    text
+}
+
 /// P10, P50 and P90.
 pub fn spread(values: &[f64]) -> [f64; 3] {
     [10.0, 50.0, 90.0].map(|p| weir_sim::outcome::percentile(values, p))

@@ -9,6 +9,7 @@ mod scene;
 mod shuffles;
 mod throttling;
 
+use super::doc;
 use crate::args;
 use crate::failure::Failure;
 use crate::output::Sink;
@@ -35,10 +36,7 @@ pub fn netshare(args: &args::NetshareReproduction) -> Result<(), Failure> {
     out.push_str(&throttling::section(&making)?);
     out.push_str(&shuffles::section(&making)?);
     out.push_str(&scaling::section(&making)?);
-    while out.contains("\n\n\n") {
-        out = out.replace("\n\n\n", "\n\n");
-    }
-    sink.fill(out.as_bytes())
+    sink.fill(doc::tidy(out).as_bytes())
 }
 
 fn head(args: &args::NetshareReproduction) -> String {

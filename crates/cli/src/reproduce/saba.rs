@@ -7,6 +7,7 @@ mod testbed;
 
 use std::fmt::Write;
 
+use super::doc;
 use crate::args;
 use crate::failure::Failure;
 use crate::output::Sink;
@@ -26,10 +27,7 @@ pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
     out.push_str(&testbed::summary(&mut lab)?);
     out.push_str(&calibration::section(&lab)?);
     out.push_str(&testbed::section(&mut lab)?);
-    while out.contains("\n\n\n") {
-        out = out.replace("\n\n\n", "\n\n");
-    }
-    sink.fill(out.as_bytes())
+    sink.fill(doc::tidy(out).as_bytes())
 }
 
 fn head(args: &args::SabaReproduction) -> String {
