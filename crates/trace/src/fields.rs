@@ -1,6 +1,9 @@
 //! Keys of a TOML table, each taken once, and errors that say where they are.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -27,6 +30,11 @@ impl Source<'_> {
             value: shown(value),
             expected: expected.to_owned(),
         }
+    }
+
+    /// An error at a place, which shows what stands there.
+    pub(crate) fn here(&self, at: Range<usize>, field: &str, expected: &str) -> TraceError {
+        self.error(at.start, field, self.text.get(at).unwrap_or_default(), expected)
     }
 }
 
@@ -78,9 +86,7 @@ impl<'a> Fields<'a> {
 
     /// The error for a value that is not what it should be.
     pub(crate) fn wrong(&self, value: &Value<'_>, expected: &str) -> TraceError {
-        let span = value.value.span();
-        let text = self.source.text.get(span.clone()).unwrap_or("");
-        self.source.error(span.start, &format!("{}{}", self.place, value.key), text, expected)
+        self.source.here(value.value.span(), &format!("{}{}", self.place, value.key), expected)
     }
 
     /// The error for a key's value, or where it should be.
@@ -158,6 +164,21 @@ const NUMBER: &str = "a number such as 2 or 1.5";
 const RATE: &str = "a rate with a unit such as \"10Gbit\"";
 const TIME: &str = "a time with a unit such as \"5s\"";
 
+/// Reads the file at `path` by `read`, which is told what errors call it; `-` is the standard input.
+pub(crate) fn open<T>(
+    path: &Path,
+    read: impl FnOnce(&mut dyn Read, &str) -> Result<T, TraceError>,
+) -> Result<T, TraceError> {
+    if path == Path::new("-") {
+        return read(&mut io::stdin().lock(), "standard input");
+    }
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(mut file) => read(&mut file, &name),
+        Err(source) => Err(TraceError::Io { file: name, source }),
+    }
+}
+
 /// Reads all of a file of at most `most` bytes.
 pub(crate) fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, TraceError> {
     let mut bytes = Vec::new();
@@ -172,6 +193,21 @@ pub(crate) fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<St
         let text = String::from_utf8_lossy(&error.as_bytes()[..valid]);
         Source { file, text: &text }.error(valid, "text", "a byte that is not UTF-8", "UTF-8")
     })
+}
+
+/// The keys of a whole file, whose version has to be this one.
+pub(crate) fn versioned<'a>(
+    source: Source<'a>,
+    table: &'a DeTable<'a>,
+    key: &'static str,
+    version: u32,
+) -> Result<Fields<'a>, TraceError> {
+    let mut fields = Fields::new(source, String::new(), 0, table);
+    let found = fields.need(key, "the format's version")?;
+    if fields.whole(&found, "the version")? != version {
+        return Err(fields.wrong(&found, &format!("version {version}")));
+    }
+    Ok(fields)
 }
 
 /// The table that a file is.

@@ -5,8 +5,7 @@
 //! what was expected.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use weir_core::model::scenario::{Demand, Place, Scenario, ScenarioError, Sending, Service};
@@ -31,14 +30,9 @@ const MAGIC: &str = "weir-scenario";
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read(path: &Path) -> Result<Scenario, TraceError> {
-    if path == Path::new("-") {
-        return read_from(io::stdin().lock(), "standard input", Path::new(""));
-    }
-    let name = path.display().to_string();
-    match File::open(path) {
-        Ok(file) => read_from(file, &name, path.parent().unwrap_or(Path::new(""))),
-        Err(source) => Err(TraceError::Io { file: name, source }),
-    }
+    // Beside the standard input is where the program runs.
+    let folder = if path == Path::new("-") { None } else { path.parent() };
+    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new(""))))
 }
 
 /// Reads a scenario from `input`, which errors call `name`. A fabric in a file of its own is looked for in `folder`.
@@ -49,11 +43,7 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
     let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
     let source = Source { file: name, text: &text };
     let table = fields::parse(source)?;
-    let mut fields = Fields::new(source, String::new(), 0, table.get_ref());
-    let version = fields.need(MAGIC, "the format's version")?;
-    if fields.whole(&version, "the version")? != VERSION {
-        return Err(fields.wrong(&version, &format!("version {VERSION}")));
-    }
+    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
     let topology = fabric(&mut fields, folder)?;
     let end = fields.need("end", "a time with a unit such as \"125s\"")?;
     let end = fields.read_time(&end)?;

@@ -11,7 +11,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -22,7 +21,8 @@ use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{MAX_COEFFICIENT, Polynomial, PolynomialError};
 
 use crate::error::{TraceError, shown};
-use crate::number::exact;
+use crate::fields::Source;
+use crate::number::{exact, quoted};
 
 /// The longest table that is read, in bytes.
 pub const MAX_TABLE_BYTES: u64 = 16 << 20;
@@ -156,15 +156,11 @@ impl SensitivityTable {
         out.write_all(b"# Slowdown = c0 + c1 b + c2 b^2 + c3 b^3, where b is the part of the bandwidth that there is.\n")?;
         out.write_all(b"version = 1\n")?;
         for row in &self.rows {
-            let name = row.name.replace('\\', "\\\\").replace('"', "\\\"");
+            let name = quoted(&row.name);
             let model = row.sensitivity.model();
             let coefficients: Vec<String> =
                 model.coefficients()[..=model.degree()].iter().map(|c| number(*c)).collect();
-            writeln!(
-                out,
-                "\n[[application]]\nname = \"{name}\"\ncoefficients = [{}]",
-                coefficients.join(", ")
-            )?;
+            writeln!(out, "\n[[application]]\nname = {name}\ncoefficients = [{}]", coefficients.join(", "))?;
             if let Some(r2) = row.r2 {
                 writeln!(out, "r2 = {}", number(r2))?;
             }
@@ -203,29 +199,7 @@ struct Row1 {
     samples: Vec<Spanned<(f64, f64)>>,
 }
 
-/// Text, and errors about places in it.
-struct Source<'a> {
-    name: &'a str,
-    text: &'a str,
-}
-
 impl Source<'_> {
-    fn error(&self, at: &Range<usize>, field: &str, value: &str, expected: String) -> TraceError {
-        let before = self.text.get(..at.start).unwrap_or(self.text);
-        TraceError::Field {
-            file: self.name.to_owned(),
-            line: 1 + before.bytes().filter(|byte| *byte == b'\n').count(),
-            field: field.to_owned(),
-            value: shown(value),
-            expected,
-        }
-    }
-
-    /// An error at a place, which shows what stands there.
-    fn here(&self, at: &Range<usize>, field: &str, expected: String) -> TraceError {
-        self.error(at, field, self.text.get(at.clone()).unwrap_or_default(), expected)
-    }
-
     /// What TOML or the shape of the table does not allow. The field is the key of its line.
     fn refused(&self, error: &toml::de::Error) -> TraceError {
         let at = error.span().unwrap_or(0..0);
@@ -239,7 +213,7 @@ impl Source<'_> {
             None => format!("a sensitivity table: {message}"),
         };
         let value = self.text.get(at.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
-        self.error(&at, &field, value, expected)
+        self.error(at.start, &field, value, &expected)
     }
 }
 
@@ -254,10 +228,10 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
     if let Err(source) = read {
         return Err(TraceError::Io { file: name, source });
     }
-    let source = Source { name: &name, text: "" };
+    let source = Source { file: &name, text: "" };
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text, &name),
-        Err(_) => Err(source.error(&(0..0), "table", "bytes that are no text", "UTF-8".to_owned())),
+        Err(_) => Err(source.error(0, "table", "bytes that are no text", "UTF-8")),
     }
 }
 
@@ -266,14 +240,14 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
-    let source = Source { name, text };
+    let source = Source { file: name, text };
     if text.len() as u64 > MAX_TABLE_BYTES {
         let length = format!("{} bytes", text.len());
-        return Err(source.error(&(0..0), "table", &length, format!("at most {MAX_TABLE_BYTES} bytes")));
+        return Err(source.error(0, "table", &length, &format!("at most {MAX_TABLE_BYTES} bytes")));
     }
     let file: File1 = toml::from_str(text).map_err(|error| source.refused(&error))?;
     if *file.version.get_ref() != 1 {
-        return Err(source.here(&file.version.span(), "version", "1".to_owned()));
+        return Err(source.here(file.version.span(), "version", "1"));
     }
     let mut rows = Vec::with_capacity(file.application.len());
     let mut places = Vec::with_capacity(file.application.len());
@@ -290,7 +264,7 @@ pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
             "samples" => samples.as_ref(),
             _ => None,
         };
-        source.error(place.unwrap_or(name), &error.field, &error.value, error.expected)
+        source.error(place.unwrap_or(name).start, &error.field, &error.value, &error.expected)
     })
 }
 
@@ -301,16 +275,16 @@ impl Source<'_> {
             PolynomialError::Coefficient { index, .. } => {
                 let place = row.coefficients.get_ref()[index].span();
                 let expected = format!("a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}");
-                self.here(&place, &format!("coefficients c{index}"), expected)
+                self.here(place, &format!("coefficients c{index}"), &expected)
             }
-            _ => self.here(&row.coefficients.span(), "coefficients", "1 to 4 numbers".to_owned()),
+            _ => self.here(row.coefficients.span(), "coefficients", "1 to 4 numbers"),
         })?;
         let mut samples = Vec::with_capacity(row.samples.len());
         for sample in &row.samples {
             let &(bandwidth, slowdown) = sample.get_ref();
             let fraction = Fraction::new(bandwidth).map_err(|_| {
-                let expected = "a part of the bandwidth above 0 and up to 1, and a slowdown".to_owned();
-                self.here(&sample.span(), "samples", expected)
+                let expected = "a part of the bandwidth above 0 and up to 1, and a slowdown";
+                self.here(sample.span(), "samples", expected)
             })?;
             samples.push((fraction, slowdown));
         }

@@ -17,7 +17,6 @@
 mod cut;
 pub mod describe;
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -58,14 +57,7 @@ const LINKS: &str = "links";
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read(path: &Path) -> Result<Topology, TraceError> {
-    if path == Path::new("-") {
-        return read_from(io::stdin().lock(), "standard input");
-    }
-    let name = path.display().to_string();
-    match File::open(path) {
-        Ok(file) => read_from(file, &name),
-        Err(source) => Err(TraceError::Io { file: name, source }),
-    }
+    fields::open(path, |input, name| read_from(input, name))
 }
 
 /// Reads a topology from `input`, which errors call `name`.
@@ -76,12 +68,7 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> 
     let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
     let source = Source { file: name, text: &text };
     let table = fields::parse(source)?;
-    let mut fields = Fields::new(source, String::new(), 0, table.get_ref());
-    let version = fields.need(MAGIC, "the format's version")?;
-    if fields.whole(&version, "the version")? != VERSION {
-        return Err(fields.wrong(&version, &format!("version {VERSION}")));
-    }
-    from_fields(fields)
+    from_fields(fields::versioned(source, table.get_ref(), MAGIC, VERSION)?)
 }
 
 /// The topology that the keys of a table describe.
