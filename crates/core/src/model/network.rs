@@ -373,12 +373,13 @@ impl Network {
     pub(crate) fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
         let first = ended.len();
         if self.own_next <= limit {
-            for first in (0..self.own.len()).step_by(8) {
-                let last = self.own.len().min(first + 8);
-                if !self.own_ends[first..last].iter().fold(false, |any, &end| any | (end <= limit)) {
+            // Few end at a time: eight at once are asked whether one of them does.
+            for from in (0..self.own.len()).step_by(8) {
+                let to = self.own.len().min(from + 8);
+                if !self.own_ends[from..to].iter().fold(false, |any, &end| any | (end <= limit)) {
                     continue;
                 }
-                for i in first..last {
+                for i in from..to {
                     let end = self.own_ends[i];
                     if end <= limit {
                         let Own { slot, flow, .. } = self.own[i];
