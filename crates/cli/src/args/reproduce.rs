@@ -1,0 +1,102 @@
+//! `weir reproduce`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use weir_core::units::{Rate, Time};
+
+use super::{INPUT, OUTPUT, Reading, Running, interval, port_rate};
+
+/// `weir reproduce`.
+#[derive(Debug, Subcommand)]
+pub enum Reproduce {
+    /// The simulations of Saath (CoNEXT '17), and what accounts for the differences
+    Saath(Reproduction),
+    /// The examples and experiments of NetShare (UCSD 2010), and what accounts for the differences
+    Netshare(NetshareReproduction),
+    /// The sensitivity models and the testbed of Saba (EuroSys '23), and what accounts for the differences
+    Saba(SabaReproduction),
+}
+
+/// `weir reproduce netshare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce netshare --out docs/results/netshare.md")]
+pub struct NetshareReproduction {
+    /// Ways to hash connections to paths, over which numbers that depend on them are averaged
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = seeds)]
+    pub seeds: u64,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir reproduce saba`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It needs no trace: the workloads are simulated. The 500 setups of the paper take some minutes.
+
+Example:
+  weir reproduce saba --out docs/results/saba.md --jobs 2"
+)]
+pub struct SabaReproduction {
+    /// How many cluster setups to draw (section 8.2)
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub setups: u32,
+
+    /// Different seeds draw different setups
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir reproduce saath`.
+#[derive(Debug, Args)]
+#[command(after_help = "It replays the trace more than a hundred times: some ten minutes for the public one.
+
+Example:
+  weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2")]
+pub struct Reproduction {
+    /// The trace, in the coflow-benchmark format or in Weir's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
+    pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub reading: Reading,
+
+    /// What each port sends and what it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = port_rate, help_heading = "Replay")]
+    pub port_rate: Rate,
+
+    /// The scheduling interval where it is not varied
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval, help_heading = "Replay")]
+    pub interval: Time,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+
+    /// Leave out what a clock measured, so that the same input gives the same bytes
+    #[arg(long, help_heading = OUTPUT)]
+    pub no_timing: bool,
+}
+
+fn seeds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seeds @ 1..=1000) => Ok(seeds),
+        _ => Err("expected a whole number from 1 to 1000".to_owned()),
+    }
+}

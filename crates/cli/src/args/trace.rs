@@ -1,0 +1,136 @@
+//! `weir trace`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weir_trace::generate::{Arrival, Law, Preset, Skew};
+
+use super::{INPUT, Input, OUTPUT, Output, Reading};
+
+/// `weir trace`.
+#[derive(Debug, Subcommand)]
+pub enum Trace {
+    /// Check that a trace can be read, and say what was understood
+    Check(Check),
+    /// Describe a trace by the statistics that papers use
+    Describe(Describe),
+    /// Make up a trace by chance, from a seed
+    Generate(Generate),
+    /// Write a trace in another format
+    Convert(Convert),
+}
+
+/// `weir trace check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    #[command(flatten)]
+    pub input: Input,
+}
+
+/// `weir trace describe`.
+#[derive(Debug, Args)]
+pub struct Describe {
+    #[command(flatten)]
+    pub input: Input,
+
+    /// Make one coflow of all coflows of one job, stage and wave first (Saath, section 4.3)
+    #[arg(long, help_heading = INPUT)]
+    pub per_stage: bool,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// The formats of traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    /// The public format
+    CoflowBenchmark,
+    /// Weir's own, which says more
+    Weir,
+}
+
+/// `weir trace generate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Laws: constant:V, uniform:MIN,MAX, exponential:MEAN, pareto:SHAPE,MIN,MAX, \
+lognormal:MEDIAN,SIGMA,MIN,MAX
+
+Examples:
+  weir trace generate --preset facebook --seed 7 --out trace.txt
+  weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst")]
+pub struct Generate {
+    /// A ready-made specification: `facebook` resembles the public trace, `small` is of the same shape on 50 ports.
+    /// The default unless mappers, reducers, size or skew are given: small
+    #[arg(long, conflicts_with_all = ["mappers", "reducers", "size", "skew"])]
+    pub preset: Option<Preset>,
+
+    /// Different seeds give different traces of the same likeness
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Ports of the fabric [default: the preset's, or 50]
+    #[arg(long, value_name = "N")]
+    pub ports: Option<u32>,
+
+    /// How many coflows [default: the preset's, or 100]
+    #[arg(long, value_name = "N")]
+    pub coflows: Option<usize>,
+
+    /// Mappers of a coflow [default: uniform:1,10]
+    #[arg(long, value_name = "LAW")]
+    pub mappers: Option<Law>,
+
+    /// Reducers of a coflow [default: uniform:1,10]
+    #[arg(long, value_name = "LAW")]
+    pub reducers: Option<Law>,
+
+    /// Megabytes of a coflow's average reducer [default: lognormal:10,1.5,1,1000]
+    #[arg(long, value_name = "LAW")]
+    pub size: Option<Law>,
+
+    /// How the reducers of a coflow differ: none, spread:PART (up to that part up and down) or zipf:EXPONENT
+    /// [default: none]
+    #[arg(long, value_name = "SKEW")]
+    pub skew: Option<Skew>,
+
+    /// How coflows follow each other: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA (with units, such as
+    /// poisson:2s) or burst [default: the preset's, or poisson:1s]
+    #[arg(long, value_name = "ARRIVAL")]
+    pub arrival: Option<Arrival>,
+
+    #[command(flatten)]
+    pub reading: Reading,
+
+    /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
+    pub to: Option<TraceFormat>,
+
+    /// Write to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir trace convert`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What the format cannot say is refused, not left out. The trace unit holds for both sides.
+
+Example:
+  weir trace convert trace.txt trace.weir"
+)]
+pub struct Convert {
+    #[command(flatten)]
+    pub input: Input,
+
+    /// The file to write, only once it is complete; `-` is the standard output
+    #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
+    pub to_file: PathBuf,
+
+    /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
+    pub to: Option<TraceFormat>,
+
+    /// Make one coflow of all coflows of one job, stage and wave (Saath, section 4.3)
+    #[arg(long, help_heading = OUTPUT)]
+    pub per_stage: bool,
+}
