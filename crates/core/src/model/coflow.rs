@@ -5,10 +5,13 @@
 //! number per coflow that moves with time (the *level*), every flow stores its distance to it, and
 //! only flows with a rate of their own are touched between a schedule and the next.
 
+mod grid;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::mask::{Bits, Mask};
+use self::grid::{Grid, Place};
+use super::mask::Mask;
 use super::workload::CoflowSpec;
 use crate::order::Key;
 
@@ -41,13 +44,11 @@ pub(super) struct Flow {
     /// over the level. Waiting: the bytes sent, or left, themselves.
     pub base: f64,
     sender: u32,
-    receiver: u32,
-    block: u32,
+    place: Place,
     /// Position in the specification.
     pub original: u32,
     /// Position among the network's individually rated flows, or [`NONE`].
     pub own: u32,
-    bit: u8,
     pub state: FlowState,
     /// Whether `base` was ever other than the common start.
     touched: bool,
@@ -67,25 +68,6 @@ pub struct PortLoad {
     pub live: u32,
     /// [`Sharing::Remaining`]: the bases of the live flows there, summed.
     pub(super) weight: f64,
-    /// Of a sender: its first row.
-    first_row: u32,
-}
-
-/// Flows of one sender, at most one per receiver (a second flow between two ports is in a second row).
-#[derive(Debug, Clone)]
-struct Row {
-    port: u32,
-    live: u32,
-    blocks: std::ops::Range<u32>,
-}
-
-/// Up to 64 flows of a row: those whose receivers share a word of a port mask.
-#[derive(Debug, Clone)]
-struct Block {
-    word: u32,
-    first: u32,
-    all: u64,
-    live: u64,
 }
 
 /// A coflow under way.
@@ -107,8 +89,7 @@ pub struct Coflow {
     pub(super) bytes: f64,
     pub(super) longest: f64,
     pub(super) flows: Vec<Flow>,
-    rows: Vec<Row>,
-    blocks: Vec<Block>,
+    grid: Grid,
     senders: Vec<PortLoad>,
     receivers: Vec<PortLoad>,
     send_mask: Mask,
@@ -176,37 +157,24 @@ impl Coflow {
             (layers, order) = keyed.into_iter().unzip();
         }
 
-        let mut receivers: Vec<PortLoad> = Vec::new();
-        let mut ports_in: Vec<u32> = spec.flows.iter().map(|f| f.dst).collect();
-        ports_in.sort_unstable();
-        ports_in.dedup();
-        receivers.extend(ports_in.iter().map(|&port| PortLoad { port, live: 0, weight: 0.0, first_row: 0 }));
-
+        let mut receivers: Vec<u32> = spec.flows.iter().map(|f| f.dst).collect();
+        receivers.sort_unstable();
+        receivers.dedup();
+        let ends: Vec<(u32, u32, u32)> = order
+            .iter()
+            .zip(&layers)
+            .map(|(&i, &layer)| (spec.flows[i as usize].src, layer, spec.flows[i as usize].dst))
+            .collect();
+        let (grid, places) = Grid::new(&ends, &receivers);
+        let load = |port| PortLoad { port, live: 0, weight: 0.0 };
+        let receivers: Vec<PortLoad> = receivers.into_iter().map(load).collect();
         let mut senders: Vec<PortLoad> = Vec::new();
-        let mut rows: Vec<Row> = Vec::new();
-        let mut blocks: Vec<Block> = Vec::new();
         let mut flows: Vec<Flow> = Vec::with_capacity(order.len());
-        let mut row_key = None;
-        for (at, &i) in order.iter().enumerate() {
+        for (&i, place) in order.iter().zip(places) {
             let f = &spec.flows[i as usize];
             if senders.last().is_none_or(|s| s.port != f.src) {
-                senders.push(PortLoad { port: f.src, live: 0, weight: 0.0, first_row: rows.len() as u32 });
+                senders.push(load(f.src));
             }
-            let word = f.dst / 64;
-            if row_key != Some((f.src, layers[at])) {
-                row_key = Some((f.src, layers[at]));
-                let start = blocks.len() as u32;
-                rows.push(Row { port: f.src, live: 0, blocks: start..start });
-            }
-            let row = rows.last_mut().expect("a row was pushed for the first flow");
-            if row.blocks.is_empty() || blocks.last().is_none_or(|b| b.word != word) {
-                blocks.push(Block { word, first: at as u32, all: 0, live: 0 });
-                row.blocks.end += 1;
-            }
-            let block = blocks.len() - 1;
-            let bit = (f.dst % 64) as u8;
-            blocks[block].all |= 1 << bit;
-            let receiver = ports_in.binary_search(&f.dst).expect("every receiver is in the list");
             flows.push(Flow {
                 size: f.bytes.get(),
                 base: match sharing {
@@ -214,11 +182,9 @@ impl Coflow {
                     Sharing::Remaining => f.bytes.get(),
                 },
                 sender: senders.len() as u32 - 1,
-                receiver: receiver as u32,
-                block: block as u32,
+                place,
                 original: i,
                 own: NONE,
-                bit,
                 state: FlowState::Waiting,
                 touched: false,
                 dirty: false,
@@ -234,8 +200,7 @@ impl Coflow {
             longest: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
             deadline: spec.deadline.map_or(f64::INFINITY, |d| now + d.get()),
             flows,
-            rows,
-            blocks,
+            grid,
             senders,
             receivers,
             send_mask: Mask::empty(ports),
@@ -310,7 +275,7 @@ impl Coflow {
     /// The ends of a flow: sending and receiving port.
     pub fn ends_of(&self, flow: u32) -> (u32, u32) {
         let f = &self.flows[flow as usize];
-        (self.senders[f.sender as usize].port, self.receivers[f.receiver as usize].port)
+        (self.senders[f.sender as usize].port, self.receivers[f.place.receiver as usize].port)
     }
 
     /// Where a flow is in its life.
@@ -350,74 +315,32 @@ impl Coflow {
 
     /// Calls `visit` with each live flow between open ports, and with its ports, in their order. `visit` answers whether
     /// that closes the sending and the receiving port; what is closed is skipped from then on.
-    ///
-    /// Rows whose sender is closed cost one look; the others one look a word of 64 receivers.
     #[inline]
     pub fn visit_open(
         &self,
         open_send: &mut Mask,
         open_recv: &mut Mask,
-        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
+        visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
-        let (send, recv) = (open_send.words_mut(), open_recv.words_mut());
-        let receivers = self.recv_mask.words();
-        for row in &self.rows {
-            let src = row.port as usize;
-            if row.live == 0 || send[src / 64] >> (src % 64) & 1 == 0 {
-                continue;
-            }
-            let mut closed = false;
-            'row: for block in &self.blocks[row.blocks.start as usize..row.blocks.end as usize] {
-                let word = block.word as usize;
-                for bit in Bits(block.live & recv[word]) {
-                    let flow = block.first + (block.all & ((1 << bit) - 1)).count_ones();
-                    let (src_closes, dst_closes) = visit(flow, src, 64 * word + bit);
-                    if dst_closes {
-                        recv[word] &= !(1 << bit);
-                        closed = true;
-                    }
-                    if src_closes {
-                        send[src / 64] &= !(1 << (src % 64));
-                        break 'row;
-                    }
-                }
-            }
-            if closed && receivers.iter().zip(&*recv).all(|(mine, open)| mine & open == 0) {
-                return;
-            }
-        }
+        self.grid.visit_open(&self.recv_mask, open_send, open_recv, visit);
     }
 
     /// Calls `visit` with the live flows, and their receiving ports, that the `index`-th of [`Coflow::senders`] sends to
     /// ports of `open`.
     #[inline]
-    pub fn visit_sender(&self, index: usize, open: &Mask, mut visit: impl FnMut(u32, u32)) {
-        let end = self.senders.get(index + 1).map_or(self.rows.len(), |next| next.first_row as usize);
-        for row in &self.rows[self.senders[index].first_row as usize..end] {
-            for block in &self.blocks[row.blocks.start as usize..row.blocks.end as usize] {
-                for bit in Bits(block.live & open.word(block.word as usize)) {
-                    let flow = block.first + (block.all & ((1 << bit) - 1)).count_ones();
-                    visit(flow, 64 * block.word + bit as u32);
-                }
-            }
-        }
+    pub fn visit_sender(&self, index: usize, open: &Mask, visit: impl FnMut(u32, u32)) {
+        self.grid.visit_sender(index, open, visit);
     }
 
     /// How many live flows the `index`-th of [`Coflow::senders`] sends to ports of `open`.
     #[inline]
     pub fn count_sender(&self, index: usize, open: &Mask) -> u32 {
-        let end = self.senders.get(index + 1).map_or(self.rows.len(), |next| next.first_row as usize);
-        let rows = &self.rows[self.senders[index].first_row as usize..end];
-        let blocks =
-            rows.iter().flat_map(|row| &self.blocks[row.blocks.start as usize..row.blocks.end as usize]);
-        blocks.map(|block| (block.live & open.word(block.word as usize)).count_ones()).sum()
+        self.grid.count_sender(index, open)
     }
 
     /// The live flows, in the order of ports.
     pub fn live_flows(&self) -> impl Iterator<Item = u32> + '_ {
-        self.blocks.iter().flat_map(|block| {
-            Bits(block.live).map(move |bit| block.first + (block.all & ((1 << bit) - 1)).count_ones())
-        })
+        self.grid.live_flows()
     }
 
     // The level.
@@ -515,15 +438,19 @@ impl Coflow {
                 self.bases += bytes;
                 self.touch(flow);
             }
-            Sharing::Remaining => {
-                let base = (f.base - bytes / level).max(0.0);
-                let lost = f.base - base;
-                f.base = base;
-                let (s, r) = (f.sender as usize, f.receiver as usize);
-                self.senders[s].weight -= lost;
-                self.receivers[r].weight -= lost;
-            }
+            Sharing::Remaining => self.shrink(flow, bytes / level),
         }
+    }
+
+    /// Takes a part, over the level, of what a live flow has left ([`Sharing::Remaining`]).
+    #[inline]
+    pub(super) fn shrink(&mut self, flow: u32, part: f64) {
+        let f = &mut self.flows[flow as usize];
+        let part = part.min(f.base);
+        f.base -= part;
+        let (s, r) = (f.sender as usize, f.place.receiver as usize);
+        self.senders[s].weight -= part;
+        self.receivers[r].weight -= part;
     }
 
     /// Notes that a live flow's base is its own from now on.
@@ -649,7 +576,7 @@ impl Coflow {
             Sharing::Remaining => {
                 f.base /= level;
                 let base = f.base;
-                let (s, r) = (f.sender as usize, f.receiver as usize);
+                let (s, r) = (f.sender as usize, f.place.receiver as usize);
                 self.senders[s].weight += base;
                 self.receivers[r].weight += base;
             }
@@ -658,44 +585,35 @@ impl Coflow {
     }
 
     fn mark_live(&mut self, flow: u32) {
-        let f = &self.flows[flow as usize];
-        let (s, r, b, bit) = (f.sender as usize, f.receiver as usize, f.block as usize, f.bit);
+        let Flow { sender, place, .. } = self.flows[flow as usize];
         self.live += 1;
-        self.blocks[b].live |= 1 << bit;
-        let row = self.row_of(b);
-        self.rows[row].live += 1;
-        if self.senders[s].live == 0 {
-            self.send_mask.insert(self.senders[s].port as usize);
+        self.grid.insert(place, self.receivers[place.receiver as usize].port);
+        for (load, mask) in [
+            (&mut self.senders[sender as usize], &mut self.send_mask),
+            (&mut self.receivers[place.receiver as usize], &mut self.recv_mask),
+        ] {
+            if load.live == 0 {
+                mask.insert(load.port as usize);
+            }
+            load.live += 1;
         }
-        self.senders[s].live += 1;
-        if self.receivers[r].live == 0 {
-            self.recv_mask.insert(self.receivers[r].port as usize);
-        }
-        self.receivers[r].live += 1;
-    }
-
-    fn row_of(&self, block: usize) -> usize {
-        self.rows.partition_point(|row| row.blocks.end as usize <= block)
     }
 
     fn mark_not_live(&mut self, flow: u32) {
-        let f = &self.flows[flow as usize];
-        let (s, r, b, bit) = (f.sender as usize, f.receiver as usize, f.block as usize, f.bit);
-        let base = f.base;
+        let Flow { sender, place, base, touched, .. } = self.flows[flow as usize];
         self.live -= 1;
         if self.sharing == Sharing::Equal {
             self.bases -= base;
-            if !f.touched {
+            if !touched {
                 self.untouched -= 1;
             }
         }
-        self.blocks[b].live &= !(1 << bit);
-        let row = self.row_of(b);
-        self.rows[row].live -= 1;
+        self.grid.remove(place, self.receivers[place.receiver as usize].port);
         let weighted = self.sharing == Sharing::Remaining;
-        for (load, mask) in
-            [(&mut self.senders[s], &mut self.send_mask), (&mut self.receivers[r], &mut self.recv_mask)]
-        {
+        for (load, mask) in [
+            (&mut self.senders[sender as usize], &mut self.send_mask),
+            (&mut self.receivers[place.receiver as usize], &mut self.recv_mask),
+        ] {
             load.live -= 1;
             if load.live == 0 {
                 mask.remove(load.port as usize);

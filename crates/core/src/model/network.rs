@@ -225,13 +225,21 @@ impl Network {
 
     /// Brings what a policy may ask for up to `now`. O(flows with a rate of their own), where sizes are known.
     pub(crate) fn begin(&mut self, now: f64) {
-        if self.sharing == Sharing::Remaining {
-            for i in 0..self.order.len() {
-                let Own { slot, flow, .. } = self.own[self.order[i] as usize];
-                if slot != NONE {
-                    self.fold_own(slot, flow, now);
-                }
+        if self.sharing == Sharing::Equal {
+            return;
+        }
+        let Network { order, own, slots, .. } = self;
+        // Entries of one coflow follow each other: its level is asked for once.
+        let (mut last, mut per_level) = (NONE, 0.0);
+        for &entry in &*order {
+            let own = &mut own[entry as usize];
+            let Some(Some(coflow)) = slots.get_mut(own.slot as usize) else { continue };
+            if own.slot != last {
+                (last, per_level) = (own.slot, 1.0 / coflow.level(now));
             }
+            let bytes = own.rate * (now - own.since);
+            own.since = now;
+            coflow.shrink(own.flow, bytes * per_level);
         }
     }
 
@@ -244,7 +252,9 @@ impl Network {
         self.common_under_own = false;
         self.apply_common(allocation, now);
         self.apply_own(allocation, now);
-        if self.sharing == Sharing::Remaining || self.common_under_own {
+        if self.sharing == Sharing::Remaining {
+            self.predict_ends(now);
+        } else if self.common_under_own {
             for i in 0..self.order.len() {
                 self.predict_end(self.order[i], now);
             }
@@ -268,6 +278,21 @@ impl Network {
             }
         }
         self.own_next = next.into_iter().fold(rest, f64::min);
+    }
+
+    /// Of all flows with rates of their own that were folded at `now` ([`Sharing::Remaining`]).
+    fn predict_ends(&mut self, now: f64) {
+        let Network { order, own, own_ends, slots, .. } = self;
+        let (mut last, mut level, mut slope) = (NONE, 0.0, 0.0);
+        for &entry in &*order {
+            let Own { slot, flow, rate, .. } = own[entry as usize];
+            let coflow = slots[slot as usize].as_ref().expect("the slot holds a coflow");
+            if slot != last {
+                (last, level, slope) = (slot, coflow.level(now), coflow.slope());
+            }
+            let base = coflow.flows[flow as usize].base;
+            own_ends[entry as usize] = now + base * level / (rate - slope * base);
+        }
     }
 
     fn predict_end(&mut self, entry: u32, now: f64) {
@@ -321,7 +346,9 @@ impl Network {
                 self.new_own(slot, flow, rate, now)
             } else {
                 if self.own[entry as usize].rate != rate {
-                    self.fold_own(slot, flow, now);
+                    if self.own[entry as usize].since != now {
+                        self.fold_own(slot, flow, now);
+                    }
                     self.own[entry as usize].rate = rate;
                     self.changed.push((slot, flow));
                 }
