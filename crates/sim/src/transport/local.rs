@@ -116,6 +116,15 @@ impl Row {
     }
 }
 
+/// Who is first in a queue of a sender: a coflow, its number, the sender's position in it, and the queue's share of the port.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    slot: Slot,
+    seq: u64,
+    index: usize,
+    share: f64,
+}
+
 /// A flow that is offered to a receiver.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
@@ -177,6 +186,8 @@ pub(super) struct Local {
     residual: Residual,
     left_send: Vec<f64>,
     left_recv: Vec<f64>,
+    heads: Vec<Option<Head>>,
+    moving: Vec<(u32, u32)>,
     rates: Vec<f64>,
     given: Vec<(Slot, u32, f64)>,
 }
@@ -216,6 +227,8 @@ impl Local {
             residual: Residual::default(),
             left_send: Vec::new(),
             left_recv: Vec::new(),
+            heads: Vec::new(),
+            moving: Vec::new(),
             rates: Vec::new(),
             given: Vec::new(),
         }
@@ -327,34 +340,40 @@ impl Local {
     /// The queues of one sender: who is first in each, and how fast. O(coflows + flows of rows that begin or end).
     fn settle_sender(&mut self, src: usize, capacity: f64, network: &Network) {
         let rows = src * self.classes..(src + 1) * self.classes;
-        let mut heads: Vec<Option<(Slot, u64, usize)>> = vec![None; self.classes];
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.clear();
+        heads.resize(self.classes, None);
         for &(class, slot) in &self.order {
             let coflow = network.coflow(slot);
             if heads[class].is_none() && coflow.send_mask().contains(src) {
                 let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
-                heads[class] = Some((slot, coflow.seq, index));
+                heads[class] = Some(Head { slot, seq: coflow.seq, index, share: 0.0 });
             }
         }
-        let weight = |class: usize| match &self.weights {
-            Weights::Weighted(weights) => weights[class],
-            Weights::Strict(_) => 1.0,
-        };
-        let waiting: Vec<usize> = (0..self.classes).filter(|&class| heads[class].is_some()).collect();
-        let served = if let Weights::Strict(_) = self.weights { 1 } else { waiting.len() };
-        let served = &waiting[..served.min(waiting.len())];
-        let total: f64 = served.iter().map(|&class| weight(class)).sum();
-        let rates: Vec<(usize, f64)> =
-            served.iter().map(|&class| (class, capacity * weight(class) / total)).collect();
-        let share = |class: usize| rates.iter().find(|(c, _)| *c == class).map(|(_, share)| *share);
+        match &self.weights {
+            Weights::Weighted(weights) => {
+                let waiting = heads.iter().zip(weights).filter(|(head, _)| head.is_some());
+                let total: f64 = waiting.map(|(_, weight)| weight).sum();
+                for (head, weight) in heads.iter_mut().zip(weights) {
+                    head.iter_mut().for_each(|head| head.share = capacity * weight / total);
+                }
+            }
+            Weights::Strict(_) => {
+                let served = heads.iter().position(Option::is_some);
+                for (class, head) in heads.iter_mut().enumerate() {
+                    *head = head.filter(|_| Some(class) == served);
+                    head.iter_mut().for_each(|head| head.share = capacity);
+                }
+            }
+        }
         // First all ends, then all beginnings: a coflow may move from one row to another.
         for (class, row) in rows.clone().enumerate() {
-            let head = heads[class].filter(|_| share(class).is_some());
-            if self.rows[row].head != head.map(|(slot, seq, _)| (slot, seq)) {
+            if self.rows[row].head != heads[class].map(|head| (head.slot, head.seq)) {
                 self.end_row(row, src, network);
             }
         }
         for (class, row) in rows.enumerate() {
-            let (Some((slot, seq, index)), Some(share)) = (heads[class], share(class)) else {
+            let Some(Head { slot, seq, index, share }) = heads[class] else {
                 self.set_rate(row, 0.0);
                 self.row_rates[row] = 0.0;
                 continue;
@@ -375,6 +394,7 @@ impl Local {
                 });
             }
         }
+        self.heads = heads;
     }
 
     /// A flow is offered `more` to its receiver. Where that changes nobody's limit, no look at the others is needed.
@@ -398,13 +418,15 @@ impl Local {
     fn begin_row(&mut self, row: usize, head: (Slot, u64), index: usize, network: &Network) {
         let coflow = network.coflow(head.0);
         self.rows[row].head = Some(head);
-        let mut began = Vec::new();
-        coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| began.push((flow, dst as usize)));
-        for (flow, dst) in began {
+        let mut began = std::mem::take(&mut self.moving);
+        coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| began.push((flow, dst)));
+        for (flow, dst) in began.drain(..) {
+            let dst = dst as usize;
             self.offers[dst].push(Offer { row: row as u32, slot: head.0, flow, limited: false });
             self.dirty_recv.insert(dst);
             self.regroup(head.0, flow, row as u32);
         }
+        self.moving = began;
     }
 
     /// Takes the live flows of a row out of it; those that ended are out already.
@@ -414,16 +436,21 @@ impl Local {
         self.groups[row].clear();
         let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
         let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
-        let mut over = Vec::new();
-        coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| over.push((flow, dst as usize)));
-        for (flow, dst) in over {
-            let offered = |offer: &Offer| (offer.slot, offer.flow) == (slot, flow);
-            if let Some(at) = self.offers[dst].iter().position(offered) {
-                self.offers[dst].swap_remove(at);
-                self.dirty_recv.insert(dst);
+        let mut over = std::mem::take(&mut self.moving);
+        coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| over.push((flow, dst)));
+        for (flow, dst) in over.drain(..) {
+            if self.withdraw(slot, flow, dst as usize).is_some() {
+                self.dirty_recv.insert(dst as usize);
                 self.regroup(slot, flow, NONE);
             }
         }
+        self.moving = over;
+    }
+
+    /// Takes a flow off what its receiver is offered, if it is.
+    fn withdraw(&mut self, slot: Slot, flow: u32, dst: usize) -> Option<Offer> {
+        let at = self.offers[dst].iter().position(|offer| (offer.slot, offer.flow) == (slot, flow))?;
+        Some(self.offers[dst].swap_remove(at))
     }
 
     /// One receiver: who is limited by it, and to what. O(offers) for each time that the even share rises.
@@ -433,7 +460,7 @@ impl Local {
         let mut rates = std::mem::take(&mut self.rates);
         rates.clear();
         rates.extend(offers.iter().map(|offer| self.row_rates[offer.row as usize]));
-        let offered = sum(&rates, |rate| rate);
+        let [offered, _] = sums(&rates, |rate| [rate, 0.0]);
         // Rounding must not make a receiver busy that gets just what it carries.
         let busy = offered > capacity * (1.0 + 1e-12);
         let level = if busy { cut_off(&rates, capacity) } else { f64::INFINITY };
@@ -586,12 +613,11 @@ impl Local {
         }
         self.drop_passed(slot, flow);
         let group = self.coflows[slot as usize].flows[flow as usize].group as usize;
-        if group == self.receiver(dst as usize) {
-            let level = self.groups[group].rate;
-            let offered = self.offers[dst as usize].iter().find(|o| (o.slot, o.flow) == (slot, flow));
-            if let Some(&Offer { row, .. }) = offered {
-                self.rows[row as usize].free(level);
-            }
+        let offer = self.withdraw(slot, flow, dst as usize);
+        if group == self.receiver(dst as usize)
+            && let Some(Offer { row, .. }) = offer
+        {
+            self.rows[row as usize].free(self.groups[group].rate);
         }
         if group < self.row_rates.len() {
             let less = -self.row_rates[group];
@@ -607,22 +633,28 @@ impl Local {
             group.leave(f.end);
         }
         f.group = NONE;
-        self.offers[dst as usize].retain(|offer| (offer.slot, offer.flow) != (slot, flow));
         self.dirty_send.insert(src as usize);
     }
 }
 
-/// The sum of a function of `values`; in four parts, so that the additions need not wait for each other.
-fn sum(values: &[f64], of: impl Fn(f64) -> f64) -> f64 {
-    let mut parts = [0.0; 4];
+/// The sums of two functions of `values`; in four parts, so that the additions need not wait for each other.
+fn sums(values: &[f64], of: impl Fn(f64) -> [f64; 2]) -> [f64; 2] {
+    let mut parts = [[0.0; 4]; 2];
     let fours = values.chunks_exact(4);
-    let rest: f64 = fours.remainder().iter().map(|&value| of(value)).sum();
+    let rest = fours.remainder();
     for four in fours {
         for lane in 0..4 {
-            parts[lane] += of(four[lane]);
+            let [a, b] = of(four[lane]);
+            parts[0][lane] += a;
+            parts[1][lane] += b;
         }
     }
-    parts.iter().sum::<f64>() + rest
+    for (lane, &value) in rest.iter().enumerate() {
+        let [a, b] = of(value);
+        parts[0][lane] += a;
+        parts[1][lane] += b;
+    }
+    parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
 }
 
 /// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more.
@@ -630,12 +662,11 @@ fn cut_off(rates: &[f64], capacity: f64) -> f64 {
     let (mut share, mut below) = (capacity / rates.len() as f64, 0.0);
     loop {
         // Whoever asks for less than an even share gets it all, which raises the share of the others.
-        let count = sum(rates, |rate| if rate < share { 1.0 } else { 0.0 });
+        let [count, taken] = sums(rates, |rate| if rate < share { [1.0, rate] } else { [0.0, 0.0] });
         if count <= below || count as usize == rates.len() {
             return share;
         }
         below = count;
-        let taken = sum(rates, |rate| if rate < share { rate } else { 0.0 });
         share = share.max((capacity - taken) / (rates.len() as f64 - count));
     }
 }
