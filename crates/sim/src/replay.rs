@@ -248,6 +248,7 @@ impl Replay<'_> {
         let mut now = 0.0;
         let mut wake = f64::INFINITY;
         while self.done < self.workload.coflows.len() {
+            self.forget_stale();
             let agenda = self.agenda.peek().map_or(f64::INFINITY, |Reverse((Key(at), _))| *at);
             let end = match &mut self.transport {
                 Some(transport) => transport.next_end(),
@@ -468,18 +469,31 @@ impl Replay<'_> {
         self.record(observer);
     }
 
-    /// The data of a flow that was said to be there at `at` is there, unless it was said to come later since.
-    fn data(&mut self, index: usize, flow: u32, at: f64, now: f64, observer: &mut dyn Observer) {
-        let Some(slot) = self.progress[index].slot else { return };
-        let original = self.engine.network().coflow(slot).original(flow);
-        if self.not_before.get(&(index, original)).is_some_and(|&later| later > at) {
-            return;
+    /// The coflow and the specification's number of a flow whose data was said to be there at `at`, if the flow waits for it and
+    /// the data was not said to come later since.
+    fn expects(&self, index: usize, flow: u32, at: f64) -> Option<(Slot, u32)> {
+        let slot = self.progress[index].slot?;
+        let coflow = self.engine.network().coflow(slot);
+        let original = coflow.original(flow);
+        let put_off = self.not_before.get(&(index, original)).is_some_and(|&later| later > at);
+        (coflow.state(flow) == FlowState::Waiting && !put_off).then_some((slot, original))
+    }
+
+    /// Takes what will not happen off the head of the agenda: no schedule is due for it.
+    fn forget_stale(&mut self) {
+        while let Some(&Reverse((Key(at), Item::Data(index, flow)))) = self.agenda.peek()
+            && self.expects(index, flow, at).is_none()
+        {
+            self.agenda.pop();
         }
-        let waiting = self.engine.network().coflow(slot).state(flow) == FlowState::Waiting;
+    }
+
+    fn data(&mut self, index: usize, flow: u32, at: f64, now: f64, observer: &mut dyn Observer) {
+        let Some((slot, original)) = self.expects(index, flow, at) else { return };
         if self.engine.data(slot, flow, self.size(index, original), now) {
             self.ended.push(Ended { slot, flow, at: now });
             self.record(observer);
-        } else if waiting {
+        } else {
             self.start(index, slot, flow, now);
         }
     }

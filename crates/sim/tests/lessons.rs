@@ -194,6 +194,16 @@ fn a_flow_that_gets_less_leaves_the_rest_of_its_other_port() {
 }
 
 #[test]
+fn what_the_shortest_flow_cannot_take_goes_to_the_next_shortest() {
+    // P2 sends at half rate, so from 1 to 9 the second shares P0 with the third, not with the fourth, which is longer.
+    let sizes: [(u32, f64); 4] = [(0, 1.0), (2, 4.0), (1, 5.0), (0, 6.0)];
+    let coflows = (1..).zip(sizes).map(|(id, (src, bytes))| coflow(id, 0.0, &[(src, 0, bytes)]));
+    let mut w = workload(3, coflows.collect());
+    w.events = vec![event(0.0, Change::PortRate { port: 2, side: Side::Send, factor: 0.5 })];
+    assert_near(&run(&w, "pfp").ccts(), &[1.0, 9.0, 10.0, 16.0], 1e-9, "pfp");
+}
+
+#[test]
 fn rounding_never_keeps_a_flow_from_ending() {
     /// Ends a replay that makes far more schedules than there are flows to end.
     struct Patience(usize);

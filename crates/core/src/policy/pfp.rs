@@ -248,8 +248,8 @@ impl Pfp {
             if better {
                 self.give(pair, rate);
             }
-            // A side that is full with its best pair has found what it can.
-            if !better || self.limits[side] == LAST {
+            // A side that is full, with nobody after its best pair, has found what it can.
+            if !better || self.limits[side] > rank_of(&rank) {
                 self.unsettle(side);
             }
         }
