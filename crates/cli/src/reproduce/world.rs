@@ -107,6 +107,7 @@ mod tests {
             ports: 10,
             coflows: vec![CoflowSpec::new(1, Time::new(25.0).unwrap(), flows)],
             events: Vec::new(),
+            names: Names::default(),
         }
     }
 

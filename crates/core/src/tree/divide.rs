@@ -10,45 +10,31 @@ pub(super) fn divide(total: f64, weights: &[f64], claims: &[f64], parts: &mut Ve
         parts.push(total);
         return;
     }
-    // Above 0 while the claim still counts.
-    let mut open: f64 = weights.iter().sum();
-    let mut left = total;
     parts.resize(weights.len(), f64::NAN);
+    let mut left = total;
     loop {
-        let level = left / open;
-        let before = left;
+        let undecided = parts.iter().zip(weights).filter(|(part, _)| part.is_nan());
+        let open: f64 = undecided.map(|(_, weight)| weight).sum();
+        if open == 0.0 {
+            let level = left.max(0.0) / weights.iter().sum::<f64>();
+            parts.iter_mut().zip(weights).for_each(|(part, weight)| *part += weight * level);
+            return;
+        }
+        let level = left.max(0.0) / open;
+        let mut settled = false;
         for ((part, &weight), &claim) in parts.iter_mut().zip(weights).zip(claims) {
             if part.is_nan() && claim <= weight * level {
                 *part = claim;
                 left -= claim;
-                open -= weight;
+                settled = true;
             }
         }
-        if left == before && parts.iter().any(|part| part.is_nan()) {
-            // Claims of nothing change nothing: those that are left share all of it.
-            let open: f64 = unclaimed(parts, weights).sum();
-            let level = left.max(0.0) / open;
-            for (part, &weight) in parts.iter_mut().zip(weights) {
-                if part.is_nan() {
-                    *part = weight * level;
-                }
-            }
+        if !settled {
+            let undecided = parts.iter_mut().zip(weights).filter(|(part, _)| part.is_nan());
+            undecided.for_each(|(part, weight)| *part = weight * level);
             return;
         }
-        if !parts.iter().any(|part| part.is_nan()) {
-            let level = left.max(0.0) / weights.iter().sum::<f64>();
-            for (part, &weight) in parts.iter_mut().zip(weights) {
-                *part += weight * level;
-            }
-            return;
-        }
-        open = unclaimed(parts, weights).sum();
     }
-}
-
-/// The weights of those without a part yet.
-fn unclaimed<'a>(parts: &'a [f64], weights: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
-    parts.iter().zip(weights).filter(|(part, _)| part.is_nan()).map(|(_, &weight)| weight)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) struct MaxMin {
     /// By side: the most that a flow may get there, from above and from below.
     pub(super) above: Vec<f64>,
     pub(super) below: Vec<f64>,
+    /// A copy of `above`.
+    pub(super) kept: Vec<f64>,
 }
 
 /// Which of the two bounds of what sides offer.
@@ -92,6 +94,16 @@ impl MaxMin {
         }
     }
 
+    /// Takes the middle of the bounds for both.
+    pub(super) fn halve(&mut self) {
+        for (above, below) in self.above.iter_mut().zip(&mut self.below) {
+            if above != below {
+                *above = (*above + *below) / 2.0;
+                *below = *above;
+            }
+        }
+    }
+
     /// How many flows the pairs of a side have, and the most that each of them may get at its other side.
     fn limits(&self, side: usize, bound: Bound) -> impl Iterator<Item = (f64, f64)> + Clone {
         let offers = if bound == Bound::Above { &self.above } else { &self.below };
@@ -137,13 +149,7 @@ impl MaxMin {
 
     /// The rates that the flows get with these capacities of sides, and what that uses of each. O(flows + pairs + sides log
     /// sides).
-    pub(super) fn decide(
-        &self,
-        active: &[Slot],
-        capacities: &[f64],
-        out: &mut Allocation,
-        used: &mut [f64],
-    ) {
+    pub(super) fn decide(&self, active: &[Slot], capacities: &[f64], out: &mut Allocation, used: &mut [f64]) {
         let classes: Vec<Class<'_>> =
             self.pairs.iter().map(|pair| Class { links: &pair.links, flows: pair.count }).collect();
         let rates = max_min(capacities, &classes);
