@@ -12,8 +12,9 @@
 //! its own, which has at least the slice at every side, and its own coflows only; it decides as it would alone.
 //!
 //! - Leaves decide one after the other, service by service, those without a policy (`fair`) last, and each gets what those before it
-//!   left of their slices on top of its own. A leaf that could use what others left after its turn gets another one with all of that,
-//!   if nobody took of its slice meanwhile: once when its service is through, and once when all are.
+//!   left of their slices on top of its own. A leaf that could use what others left after its turn gets another one, once when its service is
+//!   through and once when all are: over what it uses and all that is left. What it had lent may be gone then; if it lacks that, because a flow now has
+//!   less than the slices at both of its ends and one of them is full, its earlier decision holds.
 //! - A `fair` leaf does not hold what it cannot use: what its flows can get at most at their other ends is all that it claims, and the rest is
 //!   divided among the others by weight first. Bounds from above and from below close in on that, as in
 //!   [`crate::solve::hierarchy`]; where they do not meet, offers between them are looked for that lead to themselves; else claims are those from above. So a tree of `fair` leaves gets the rates of
@@ -22,11 +23,11 @@
 //! # What holds
 //!
 //! - No side is given more than it has.
-//! - At every side a leaf's policy decides over no less than the leaf's weighted part of it, or, of `fair` leaves, all that they can use if that is less; and no
-//!   leaf's policy changes another leaf's slices, which depend only on which leaves have live flows where (and on the flows of
-//!   `fair` leaves).
-//! - Nothing is left at both ends of a live flow of the last leaf with work-conserving policy. Leaves before it may be left with flows that could have
-//!   had more: those that lent, and those before which others changed their mind in a later turn.
+//! - A flow whose leaf's policy uses all that it can has, at one of its ends, a side of which its leaf uses no less than its weighted
+//!   part. (A `fair` leaf's flow may instead have what it can get at most, if that is less.) So nobody inside or outside a service takes what is its, and no policy changes
+//!   another leaf's slices: they depend only on which leaves have live flows where, and on the flows of `fair` leaves.
+//! - What is left at both ends of a live flow was left by its own policy, or by leaves that decided later, or the leaf had lent at another side and could
+//!   not decide again.
 //! - A tree of one leaf is the leaf's policy.
 
 mod divide;
@@ -90,6 +91,8 @@ pub(crate) struct Tree {
 struct Scratch {
     capacities: Vec<f64>,
     offer: Vec<f64>,
+    /// What a leaf decided over before.
+    before: Vec<f64>,
     here: Vec<u32>,
     positions: Vec<u32>,
     /// Of services, and of the leaves of one.
@@ -406,19 +409,26 @@ impl Tree {
     /// Lets those of the leaves decide again that gain by it.
     fn second_turns(&mut self, leaves: &[u32], network: &mut Network, now: f64, dust: f64) {
         for &leaf in leaves {
-            if self.gains(leaf as usize, network, dust) {
-                self.turn(leaf as usize, network, now);
+            let leaf = leaf as usize;
+            if !self.gains(leaf, network, dust) {
+                continue;
+            }
+            let fabric = &self.leaves[leaf].scope.fabric;
+            self.scratch.before.clear();
+            self.scratch.before.extend(fabric.send().iter().chain(fabric.recv()));
+            self.turn(leaf, network, now);
+            if self.leaves[leaf].is_denied(&self.scratch.offer, network, dust) {
+                // It had lent what it wants now: what it had decided before holds.
+                std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
+                self.decide(leaf, network, now);
             }
         }
     }
 
-    /// Whether a leaf could use what others leave now, and nobody took of its slice.
+    /// Whether a leaf could use what others leave now.
     fn gains(&self, at: usize, network: &Network, dust: f64) -> bool {
         let leaf = &self.leaves[at];
         let offer = |side: usize| self.free[side] + leaf.used[side];
-        if leaf.present.iter().any(|side| offer(side) < leaf.slice[side] - dust) {
-            return false;
-        }
         let ports = network.fabric().ports();
         let open = |side: usize| self.free[side] > dust;
         let had = leaf.scope.fabric.send().iter().chain(leaf.scope.fabric.recv());
@@ -442,13 +452,24 @@ impl Tree {
                 self.scratch.capacities[side]
             });
         }
-        leaf.decide(offer, network, now);
+        self.decide(at, network, now);
+        self.leaves[at].turned = true;
+    }
+
+    /// Lets a leaf decide over what is offered now, of which it uses or has a slice of everything but what is free.
+    fn decide(&mut self, at: usize, network: &mut Network, now: f64) {
+        let leaf = &mut self.leaves[at];
         for (side, free) in self.free.iter_mut().enumerate() {
             if leaf.present.contains(side) {
-                *free = offer[side] - leaf.used[side];
+                *free += if leaf.turned { leaf.used[side] } else { leaf.slice[side] };
             }
         }
-        leaf.turned = true;
+        leaf.decide(&self.scratch.offer, network, now);
+        for (side, free) in self.free.iter_mut().enumerate() {
+            if leaf.present.contains(side) {
+                *free -= leaf.used[side];
+            }
+        }
     }
 }
 
@@ -537,6 +558,25 @@ impl Leaf {
         network.exchange(&mut self.scope);
         self.decided.seal();
         self.count_used(network, ports);
+    }
+
+    /// Whether it lacks something that it lent: a flow has less than the slices at both of its ends, and one of them was offered
+    /// less than the slice and is full. O(flows), if there is such a side.
+    fn is_denied(&self, offer: &[f64], network: &Network, dust: f64) -> bool {
+        let under = |side: usize| self.used[side] < self.slice[side] - dust;
+        let full = |side: usize| under(side) && self.used[side] >= offer[side] - dust;
+        if !self.present.iter().any(full) {
+            return false;
+        }
+        let ports = network.fabric().ports();
+        self.scope.active.iter().any(|&slot| {
+            let coflow = network.coflow(slot);
+            coflow.live_flows().any(|flow| {
+                let (src, dst) = coflow.ends_of(flow);
+                let [send, recv] = [src as usize, ports + dst as usize];
+                under(send) && under(recv) && (full(send) || full(recv))
+            })
+        })
     }
 
     /// Adds up what equal and single rates use.

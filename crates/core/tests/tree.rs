@@ -47,7 +47,7 @@ fn service(number: usize, weight: f64, applications: Vec<Application>) -> Servic
     Service { name: named(&number.to_string()), weight, between, applications, other }
 }
 
-fn spec(id: u64, owner: (u32, u32), flows: &[(u32, u32, f64)]) -> CoflowSpec {
+fn spec(id: u64, owner: Owner, flows: &[Ends]) -> CoflowSpec {
     let flow = |&(src, dst, size): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
     let (service, application) = owner;
     let plain = CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect());
@@ -62,13 +62,22 @@ fn engine(ports: u32, plan: Plan, names: &Names) -> Engine {
     Engine::new(fabric(ports), AnyPolicy::Tree(plan), names).unwrap()
 }
 
+/// A service and an application of it.
+type Owner = (u32, u32);
+
+/// A flow: from, to, bytes.
+type Ends = (u32, u32, f64);
+
+/// A leaf, and by side what it uses and its weighted part.
+type Part = (Owner, Vec<f64>, Vec<f64>);
+
 /// A tree, the coflows, and rates of ports.
 #[derive(Debug, Clone)]
 struct Case {
     ports: u32,
     /// By service: its weight, and the weight and policy of each application.
     services: Vec<(f64, Vec<(f64, &'static str)>)>,
-    coflows: Vec<((u32, u32), Vec<(u32, u32, f64)>)>,
+    coflows: Vec<(Owner, Vec<Ends>)>,
     slow: Vec<(u32, f64)>,
 }
 
@@ -119,7 +128,7 @@ impl Case {
 }
 
 /// A live flow: whose it is, its two sides and its rate.
-type Live = ((u32, u32), [usize; 2], f64);
+type Live = (Owner, [usize; 2], f64);
 
 /// All live flows, and what each side carries.
 fn live(engine: &Engine, case: &Case) -> (Vec<Live>, Vec<f64>) {
@@ -138,7 +147,7 @@ fn live(engine: &Engine, case: &Case) -> (Vec<Live>, Vec<f64>) {
 }
 
 /// What each leaf uses of each side, and its weighted part of it among those that are there.
-fn parts(case: &Case, flows: &[Live], capacities: &[f64]) -> Vec<((u32, u32), Vec<f64>, Vec<f64>)> {
+fn parts(case: &Case, flows: &[Live], capacities: &[f64]) -> Vec<Part> {
     let there = |leaf: (u32, u32), side: usize| flows.iter().any(|f| f.0 == leaf && f.1.contains(&side));
     let mut leaves: Vec<(u32, u32)> = flows.iter().map(|f| f.0).collect();
     leaves.sort_unstable();

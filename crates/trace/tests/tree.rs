@@ -15,9 +15,9 @@ fn the_example_is_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/tree.toml");
     let Plan::Services(services, other) = read(Path::new(path)).unwrap() else { panic!("services") };
     let shown: Vec<(&str, f64)> = services.iter().map(|s| (s.name.as_str(), s.weight)).collect();
-    assert_eq!(shown, [("ads", 2.0), ("search", 1.0)]);
+    assert_eq!(shown, [("service-1", 2.0), ("service-2", 1.0)]);
     assert!(matches!(&services[0].between, Between::Saba(table) if table.len() == 2));
-    assert_eq!(services[0].applications[0].policy, "saath");
+    assert_eq!(services[0].applications[0].policy, "sincronia");
     assert_eq!(services[0].applications[1].model.as_deref(), Some("LR"));
     assert_eq!(services[1].between, Between::Weights);
     assert_eq!(services[1].applications[0].weight, 3.0);
