@@ -32,11 +32,18 @@ const APPLICATIONS: [(&str, f64); 3] =
 const DUST: f64 = 1e-6;
 
 /// What is compared.
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 9] = [
     Way { name: "fair", levels: Levels::None, leaves: "fair" },
     Way { name: "services", levels: Levels::Services, leaves: "fair" },
+    Way { name: "services, `saath`", levels: Levels::Services, leaves: "saath" },
+    Way { name: "services, `varys`", levels: Levels::Services, leaves: "varys" },
     Way { name: "services, applications", levels: Levels::Both, leaves: "fair" },
     Way { name: "services, applications, `saath`", levels: Levels::Both, leaves: "saath" },
+    Way {
+        name: "services, applications, `saath:all-or-none=off`",
+        levels: Levels::Both,
+        leaves: "saath:all-or-none=off",
+    },
     Way { name: "services, applications, `varys`", levels: Levels::Both, leaves: "varys" },
     Way { name: "`saath` alone", levels: Levels::None, leaves: "saath" },
 ];
@@ -108,7 +115,8 @@ struct Contended<'a> {
 }
 
 impl Contended<'_> {
-    /// Whether a service is short at each side: a flow of it has less than the service's part at both of its ends.
+    /// Whether a service is short at each side: a flow of it has less than the service's part at both of its ends, and one of them
+    /// is full.
     fn look(&mut self, moment: &Moment<'_>) {
         let fabric = moment.fabric();
         let ports = fabric.ports();
@@ -137,9 +145,10 @@ impl Contended<'_> {
             let part = if contended(side) { SERVICES[service].1 / weights } else { 1.0 };
             used[service][side] < part * capacity[side] - DUST * self.rate
         };
+        let full = |side: usize| used[0][side] + used[1][side] >= capacity[side] - DUST * self.rate;
         let mut short = [vec![false; 2 * ports], vec![false; 2 * ports]];
         all(&mut |service, _, _, ends| {
-            if ends.into_iter().all(|side| under(service, side)) {
+            if ends.into_iter().all(|side| under(service, side)) && ends.into_iter().any(full) {
                 ends.into_iter().for_each(|side| short[service][side] = contended(side));
             }
         });
@@ -178,30 +187,41 @@ struct Found {
     short: [f64; 2],
 }
 
+/// A coflow that ended.
+struct Ended {
+    service: usize,
+    application: usize,
+    cct: f64,
+    /// What its application's model predicts.
+    slowdown: f64,
+}
+
+impl Ended {
+    fn new(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> Ended {
+        let (service, application) = owner(workload, coflow.index);
+        let alone = bottleneck(&workload.coflows[coflow.index], workload.ports) / rate;
+        // Rounding may make a coflow a little faster than it can be.
+        let part = Fraction::new((alone / coflow.cct()).min(1.0)).unwrap_or(Fraction::ALL);
+        let slowdown = sensitivity(APPLICATIONS[application].1).slowdown(part);
+        Ended { service, application, cct: coflow.cct(), slowdown }
+    }
+}
+
 impl Found {
     fn new(workload: &Workload, outcome: &Outcome, watched: &Contended<'_>) -> Found {
-        let each: Vec<(usize, usize, f64, f64)> = outcome
-            .coflows
-            .iter()
-            .map(|coflow| {
-                let (service, application) = owner(workload, coflow.index);
-                let alone = bottleneck(&workload.coflows[coflow.index], workload.ports) / watched.rate;
-                let part = alone / coflow.cct();
-                // Rounding may make a coflow a little faster than it can be.
-                let part = Fraction::new(part.min(1.0)).unwrap_or(Fraction::ALL);
-                let slowdown = sensitivity(APPLICATIONS[application].1).slowdown(part);
-                (service, application, coflow.cct(), slowdown)
-            })
-            .collect();
-        let of = |keep: &dyn Fn(&&(usize, usize, f64, f64)) -> bool,
-                  value: fn(&(usize, usize, f64, f64)) -> f64| {
-            mean(&each.iter().filter(keep).map(value).collect::<Vec<f64>>())
+        let each: Vec<Ended> =
+            outcome.coflows.iter().map(|coflow| Ended::new(workload, coflow, watched.rate)).collect();
+        let cct = |keep: &dyn Fn(&Ended) -> bool| {
+            mean(&each.iter().filter(|e| keep(e)).map(|e| e.cct).collect::<Vec<f64>>())
+        };
+        let slowdown = |keep: &dyn Fn(&Ended) -> bool| {
+            mean(&each.iter().filter(|e| keep(e)).map(|e| e.slowdown).collect::<Vec<f64>>())
         };
         Found {
-            ccts: [0, 1].map(|service| of(&|c| c.0 == service, |c| c.2)),
-            cct: of(&|_| true, |c| c.2),
-            slowdowns: [0, 1, 2].map(|application| of(&|c| c.1 == application, |c| c.3)),
-            slowdown: of(&|_| true, |c| c.3),
+            ccts: [0, 1].map(|service| cct(&|e| e.service == service)),
+            cct: cct(&|_| true),
+            slowdowns: [0, 1, 2].map(|application| slowdown(&|e| e.application == application)),
+            slowdown: slowdown(&|_| true),
             short: watched.shortage.map(|short| short / watched.contended),
         }
     }
@@ -275,7 +295,8 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
          - Weights of the services: {}.\n\
          - Slowdowns of the applications with half the bandwidth: {}. The model is D(b) = 1 + 4 (s - 1) (1 - b)^2, as for `weir policies saba`.\n\
          - *Short*: of all port sides where both services have flows, over time, those where a service is short of its part: \
-         a flow of it has less than the service's part at both of its ends (the part being all of a side that only it has flows at).\n\
+         a flow of it has less than the service's part at both of its ends, and one of them is full, so that it is not its own policy that \
+         leaves something (the part being all of a side that only it has flows at).\n\
          - *Slowdown*: what the application's model predicts for the part of the bandwidth that a coflow had, which is the time \
          that it takes with the network to itself over its CCT; the mean over coflows. Sensitive applications weigh more in it, as \
          their models are steeper. It is what Saba minimises at each port.\n\n## Measured\n",
@@ -311,18 +332,24 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
         "all",
     ];
     out.push_str(&doc::table(&head, 1, &lines));
-    out.push_str("## What each level adds\n");
+    out.push_str(
+        "## What each level adds\n\nParts that are short are those of the service that is worse off.\n",
+    );
     out.push_str(&doc::table(&["level", "expected of it", "measured", "so it is"], 2, &added(found)));
     out
 }
 
 /// What each level is for, and whether it did that.
 fn added(found: &[Found]) -> Vec<Vec<String>> {
-    let [fair, services, both, saath, varys, alone] = found else { return Vec::new() };
+    let [fair, services, coflows, varys_in_services, both, saath, not_all, varys, alone] = found else {
+        return Vec::new();
+    };
     let line = |level: &str, expected: &str, before: String, after: String, is: bool| {
         vec![level.to_owned(), expected.to_owned(), format!("{before} to {after}"), doc::yes(is)]
     };
-    let percent = |f: &Found| doc::share(f.short[0] + f.short[1]);
+    // Of the service that is worse off.
+    let most = |f: &Found| f.short[0].max(f.short[1]);
+    let percent = |f: &Found| doc::share(most(f));
     let slow = |value: f64| format!("{value:.3}");
     vec![
         line(
@@ -361,25 +388,46 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
             both.short.iter().all(|short| *short < DUST),
         ),
         line(
-            "`saath` inside",
+            "`saath` in services",
+            "the mean CCT falls",
+            doc::n(services.cct),
+            doc::n(coflows.cct),
+            coflows.cct < services.cct,
+        ),
+        line(
+            "`saath` in applications",
             "the mean CCT falls",
             doc::n(both.cct),
             doc::n(saath.cct),
             saath.cct < both.cct,
         ),
         line(
-            "`varys` inside",
+            "`varys` in applications",
             "the mean CCT falls",
             doc::n(both.cct),
             doc::n(varys.cct),
             varys.cct < both.cct,
         ),
         line(
-            "`saath` inside",
+            "`saath` in applications",
+            "all-or-none is what costs: without it, the mean CCT falls",
+            doc::n(saath.cct),
+            doc::n(not_all.cct),
+            not_all.cct < saath.cct,
+        ),
+        line(
+            "`varys` in services",
+            "services keep their parts: it uses all that it can",
+            percent(services),
+            percent(varys_in_services),
+            varys_in_services.short.iter().all(|short| *short < DUST),
+        ),
+        line(
+            "`saath` in applications",
             "services are short less than with `saath` alone",
             percent(alone),
             percent(saath),
-            saath.short[0] + saath.short[1] < alone.short[0] + alone.short[1],
+            most(saath) < most(alone),
         ),
     ]
 }
