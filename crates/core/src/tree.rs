@@ -11,64 +11,44 @@
 //! or by Saba's for the set of its applications that meet there. That is a leaf's *slice*. A leaf's policy sees a fabric of
 //! its own, which has at least the slice at every side, and its own coflows only; it decides as it would alone.
 //!
-//! - Leaves decide one after the other, service by service, those without a policy (`fair`) last, and each gets what those before it
-//!   left of their slices on top of its own. A leaf that could use what others left after its turn gets another one, once when its service is
-//!   through and once when all are: over what it uses and all that is left. What it had lent may be gone then; if it lacks that, because a flow now has
-//!   less than the slices at both of its ends and one of them is full, its earlier decision holds.
-//! - A `fair` leaf does not hold what it cannot use: what its flows can get at most at their other ends is all that it claims, and the rest is
-//!   divided among the others by weight first. Bounds from above and from below close in on that, as in
-//!   [`crate::solve::hierarchy`]; where they do not meet, offers between them are looked for that lead to themselves; else claims are those from above. So a tree of `fair` leaves gets the rates of
-//!   weighted hierarchical max-min, of which there may be several where the bounds do not meet.
+//! - Leaves decide one after the other, service by service, those without a policy (`fair`) last, and each gets what those
+//!   before it left of their slices on top of its own. A leaf that could use what others left after its turn gets another
+//!   one, once when its service is through and once when all are: over what it uses and all that is left. What it had lent
+//!   may be gone then; if it lacks that, because a flow now has less than the slices at both of its ends and one of them is
+//!   full, its earlier decision holds.
+//! - A `fair` leaf does not hold what it cannot use: it claims what its flows can get at most at their other ends, and the
+//!   rest is divided among the others by weight first. Bounds from above and from below close in on that, as in
+//!   [`crate::solve::hierarchy`]. Where they do not meet, and all leaves are `fair`, offers between them are looked for that
+//!   lead to themselves; else claims are those from above. So a tree of `fair` leaves gets the rates of weighted
+//!   hierarchical max-min, of which there may be several where the bounds do not meet.
 //!
 //! # What holds
 //!
 //! - No side is given more than it has.
-//! - A flow whose leaf's policy uses all that it can has, at one of its ends, a side of which its leaf uses no less than its weighted
-//!   part. (A `fair` leaf's flow may instead have what it can get at most, if that is less.) So nobody inside or outside a service takes what is its, and no policy changes
-//!   another leaf's slices: they depend only on which leaves have live flows where, and on the flows of `fair` leaves.
-//! - What is left at both ends of a live flow was left by its own policy, or by leaves that decided later, or the leaf had lent at another side and could
-//!   not decide again.
+//! - If a leaf's policy uses all that it can, every flow has an end where the leaf uses no less than its slice: its weighted
+//!   part, or, of a `fair` leaf, what it can get at most, if that is less. So nobody takes what is its. No policy
+//!   changes another leaf's slices: they depend only on which leaves have live flows where, and on the flows of `fair` leaves.
+//! - What is left at both ends of a live flow was left by its own policy, by leaves that decided later, or by a leaf that
+//!   keeps its earlier decision.
 //! - A tree of one leaf is the leaf's policy.
 
 mod divide;
+mod leaf;
 mod maxmin;
 mod plan;
 mod weights;
 
-use crate::allocation::{Allocation, Common};
-use crate::model::network::Scope;
-use crate::model::{Blind, Fabric, Mask, Names, Network, Sharing, Sizes, Slot, View};
-use crate::policy::{self, AnyPolicy, Event, Params, ParamsError, Policy};
+use crate::allocation::Allocation;
+use crate::model::{Fabric, Names, Network, Sharing, Slot};
+use crate::policy::{self, AnyPolicy, Event, ParamsError};
 
 use divide::divide;
+use leaf::{Inner, Leaf};
 use maxmin::{Bound, MaxMin};
 use plan::{Group, Layout};
 
+pub use leaf::check_leaf;
 pub use plan::{Application, Between, Plan, Service, TreeError};
-
-/// What decides inside a leaf.
-enum Inner {
-    Blind(Box<dyn Policy<Knows = Blind>>),
-    Sizes(Box<dyn Policy<Knows = Sizes>>),
-    MaxMin(MaxMin),
-}
-
-/// An application, or a service as a whole.
-struct Leaf {
-    inner: Inner,
-    /// Its fabric, coflows and changes, which take the network's place while it is asked.
-    scope: Scope,
-    decided: Allocation,
-    /// Whether it had its turn in this schedule.
-    turned: bool,
-    /// Sides where it has live flows.
-    present: Mask,
-    /// By side: its slice, and what it uses.
-    slice: Vec<f64>,
-    used: Vec<f64>,
-    /// By side, of `fair` leaves: what it claims.
-    claims: Vec<f64>,
-}
 
 /// Services, applications and their policies on one network. Sides are the sending sides of all ports, then the receiving
 /// ones.
@@ -112,27 +92,8 @@ const STUCK: f64 = 0.999;
 /// How close they are to have met, as a part of a port.
 const MET: f64 = 1e-10;
 
-/// What is not worth a second turn, as a part of a port.
+/// What is not worth another turn, as a part of a port.
 const DUST: f64 = 1e-9;
-
-/// What decides inside a leaf under this policy.
-fn inner(spec: &str) -> Result<Inner, ParamsError> {
-    let name = Params::parse(spec)?.name().to_owned();
-    match policy::build(spec)? {
-        _ if name == "fair" => Ok(Inner::MaxMin(MaxMin::default())),
-        AnyPolicy::Blind(policy) if name != "aalo" => Ok(Inner::Blind(policy)),
-        AnyPolicy::Sizes(policy) => Ok(Inner::Sizes(policy)),
-        AnyPolicy::Blind(_) | AnyPolicy::Tree(_) => Err(ParamsError::Leaf { name }),
-    }
-}
-
-/// Whether a policy can be that of a leaf: it exists, with these parameters, and sets rates, or is `fair`.
-///
-/// # Errors
-/// Says what is wrong with it.
-pub fn check_leaf(spec: &str) -> Result<(), ParamsError> {
-    inner(spec).map(|_| ())
-}
 
 impl Plan {
     /// The policy of all coflows, if this plan has only one leaf for these names.
@@ -150,20 +111,8 @@ impl Plan {
 impl Tree {
     pub(crate) fn new(plan: &Plan, names: &Names, fabric: &Fabric) -> Result<Tree, TreeError> {
         let Layout { groups, policies, leaf_of } = plan.lay_out(names)?;
-        let sides = 2 * fabric.ports();
-        let leaf = |spec: &String| {
-            Ok(Leaf {
-                inner: inner(spec)?,
-                scope: Scope::new(fabric.clone()),
-                decided: Allocation::default(),
-                turned: false,
-                present: Mask::default(),
-                slice: vec![0.0; sides],
-                used: vec![0.0; sides],
-                claims: vec![f64::INFINITY; sides],
-            })
-        };
-        let leaves = policies.iter().map(leaf).collect::<Result<Vec<Leaf>, TreeError>>()?;
+        let leaves = policies.iter().map(|spec| Leaf::new(spec, fabric));
+        let leaves = leaves.collect::<Result<Vec<Leaf>, ParamsError>>()?;
         let group_of = (0..).zip(&groups).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
         let fair = |leaf: &u32| leaves[*leaf as usize].is_fair();
         let mut turns: Vec<Vec<u32>> = groups.iter().map(|group| group.leaves.clone().collect()).collect();
@@ -421,6 +370,11 @@ impl Tree {
                 // It had lent what it wants now: what it had decided before holds.
                 std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
                 self.decide(leaf, network, now);
+                if self.free.iter().any(|free| *free < -dust) {
+                    // A policy that remembers has decided otherwise, and what it wants now is gone.
+                    std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
+                    self.decide(leaf, network, now);
+                }
             }
         }
     }
@@ -469,133 +423,6 @@ impl Tree {
             if leaf.present.contains(side) {
                 *free -= leaf.used[side];
             }
-        }
-    }
-}
-
-impl Leaf {
-    fn is_fair(&self) -> bool {
-        matches!(self.inner, Inner::MaxMin(_))
-    }
-
-    fn sharing(&self) -> Sharing {
-        if matches!(self.inner, Inner::Sizes(_)) { Sharing::Remaining } else { Sharing::Equal }
-    }
-
-    fn on(&mut self, event: Event, network: &mut Network, now: f64) {
-        network.exchange(&mut self.scope);
-        match &mut self.inner {
-            Inner::Blind(policy) => policy.on(event, &mut View::new(network, now)),
-            Inner::Sizes(policy) => policy.on(event, &mut View::new(network, now)),
-            Inner::MaxMin(fair) => fair.stale = true,
-        }
-        network.exchange(&mut self.scope);
-    }
-
-    fn wake(&mut self, network: &mut Network, now: f64) -> f64 {
-        network.exchange(&mut self.scope);
-        let wake = match &mut self.inner {
-            Inner::Blind(policy) => policy.wake(&mut View::new(network, now), &self.decided),
-            Inner::Sizes(policy) => policy.wake(&mut View::new(network, now), &self.decided),
-            Inner::MaxMin(_) => f64::INFINITY,
-        };
-        network.exchange(&mut self.scope);
-        wake
-    }
-
-    /// Finds where it has live flows. O(coflows x words of a port mask), and of `fair` leaves, O(flows log flows) if any came or
-    /// went.
-    fn find(&mut self, network: &Network) {
-        let ports = network.fabric().ports();
-        self.turned = false;
-        self.present.clear();
-        for &slot in &self.scope.active {
-            let coflow = network.coflow(slot);
-            coflow.send_mask().iter().for_each(|port| self.present.insert(port));
-            coflow.recv_mask().iter().for_each(|port| self.present.insert(ports + port));
-        }
-        if let Inner::MaxMin(fair) = &mut self.inner {
-            fair.collect(&self.scope.active, network);
-        }
-    }
-
-    /// Decides over this much of each side, and finds what that uses.
-    fn decide(&mut self, offer: &[f64], network: &mut Network, now: f64) {
-        self.decided.clear(network.slots());
-        self.used.fill(0.0);
-        let ports = network.fabric().ports();
-        let changed = self.scope.fabric.set(&offer[..ports], &offer[ports..]);
-        if let Inner::MaxMin(fair) = &self.inner {
-            fair.decide(&self.scope.active, offer, &mut self.decided, &mut self.used);
-            self.decided.seal();
-            return;
-        }
-        network.exchange(&mut self.scope);
-        match &mut self.inner {
-            Inner::Blind(policy) => {
-                let mut view = View::new(network, now);
-                if changed {
-                    policy.on(Event::PortChanged, &mut view);
-                }
-                policy.schedule(&mut view, &mut self.decided);
-            }
-            Inner::Sizes(policy) => {
-                let mut view = View::new(network, now);
-                if changed {
-                    policy.on(Event::PortChanged, &mut view);
-                }
-                policy.schedule(&mut view, &mut self.decided);
-                for &slot in view.active() {
-                    if let Common::Together(seconds) = self.decided.common(slot) {
-                        let loads = view.loads(slot);
-                        loads.send().for_each(|(port, bytes)| self.used[port] += bytes / seconds);
-                        loads.recv().for_each(|(port, bytes)| self.used[ports + port] += bytes / seconds);
-                    }
-                }
-            }
-            Inner::MaxMin(_) => {}
-        }
-        network.exchange(&mut self.scope);
-        self.decided.seal();
-        self.count_used(network, ports);
-    }
-
-    /// Whether it lacks something that it lent: a flow has less than the slices at both of its ends, and one of them was offered
-    /// less than the slice and is full. O(flows), if there is such a side.
-    fn is_denied(&self, offer: &[f64], network: &Network, dust: f64) -> bool {
-        let under = |side: usize| self.used[side] < self.slice[side] - dust;
-        let full = |side: usize| under(side) && self.used[side] >= offer[side] - dust;
-        if !self.present.iter().any(full) {
-            return false;
-        }
-        let ports = network.fabric().ports();
-        self.scope.active.iter().any(|&slot| {
-            let coflow = network.coflow(slot);
-            coflow.live_flows().any(|flow| {
-                let (src, dst) = coflow.ends_of(flow);
-                let [send, recv] = [src as usize, ports + dst as usize];
-                under(send) && under(recv) && (full(send) || full(recv))
-            })
-        })
-    }
-
-    /// Adds up what equal and single rates use.
-    fn count_used(&mut self, network: &Network, ports: usize) {
-        for &slot in &self.scope.active {
-            if let Common::Each(rate) = self.decided.common(slot) {
-                let coflow = network.coflow(slot);
-                for load in coflow.senders() {
-                    self.used[load.port as usize] += rate * f64::from(load.live);
-                }
-                for load in coflow.receivers() {
-                    self.used[ports + load.port as usize] += rate * f64::from(load.live);
-                }
-            }
-        }
-        for rated in self.decided.flows() {
-            let (src, dst) = network.coflow(rated.slot).ends_of(rated.flow);
-            self.used[src as usize] += rated.rate;
-            self.used[ports + dst as usize] += rated.rate;
         }
     }
 }
