@@ -8,14 +8,16 @@ mod trace;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use weir_core::policy;
 use weir_core::units::{Rate, Time};
 use weir_trace::TraceUnit;
 
+use crate::spec;
 use crate::sweep::Vary;
 
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
-pub use reproduce::{NetshareReproduction, Reproduce, Reproduction, SabaReproduction};
+pub use reproduce::{
+    CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
+};
 pub use saba::{Saba, SabaProfile, SabaWeights};
 pub use trace::{Check, Convert, Describe, Generate, Trace, TraceFormat};
 
@@ -196,7 +198,7 @@ pub struct Sim {
     #[command(flatten)]
     pub input: Input,
 
-    /// The policy, with its parameters: NAME[:KEY=VALUE...]. `weir policies` lists them
+    /// The policy, with its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE. `weir policies` lists them
     #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
     pub policy: String,
 
@@ -228,7 +230,8 @@ pub struct Compare {
     #[command(flatten)]
     pub input: Input,
 
-    /// The policies, with their parameters: NAME[:KEY=VALUE...],... All of them by default
+    /// The policies, with their parameters: NAME[:KEY=VALUE...] or tree:FILE,... All that `weir policies` lists by
+    /// default; those that share between applications only if the trace has several
     #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec)]
     pub policies: Vec<String>,
 
@@ -377,18 +380,15 @@ fn coflow_id(text: &str) -> Result<u64, String> {
 /// A policy that exists, with parameters that it has.
 fn policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
-    match policy::build(spec) {
+    match spec::build(spec) {
         Ok(_) => Ok(spec.to_owned()),
-        Err(error) => Err(error.to_string()),
+        Err(failure) => Err(failure.message),
     }
 }
 
 /// The policies to replay, and the place of the baseline among them. A baseline that is not among them goes first.
 pub fn with_baseline(policies: &[String], baseline: Option<&String>) -> (Vec<String>, usize) {
     let mut policies = policies.to_vec();
-    if policies.is_empty() {
-        policies.extend(policy::TABLE.iter().map(|entry| entry.name.to_owned()));
-    }
     let Some(baseline) = baseline else { return (policies, 0) };
     match policies.iter().position(|policy| policy == baseline) {
         Some(place) => (policies, place),

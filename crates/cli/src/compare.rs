@@ -15,6 +15,7 @@ use crate::output::{self, Pending, Sink};
 use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::run::{self, Task};
+use crate::spec;
 use crate::table::{Align, Table, bytes, number, optional, percent, seconds};
 
 /// How a replay is to go.
@@ -139,7 +140,9 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let outputs = Outputs::begin(&args.input, &args.output, &args.details)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let options = options(&args.replay, args.details.per_flow.is_some());
-    let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref());
+    let listed =
+        if args.policies.is_empty() { spec::all(&source.workload.names) } else { args.policies.clone() };
+    let (policies, place) = args::with_baseline(&listed, args.baseline.as_ref());
     let tasks: Vec<Task<'_>> = policies
         .iter()
         .map(|policy| Task { policy: policy.clone(), workload: &source.workload, options })

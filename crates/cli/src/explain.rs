@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use weir_core::allocation::Rule;
-use weir_core::policy;
 use weir_sim::explain::{Cause, Explainer, Explanation, PortSide, Segment, State};
 use weir_sim::{CoflowOutcome, Moment, Observer, replay};
 
@@ -15,6 +14,7 @@ use crate::input::Source;
 use crate::output::{self, Sink};
 use crate::progress::{Progress, Watch};
 use crate::record::{self, Record};
+use crate::spec;
 use crate::table::{Align, Table, bytes, number, percent, seconds};
 
 /// Lines of a time line that is still read.
@@ -59,7 +59,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
         )));
     };
     let options = options(&args.replay, false);
-    let policy = policy::build(&args.policy).map_err(Failure::input)?;
+    let policy = spec::build(&args.policy)?;
     let mut explainer = Explainer::new(workload, index, &options);
     let watch = Progress::new(args.quiet).watch(&args.policy, workload.coflows.len());
     let mut both = Both { watch, explainer: &mut explainer };

@@ -17,6 +17,7 @@ mod reproduce;
 mod run;
 mod saba;
 mod share;
+mod spec;
 mod sweep;
 mod table;
 mod trace;
@@ -51,6 +52,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
         Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
         Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
+        Command::Reproduce(args::Reproduce::Composition(args)) => reproduce::composition(args),
         Command::Saba(args) => saba::saba(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),

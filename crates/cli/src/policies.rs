@@ -60,6 +60,12 @@ fn text(entries: &[&Entry], alone: bool) -> String {
             table.line(vec![String::new(), "has no parameters".to_owned()]);
         }
     }
+    if !alone {
+        table.line(vec![
+            "tree:FILE".to_owned(),
+            "services, their applications and a policy for each, from a file: docs/policy-tree.md".to_owned(),
+        ]);
+    }
     table.print(&mut out);
     out
 }

@@ -4,6 +4,7 @@
 //! the sentences that depend on them are made from them.
 
 mod claims;
+mod composition;
 mod doc;
 mod experiments;
 mod figures;
@@ -25,6 +26,7 @@ use crate::output::{self, Sink};
 use crate::progress::Progress;
 use crate::table::{bytes, seconds};
 
+pub use composition::composition;
 use lab::Lab;
 pub use netshare::netshare;
 pub use saba::saba;

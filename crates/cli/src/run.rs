@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use weir_core::model::Workload;
-use weir_core::policy;
 use weir_sim::{Options, Outcome, replay};
 
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::spec;
 
 /// One replay to run.
 pub struct Task<'a> {
@@ -27,7 +27,7 @@ impl Task<'_> {
     /// # Errors
     /// If the policy does not exist, or the replay has no outcome.
     pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
-        let policy = policy::build(&self.policy).map_err(Failure::input)?;
+        let policy = spec::build(&self.policy)?;
         let mut watch = progress.watch(&self.policy, self.workload.coflows.len());
         replay(self.workload, policy, &self.options, &mut watch)
             .map_err(|error| Failure::replay(&self.policy, &error))

@@ -16,6 +16,7 @@ use crate::output::{self, Sink};
 use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::run::{self, Task};
+use crate::spec;
 use crate::table::{Align, Table, optional};
 
 /// A parameter and the values to try: `start=1MB,10MB`.
@@ -182,6 +183,10 @@ fn with_params(policy: &str, params: &[(String, String)]) -> Result<Spec, Failur
     let mut text = policy.to_owned();
     let mut takes = Vec::new();
     for (key, value) in params {
+        if policy.starts_with(spec::TREE) {
+            takes.push(false);
+            continue;
+        }
         let longer = format!("{text}:{key}={value}");
         match policy::build(&longer) {
             Ok(_) => text = longer,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use weir_core::model::Workload;
 use weir_core::units::Time;
 use weir_trace::describe::{self, Description, PERCENTAGES};
-use weir_trace::generate::{Arrival, Kind, Law, Preset, Skew, Spec, generate};
+use weir_trace::generate::{Arrival, Kind, Law, Preset, Skew, Spec, generate, spread};
 use weir_trace::{TraceUnit, WriteError, coflow_benchmark, format};
 
 use crate::args::{self, Format, TraceFormat};
@@ -81,6 +81,7 @@ fn for_people(source: &Source, d: &Description) -> String {
     line("bytes", format!("{}, {} of them within a port", bytes(d.bytes), percent(d.same_port)));
     line("arrivals", format!("{} to {}", seconds(d.first_arrival), seconds(d.last_arrival)));
     line("events", d.events.to_string());
+    line("services", format!("{}, of {} applications in all", d.services, d.applications));
     line("longest chain of parents", d.depth.to_string());
     for (side, load) in [("busiest sender", d.send), ("busiest receiver", d.receive)] {
         let (most, mean) = (bytes(load.max), bytes(load.mean));
@@ -144,6 +145,8 @@ fn flat(source: &Source, d: &Description) -> record::Record {
     r.add("first_arrival_s", d.first_arrival);
     r.add("last_arrival_s", d.last_arrival);
     r.add("events", d.events);
+    r.add("services", d.services);
+    r.add("applications", d.applications);
     r.add("depth", d.depth);
     let widths = [
         "width_p0",
@@ -186,7 +189,8 @@ fn generated(args: &args::Generate) -> Result<(), Failure> {
     let spec = specification(args);
     let unit = args.reading.trace_unit;
     // What can be wrong with it is said before a file is touched.
-    let workload = generate(&spec, unit, &input::limits(&args.reading))?;
+    let mut workload = generate(&spec, unit, &input::limits(&args.reading))?;
+    spread(&mut workload, args.services, args.applications, spec.seed)?;
     write(&workload, args.to, unit, args.out.as_deref())
 }
 

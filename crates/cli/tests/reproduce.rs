@@ -51,6 +51,20 @@ fn the_document_has_every_figure_and_is_the_same_again() {
 }
 
 #[test]
+fn services_and_applications_add_what_they_are_for() {
+    let text = Place::new().print("reproduce composition --seeds 1 --jobs 2 --quiet");
+    assert!(text.starts_with("# What each level of a policy tree adds\n"));
+    for level in [
+        "| services | nobody is short",
+        "| applications | the most sensitive",
+        "| applications | services keep",
+    ] {
+        let line = text.lines().find(|line| line.starts_with(level)).unwrap_or_else(|| panic!("no {level}"));
+        assert!(line.ends_with("| yes |"), "{line}");
+    }
+}
+
+#[test]
 fn tables_are_whole_and_have_numbers() {
     let text = made().print(COMMAND);
     let mut columns = 0;

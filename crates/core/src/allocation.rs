@@ -173,6 +173,16 @@ impl Allocation {
         self.kept
     }
 
+    /// Takes over what another allocation decides about these coflows, of which it has nothing yet; all single flows of the other
+    /// are theirs.
+    pub(crate) fn take_over(&mut self, other: &Allocation, slots: &[Slot]) {
+        self.seal();
+        for &slot in slots {
+            self.shares[slot as usize] = other.shares[slot as usize];
+        }
+        self.flows.extend_from_slice(&other.flows);
+    }
+
     /// Gives the live flows of a coflow a common rate.
     pub fn set_common(&mut self, slot: Slot, common: Common) {
         self.shares[slot as usize].common = common;

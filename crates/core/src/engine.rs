@@ -4,24 +4,45 @@
 //! happens and when, and asks for schedules; the policy cannot tell which driver that is.
 
 use crate::allocation::Allocation;
-use crate::model::{CoflowSpec, Ended, Fabric, FlowState, Network, Sharing, Side, Slot, View};
-use crate::policy::{AnyPolicy, Event};
+use crate::model::{
+    Blind, CoflowSpec, Ended, Fabric, FlowState, Names, Network, Sharing, Side, Sizes, Slot, View,
+};
+use crate::policy::{AnyPolicy, Event, Policy};
+use crate::tree::{Tree, TreeError};
 
-/// A policy on a network.
+/// Who decides.
+enum Root {
+    Blind(Box<dyn Policy<Knows = Blind>>),
+    Sizes(Box<dyn Policy<Knows = Sizes>>),
+    Tree(Box<Tree>),
+}
+
+/// A policy, or a tree of them, on a network.
 pub struct Engine {
     network: Network,
-    policy: AnyPolicy,
+    root: Root,
     allocation: Allocation,
 }
 
 impl Engine {
-    /// An engine for an idle fabric.
-    pub fn new(fabric: Fabric, policy: AnyPolicy) -> Engine {
-        let sharing = match policy {
-            AnyPolicy::Blind(_) => Sharing::Equal,
-            AnyPolicy::Sizes(_) => Sharing::Remaining,
+    /// An engine for an idle fabric, and for coflows of services and applications with these names.
+    ///
+    /// # Errors
+    /// A tree of policies that has no place for one of the names.
+    pub fn new(fabric: Fabric, policy: AnyPolicy, names: &Names) -> Result<Engine, TreeError> {
+        let policy = match policy {
+            AnyPolicy::Tree(plan) => plan.only(names)?.unwrap_or(AnyPolicy::Tree(plan)),
+            other => other,
         };
-        Engine { network: Network::new(fabric, sharing), policy, allocation: Allocation::default() }
+        let (sharing, root) = match policy {
+            AnyPolicy::Blind(policy) => (Sharing::Equal, Root::Blind(policy)),
+            AnyPolicy::Sizes(policy) => (Sharing::Remaining, Root::Sizes(policy)),
+            AnyPolicy::Tree(plan) => {
+                let tree = Tree::new(&plan, names, &fabric)?;
+                (tree.sharing(), Root::Tree(Box::new(tree)))
+            }
+        };
+        Ok(Engine { network: Network::new(fabric, sharing), root, allocation: Allocation::default() })
     }
 
     /// The network as it is known.
@@ -35,16 +56,26 @@ impl Engine {
     }
 
     fn tell(&mut self, event: Event, now: f64) {
-        match &mut self.policy {
-            AnyPolicy::Blind(policy) => policy.on(event, &mut View::new(&mut self.network, now)),
-            AnyPolicy::Sizes(policy) => policy.on(event, &mut View::new(&mut self.network, now)),
+        match &mut self.root {
+            Root::Blind(policy) => policy.on(event, &mut View::new(&mut self.network, now)),
+            Root::Sizes(policy) => policy.on(event, &mut View::new(&mut self.network, now)),
+            Root::Tree(tree) => tree.on(event, &mut self.network, now),
         }
     }
 
-    /// A coflow is released. Flows whose data is there and that have bytes go live; flows without bytes end at
+    /// A coflow is released; the names of the engine have its service and application. Flows whose data is there and that have bytes go live; flows without bytes end at
     /// once and are put in `ended`; the others wait for [`Engine::data`].
     pub fn release(&mut self, spec: &CoflowSpec, index: usize, now: f64, ended: &mut Vec<Ended>) -> Slot {
-        let slot = self.network.insert(spec, index, now);
+        let slot = match &mut self.root {
+            Root::Blind(_) => self.network.insert(spec, index, now, Sharing::Equal),
+            Root::Sizes(_) => self.network.insert(spec, index, now, Sharing::Remaining),
+            Root::Tree(tree) => {
+                let leaf = tree.leaf_of(spec.service, spec.application);
+                let slot = self.network.insert(spec, index, now, tree.sharing_of(leaf));
+                tree.enter(leaf, slot);
+                slot
+            }
+        };
         for flow in 0..spec.flows.len() as u32 {
             let original = &spec.flows[self.network.coflow(slot).original(flow) as usize];
             if original.release.get() > 0.0 {
@@ -124,6 +155,9 @@ impl Engine {
     pub fn remove(&mut self, slot: Slot, now: f64) {
         self.tell(Event::Done(slot), now);
         self.network.remove(slot);
+        if let Root::Tree(tree) = &mut self.root {
+            tree.leave(slot);
+        }
     }
 
     /// When the next flow ends at the rates that were decided, as far as sizes are known; infinite if none does.
@@ -146,21 +180,26 @@ impl Engine {
         self.network.begin(now);
         self.allocation.clear(self.network.slots());
         let out = &mut self.allocation;
-        match &mut self.policy {
-            AnyPolicy::Blind(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
-            AnyPolicy::Sizes(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
+        match &mut self.root {
+            Root::Blind(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
+            Root::Sizes(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
+            Root::Tree(tree) => tree.schedule(&mut self.network, now, out),
         }
         out.seal();
         self.network.apply(out, now);
+        if let Root::Tree(tree) = &mut self.root {
+            tree.applied(&self.network);
+        }
     }
 
     /// The time at which to ask for the next schedule even if nothing happens; infinite if never. Asked right after
     /// [`Engine::schedule`], and after the reports of what it led to where rates were left to the transport.
     pub fn wake(&mut self, now: f64) -> f64 {
         let decided = &self.allocation;
-        match &mut self.policy {
-            AnyPolicy::Blind(policy) => policy.wake(&mut View::new(&mut self.network, now), decided),
-            AnyPolicy::Sizes(policy) => policy.wake(&mut View::new(&mut self.network, now), decided),
+        match &mut self.root {
+            Root::Blind(policy) => policy.wake(&mut View::new(&mut self.network, now), decided),
+            Root::Sizes(policy) => policy.wake(&mut View::new(&mut self.network, now), decided),
+            Root::Tree(tree) => tree.wake(&mut self.network, now),
         }
     }
 }

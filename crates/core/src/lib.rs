@@ -11,4 +11,5 @@ pub mod order;
 pub mod policy;
 pub mod saba;
 pub mod solve;
+pub mod tree;
 pub mod units;

@@ -3,6 +3,7 @@
 pub mod coflow;
 pub mod fabric;
 pub mod mask;
+pub mod names;
 pub mod network;
 pub mod scenario;
 pub mod topology;
@@ -12,6 +13,7 @@ pub mod workload;
 pub use coflow::{Coflow, FlowState, PortLoad, Sharing};
 pub use fabric::Fabric;
 pub use mask::Mask;
+pub use names::Names;
 pub use network::{Ended, Network, Slot};
 pub use scenario::{Scenario, ScenarioError};
 pub use topology::{LinkId, NodeId, Plan, Routes, Topology, TopologyError};

@@ -2,6 +2,7 @@
 
 use crate::allocation::Allocation;
 use crate::model::{Blind, Knowledge, Sizes, Slot, View};
+use crate::tree::Plan;
 
 mod aalo;
 mod fair;
@@ -14,6 +15,7 @@ mod params;
 mod pfp;
 mod saath;
 mod scf;
+mod shares;
 pub mod sincronia;
 mod srtf;
 mod thresholds;
@@ -68,6 +70,8 @@ pub enum AnyPolicy {
     Blind(Box<dyn Policy<Knows = Blind>>),
     /// Sees sizes.
     Sizes(Box<dyn Policy<Knows = Sizes>>),
+    /// Shares between services and applications, with a policy for each.
+    Tree(Plan),
 }
 
 /// A line of the table of policies.
@@ -187,6 +191,24 @@ pub const TABLE: &[Entry] = &[
             ("time=total", "t of the deadline: `total` bytes of the queue, or a `flow`'s part"),
         ],
         build: |p| saath::Saath::read(p).map(blind),
+    },
+    Entry {
+        name: "netshare",
+        about: "services by weight at every port, max-min between flows inside (UCSD 2010); knows nothing",
+        params: &[(
+            "weights=1",
+            "of the trace's services in their order, as in `4/2/1`; 1 where the list ends",
+        )],
+        build: |p| shares::netshare(p).map(AnyPolicy::Tree),
+    },
+    Entry {
+        name: "saba",
+        about: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23)",
+        params: &[(
+            "slowdown=2",
+            "of each application with half the bandwidth, in the trace's order, as in `2.3/1.1`; the last holds for the rest",
+        )],
+        build: |p| shares::saba(p).map(AnyPolicy::Tree),
     },
 ];
 

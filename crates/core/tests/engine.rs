@@ -2,7 +2,7 @@
 
 use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
-use weir_core::model::{CoflowSpec, Fabric, FlowSpec};
+use weir_core::model::{CoflowSpec, Fabric, FlowSpec, Names};
 use weir_core::policy::{self, TABLE};
 use weir_core::units::{Bytes, Rate, Time};
 
@@ -15,7 +15,7 @@ fn spec(id: u64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
 fn finished_coflows_leave_nothing_behind() {
     for entry in TABLE {
         let fabric = Fabric::big_switch(4, Rate::new(1.0).unwrap());
-        let mut engine = Engine::new(fabric, policy::build(entry.name).unwrap());
+        let mut engine = Engine::new(fabric, policy::build(entry.name).unwrap(), &Names::default()).unwrap();
         let mut now = 0.0;
         for round in 0..40u64 {
             let mut ended = Vec::new();

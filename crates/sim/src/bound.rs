@@ -157,7 +157,7 @@ fn total_time(mut jobs: Vec<Job>) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_core::model::{FlowSpec, Side as PortSide, TimedEvent};
+    use weir_core::model::{FlowSpec, Names, Side as PortSide, TimedEvent};
     use weir_core::policy::{self, TABLE};
     use weir_core::units::{Bytes, Time};
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn workload(ports: u32, coflows: Vec<CoflowSpec>) -> Workload {
-        Workload { ports, coflows, events: Vec::new() }
+        Workload { ports, coflows, events: Vec::new(), names: Names::default() }
     }
 
     /// The least total time of jobs with whole lengths and releases on one machine: tries every choice at every

@@ -610,7 +610,7 @@ impl Observer for Explainer {
 mod tests {
     use super::*;
     use crate::replay::replay;
-    use weir_core::model::{CoflowSpec, FlowSpec, Side, TimedEvent};
+    use weir_core::model::{CoflowSpec, FlowSpec, Names, Side, TimedEvent};
     use weir_core::policy::{self, TABLE};
     use weir_core::units::{Bytes, Rate, Time};
 
@@ -690,7 +690,7 @@ mod tests {
             events.push(TimedEvent { at: time(f64::from(tenth) * 0.9), what });
         }
         events.sort_by(|a, b| a.at.get().total_cmp(&b.at.get()));
-        Workload { ports: 5, coflows, events }
+        Workload { ports: 5, coflows, events, names: Names::default() }
     }
 
     #[test]
@@ -707,8 +707,12 @@ mod tests {
 
     #[test]
     fn a_coflow_alone_is_not_held_up() {
-        let workload =
-            Workload { ports: 2, coflows: vec![coflow(5, 1.0, &[(0, 1, 3.0)])], events: Vec::new() };
+        let workload = Workload {
+            ports: 2,
+            coflows: vec![coflow(5, 1.0, &[(0, 1, 3.0)])],
+            events: Vec::new(),
+            names: Names::default(),
+        };
         let found = explain(&workload, "saath", 0, 0.0);
         assert_eq!((found.alone, found.outcome.cct()), (3.0, 3.0));
         assert_eq!(found.segments.len(), 1);
@@ -719,7 +723,7 @@ mod tests {
     #[test]
     fn names_the_port_and_who_has_it() {
         let coflows = vec![coflow(7, 0.0, &[(0, 1, 2.0)]), coflow(8, 0.5, &[(0, 2, 3.0)])];
-        let workload = Workload { ports: 3, coflows, events: Vec::new() };
+        let workload = Workload { ports: 3, coflows, events: Vec::new(), names: Names::default() };
         let found = explain(&workload, "fifo", 1, 0.0);
         let port = PortSide { port: 0, sends: true };
         let wait = &found.segments[0];
@@ -733,8 +737,12 @@ mod tests {
 
     #[test]
     fn names_a_slow_port_and_the_wait_for_a_schedule() {
-        let mut workload =
-            Workload { ports: 2, coflows: vec![coflow(1, 0.25, &[(0, 1, 3.0)])], events: Vec::new() };
+        let mut workload = Workload {
+            ports: 2,
+            coflows: vec![coflow(1, 0.25, &[(0, 1, 3.0)])],
+            events: Vec::new(),
+            names: Names::default(),
+        };
         let what = Change::PortRate { port: 1, side: Side::Receive, factor: 0.5 };
         workload.events.push(TimedEvent { at: time(0.0), what });
         let found = explain(&workload, "saath", 0, 1.0);
@@ -747,8 +755,12 @@ mod tests {
 
     #[test]
     fn a_coflow_without_bytes_has_nothing_to_explain() {
-        let workload =
-            Workload { ports: 2, coflows: vec![coflow(1, 2.0, &[(0, 1, 0.0)])], events: Vec::new() };
+        let workload = Workload {
+            ports: 2,
+            coflows: vec![coflow(1, 2.0, &[(0, 1, 0.0)])],
+            events: Vec::new(),
+            names: Names::default(),
+        };
         let found = explain(&workload, "saath", 0, 0.008);
         assert!(found.segments.is_empty());
         assert_eq!((found.alone, found.outcome.cct()), (0.0, 0.0));

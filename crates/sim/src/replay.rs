@@ -9,6 +9,7 @@ use weir_core::engine::Engine;
 use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Slot, Workload, WorkloadError};
 use weir_core::order::Key;
 use weir_core::policy::AnyPolicy;
+use weir_core::tree::TreeError;
 use weir_core::units::{Rate, Time};
 
 use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, deviation};
@@ -40,6 +41,9 @@ pub enum ReplayError {
     /// The workload contradicts itself.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// The policy tree has no place for a service or an application of the workload.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
     /// Coflows are left and nothing more can happen: their ports failed for good.
     #[error(
         "nothing moves after {at:.3} s: {left} coflows are not done, the first is coflow {id}; \
@@ -189,7 +193,7 @@ pub fn replay(
     let mut replay = Replay {
         workload,
         options,
-        engine: Engine::new(fabric, policy),
+        engine: Engine::new(fabric, policy, &workload.names)?,
         transport: None,
         agenda: BinaryHeap::new(),
         events: Vec::new(),

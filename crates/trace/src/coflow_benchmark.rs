@@ -22,7 +22,7 @@ use std::fmt;
 use std::io::{BufRead, Write};
 use std::str::FromStr;
 
-use weir_core::model::{CoflowSpec, FlowSpec, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, Names, Workload};
 use weir_core::units::{Bytes, Time};
 
 use crate::bounds::{self, Limits, MAX_BYTES, MAX_SECONDS, MIN_MEGABYTES};
@@ -134,7 +134,7 @@ pub(crate) fn parse<R: BufRead>(
             return Err(line.error("after the last coflow", line.text, expected));
         }
     }
-    let workload = Workload { ports, coflows, events: Vec::new() };
+    let workload = Workload { ports, coflows, events: Vec::new(), names: Names::default() };
     match workload.check() {
         Ok(()) => Ok(workload),
         Err(error) => Err(lines.error_at(1, "trace", error, "a trace that holds together")),
@@ -270,6 +270,9 @@ pub fn write<W: Write>(workload: &Workload, unit: TraceUnit, mut out: W) -> Resu
     bounds::check(workload)?;
     if !workload.events.is_empty() {
         return Err(inexpressible("the trace", "it has events"));
+    }
+    if workload.names != Names::default() {
+        return Err(inexpressible("the trace", "it has services or applications"));
     }
     writeln!(out, "{} {}", workload.ports, workload.coflows.len())?;
     for coflow in &workload.coflows {

@@ -54,6 +54,10 @@ pub struct Description {
     pub empty_flows: usize,
     /// Events.
     pub events: usize,
+    /// Services that coflows belong to.
+    pub services: usize,
+    /// Applications of all services.
+    pub applications: usize,
     /// Coflows in the longest chain of parents: 1 where none waits for another.
     pub depth: usize,
 }
@@ -151,6 +155,8 @@ impl Description {
             same_port: if bytes == 0.0 { 0.0 } else { same_port / bytes },
             empty_flows,
             events: workload.events.len(),
+            services: workload.names.services(),
+            applications: workload.names.count(),
             // `check` has refused circles.
             depth: dag::order(coflows).map_or(0, |order| dag::depth(coflows, &order)),
         })

@@ -115,6 +115,24 @@ impl<'a> Fields<'a> {
         Ok(Fields::new(self.source, place, value.value.span().start, table))
     }
 
+    /// The tables of a table and their keys, in the order of the file.
+    pub(crate) fn tables(
+        &self,
+        value: &Value<'a>,
+        place: impl Fn(&str) -> String,
+    ) -> Result<Vec<(&'a str, Fields<'a>)>, TraceError> {
+        const TABLES: &str = "a table of tables";
+        let table = value.value.get_ref().as_table().ok_or_else(|| self.wrong(value, TABLES))?;
+        let mut keys: Vec<_> = table.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        let each = keys.into_iter().map(|(key, value)| {
+            let name = key.get_ref().as_ref();
+            let fields = self.table(&Value { key: "table", value }, place(name))?;
+            Ok((name, Fields { at: key.span().start, ..fields }))
+        });
+        each.collect()
+    }
+
     /// A key's whole number.
     pub(crate) fn count(&mut self, key: &'static str) -> Result<u32, TraceError> {
         const COUNT: &str = "a whole number from 0 to 4294967295";

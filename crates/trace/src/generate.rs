@@ -16,7 +16,7 @@ use std::fmt;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_core::model::{CoflowSpec, Workload};
+use weir_core::model::{CoflowSpec, Names, Workload};
 use weir_core::units::{Bytes, Time};
 
 use crate::bounds::{Limits, MAX_BYTES, MAX_SECONDS};
@@ -165,7 +165,43 @@ pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workloa
         }
         coflows.push(coflow);
     }
-    Ok(Workload { ports: spec.ports, coflows, events: Vec::new() })
+    Ok(Workload { ports: spec.ports, coflows, events: Vec::new(), names: Names::default() })
+}
+
+/// Spreads the coflows of a workload over so many services of so many applications each: as evenly as whole numbers
+/// can, by chance. The same seed that generated the workload will do; the coflows stay what they are.
+///
+/// # Errors
+/// If that is none, or more than [`Names::MAX_APPLICATIONS`] in all.
+pub fn spread(
+    workload: &mut Workload,
+    services: usize,
+    applications: usize,
+    seed: u64,
+) -> Result<(), SpecError> {
+    let most = Names::MAX_APPLICATIONS;
+    for (field, count) in [("services", services), ("applications", applications)] {
+        if count == 0 || services.saturating_mul(applications) > most {
+            return Err(SpecError::new(field, count, format!("at least 1, and at most {most} in all")));
+        }
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(1);
+    let mut owners: Vec<usize> = (0..workload.coflows.len()).map(|i| i % (services * applications)).collect();
+    Dice(rng).shuffle(&mut owners);
+    let mut names = Names::empty();
+    let call = |what: &str, number: usize, of: usize| match of {
+        1 => Names::DEFAULT.to_owned(),
+        _ => format!("{what}-{}", number + 1),
+    };
+    for (coflow, owner) in workload.coflows.iter_mut().zip(owners) {
+        let service = call("service", owner % services, services);
+        let application = call("application", owner / services, applications);
+        let numbers = names.number(&service, &application);
+        (coflow.service, coflow.application) = numbers.expect("no more than were checked");
+    }
+    workload.names = if workload.coflows.is_empty() { Names::default() } else { names };
+    Ok(())
 }
 
 fn width(law: &Law, ports: u32, dice: &mut Dice) -> usize {

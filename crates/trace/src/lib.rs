@@ -10,7 +10,8 @@
 //! Whatever the input, a reader ends with a [`Workload`] that holds together or with a [`TraceError`] that
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
 //!
-//! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one.
+//! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one, [`tree`] policies for services and
+//! applications.
 
 pub mod coflow_benchmark;
 pub mod describe;
@@ -19,6 +20,7 @@ pub mod generate;
 pub mod scenario;
 pub mod sensitivity;
 pub mod topology;
+pub mod tree;
 
 mod bounds;
 mod dag;

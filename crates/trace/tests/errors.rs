@@ -29,6 +29,22 @@ fn the_whole_message() {
 }
 
 #[test]
+fn services_and_applications() {
+    let long = format!("weir-trace 1\nports 1\ncoflow 1 service={}\n", "x".repeat(101));
+    let mut many = "weir-trace 1\nports 1\n".to_owned();
+    for id in 0..=4096 {
+        many.push_str(&format!("coflow {id} service=s{id}\nflow 0 0 1B\n"));
+    }
+    check(&[
+        ("weir-trace 1\nports 1\ncoflow 1 service=\n", "t:3: field `service`: ``", "1 to 100 letters"),
+        ("weir-trace 1\nports 1\ncoflow 1 application=a/b\n", "t:3: field `application`: `a/b`", "letters"),
+        ("weir-trace 1\nports 1\ncoflow 1 service=a service=b\n", "t:3: field `service`: `b`", "once"),
+        (&long, "t:3: field `service`: `xxx", "1 to 100 letters"),
+        (&many, "t:8195: field `application`: `default`", "at most 4096 applications"),
+    ]);
+}
+
+#[test]
 fn coflow_benchmark() {
     check(&[
         ("", "t:1: field `ports`: `end of file`", "weir-trace 1"),

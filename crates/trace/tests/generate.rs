@@ -5,8 +5,33 @@ mod common;
 use proptest::prelude::*;
 use weir_core::model::Workload;
 use weir_trace::describe::{Description, threshold};
-use weir_trace::generate::{Arrival, Kind, Law, Preset, Skew, Spec, generate};
+use weir_trace::generate::{Arrival, Kind, Law, Preset, Skew, Spec, generate, spread as spread_over};
 use weir_trace::{Limits, TraceUnit, coflow_benchmark};
+
+#[test]
+fn services_and_applications_are_spread_evenly_and_change_nothing_else() {
+    let plain = make(&Preset::Small.spec(7));
+    let mut spread = plain.clone();
+    spread_over(&mut spread, 3, 4, 7).unwrap();
+    assert!(spread.check().is_ok());
+    assert_eq!((spread.names.services(), spread.names.count()), (3, 12));
+    let mut counts = std::collections::BTreeMap::new();
+    for coflow in &spread.coflows {
+        *counts.entry((coflow.service, coflow.application)).or_insert(0usize) += 1;
+    }
+    let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
+    assert!(counts.len() == 12 && most - least <= 1, "{counts:?}");
+    let mut again = plain.clone();
+    spread_over(&mut again, 3, 4, 7).unwrap();
+    assert_eq!(again, spread);
+    for coflow in &mut spread.coflows {
+        (coflow.service, coflow.application) = (0, 0);
+    }
+    spread.names = plain.names.clone();
+    assert_eq!(spread, plain);
+    assert!(spread_over(&mut spread, 0, 1, 7).is_err());
+    assert!(spread_over(&mut spread, 65, 64, 7).unwrap_err().to_string().contains("4096"));
+}
 
 fn make(spec: &Spec) -> Workload {
     generate(spec, TraceUnit::MB, &Limits::default()).expect("the specification can be met")

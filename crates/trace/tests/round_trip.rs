@@ -4,7 +4,7 @@ mod common;
 
 use common::{plain_workload, public_trace, read_text, workload};
 use proptest::prelude::*;
-use weir_core::model::{CoflowSpec, FlowSpec, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, Names, Workload};
 use weir_core::units::{Bytes, Time};
 use weir_trace::{Format, Limits, TraceUnit, WriteError, coflow_benchmark, format, read};
 
@@ -89,7 +89,8 @@ fn the_public_format_says_what_it_cannot_say() {
     let with = |flows: Vec<FlowSpec>, change: fn(&mut CoflowSpec)| {
         let mut coflow = CoflowSpec::new(9, Time::ZERO, flows);
         change(&mut coflow);
-        let workload = Workload { ports: 4, coflows: vec![coflow], events: Vec::new() };
+        let workload =
+            Workload { ports: 4, coflows: vec![coflow], events: Vec::new(), names: Names::default() };
         benchmark_text(&workload, TraceUnit::MB).map_err(|e| e.to_string())
     };
     let one = || vec![flow(0, 1, 1.0)];
@@ -115,12 +116,41 @@ fn the_public_format_says_what_it_cannot_say() {
 }
 
 #[test]
+fn the_public_format_has_no_services() {
+    let text = "weir-trace 1\nports 2\ncoflow 1 service=ads application=sort\nflow 0 1 1MB\n";
+    let trace = read_text(text, TraceUnit::MB).unwrap();
+    let error = benchmark_text(&trace.workload, TraceUnit::MB).unwrap_err().to_string();
+    assert_eq!(error, "the trace cannot be written in this format: it has services or applications");
+}
+
+#[test]
+fn services_and_applications_come_back() {
+    let text = "weir-trace 1\nports 2\ncoflow 1 arrival=0s service=ads application=sort\nflow 0 1 1MB\n\
+                coflow 2 arrival=0s service=ads\nflow 0 1 1MB\ncoflow 3 arrival=0s\nflow 0 1 1MB\n";
+    let workload = read_text(text, TraceUnit::MB).unwrap().workload;
+    let owners: Vec<(u32, u32)> = workload.coflows.iter().map(|c| (c.service, c.application)).collect();
+    assert_eq!(owners, [(0, 0), (0, 1), (1, 0)]);
+    assert_eq!((workload.names.service(0), workload.names.service(1)), ("ads", "default"));
+    assert_eq!(workload.names.applications(0), ["sort", "default"]);
+    assert_eq!(own_text(&workload), text);
+}
+
+#[test]
+fn names_that_would_get_other_numbers_are_refused() {
+    let text = "weir-trace 1\nports 1\ncoflow 1 service=a\nflow 0 0 1B\ncoflow 2 service=b\nflow 0 0 1B\n";
+    let mut workload = read_text(text, TraceUnit::MB).unwrap().workload;
+    workload.coflows.reverse();
+    let error = format::write(&workload, Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("not in the order of their first coflows"), "{error}");
+}
+
+#[test]
 fn own_format_refuses_what_would_not_come_back() {
     let flow = FlowSpec::new(0, 0, Bytes::ZERO);
     let mut twice = CoflowSpec::new(1, Time::ZERO, vec![flow]);
     twice.parents = vec![1, 1];
     let coflows = vec![twice, CoflowSpec::new(2, Time::ZERO, vec![flow])];
-    let workload = Workload { ports: 1, coflows, events: Vec::new() };
+    let workload = Workload { ports: 1, coflows, events: Vec::new(), names: Names::default() };
     let error = format::write(&workload, Vec::new()).unwrap_err().to_string();
     assert_eq!(error, "coflow 1 cannot be written in this format: it names its parent 2 twice");
 }

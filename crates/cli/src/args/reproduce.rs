@@ -16,6 +16,8 @@ pub enum Reproduce {
     Netshare(NetshareReproduction),
     /// The sensitivity models and the testbed of Saba (EuroSys '23), and what accounts for the differences
     Saba(SabaReproduction),
+    /// What each level of a policy tree adds: services, applications, coflows
+    Composition(CompositionReproduction),
 }
 
 /// `weir reproduce netshare`.
@@ -51,6 +53,23 @@ pub struct SabaReproduction {
     /// Different seeds draw different setups
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir reproduce composition`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce composition --out docs/results/composition.md")]
+pub struct CompositionReproduction {
+    /// How many workloads to generate and take means over
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = seeds)]
+    pub seeds: u64,
 
     #[command(flatten)]
     pub running: Running,

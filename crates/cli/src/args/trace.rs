@@ -98,6 +98,14 @@ pub struct Generate {
     #[arg(long, value_name = "ARRIVAL")]
     pub arrival: Option<Arrival>,
 
+    /// How many services to spread the coflows over, evenly and by chance; only Weir's own format can say which
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub services: usize,
+
+    /// How many applications each service has, likewise
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub applications: usize,
+
     #[command(flatten)]
     pub reading: Reading,
 

@@ -247,7 +247,7 @@ fn serve(jobs: &mut [Job], ports: usize, rate: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::model::{CoflowSpec, FlowSpec};
+    use weir_core::model::{CoflowSpec, FlowSpec, Names};
     use weir_core::units::{Bytes, Time};
 
     const PACE: Pace = Pace { rate: 10.0, step: 0.5 };
@@ -261,7 +261,7 @@ mod tests {
                 .collect()
         };
         let coflows = (0..).zip(coflows).map(|(id, coflow)| CoflowSpec::new(id, Time::ZERO, flows(coflow)));
-        Workload { ports: 3, coflows: coflows.collect(), events: Vec::new() }
+        Workload { ports: 3, coflows: coflows.collect(), events: Vec::new(), names: Names::default() }
     }
 
     fn near(ccts: &[f64], expected: &[f64]) {

@@ -98,7 +98,7 @@ fn renumber<'a>(ports: impl Iterator<Item = &'a mut u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::model::{CoflowSpec, FlowSpec};
+    use weir_core::model::{CoflowSpec, FlowSpec, Names};
 
     fn trace() -> Workload {
         let flow = |src, dst| FlowSpec::new(src, dst, Bytes::new(1e6).unwrap());
@@ -107,6 +107,7 @@ mod tests {
             ports: 10,
             coflows: vec![CoflowSpec::new(1, Time::new(25.0).unwrap(), flows)],
             events: Vec::new(),
+            names: Names::default(),
         }
     }
 

@@ -49,6 +49,17 @@ impl Fabric {
         &self.recv
     }
 
+    /// Sets all capacities. Says whether any changed.
+    pub(crate) fn set(&mut self, send: &[f64], recv: &[f64]) -> bool {
+        if self.send == send && self.recv == recv {
+            return false;
+        }
+        self.version += 1;
+        self.send.copy_from_slice(send);
+        self.recv.copy_from_slice(recv);
+        true
+    }
+
     /// Sets one port to `factor` times its nominal rate.
     pub(crate) fn scale(&mut self, port: u32, side: Side, factor: f64) {
         let rate = self.nominal * factor;

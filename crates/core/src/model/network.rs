@@ -33,6 +33,23 @@ struct Own {
     place: u32,
 }
 
+/// What a part of the coflows sees of a network in place of all of it.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    pub(crate) fabric: Fabric,
+    /// Its coflows under way, in order of release.
+    pub(crate) active: Vec<Slot>,
+    /// Its flows whose own rate the last schedule set or changed.
+    pub(crate) changed: Vec<(Slot, u32)>,
+}
+
+impl Scope {
+    /// Nothing under way on this fabric.
+    pub(crate) fn new(fabric: Fabric) -> Scope {
+        Scope { fabric, active: Vec::new(), changed: Vec::new() }
+    }
+}
+
 /// Ports, coflows under way, and the rates in force.
 #[derive(Debug)]
 pub struct Network {
@@ -62,7 +79,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// An idle network.
+    /// An idle network; `sharing` is [`Sharing::Remaining`] if that is how any of its coflows is counted.
     pub(crate) fn new(fabric: Fabric, sharing: Sharing) -> Network {
         Network {
             fabric,
@@ -136,7 +153,7 @@ impl Network {
             return 0.0;
         }
         let own = if f.own == NONE { 0.0 } else { self.own[f.own as usize].rate };
-        own + match self.sharing {
+        own + match coflow.sharing {
             Sharing::Equal => coflow.slope(),
             Sharing::Remaining => -coflow.slope() * f.base,
         }
@@ -144,9 +161,16 @@ impl Network {
 
     // What changes.
 
-    pub(crate) fn insert(&mut self, spec: &CoflowSpec, index: usize, now: f64) -> Slot {
+    /// Puts the scope in the place of the whole, and the other way round. O(1).
+    pub(crate) fn exchange(&mut self, scope: &mut Scope) {
+        std::mem::swap(&mut self.fabric, &mut scope.fabric);
+        std::mem::swap(&mut self.active, &mut scope.active);
+        std::mem::swap(&mut self.changed, &mut scope.changed);
+    }
+
+    pub(crate) fn insert(&mut self, spec: &CoflowSpec, index: usize, now: f64, sharing: Sharing) -> Slot {
         let ports = self.fabric.ports();
-        let coflow = Coflow::new(spec, index, self.released, now, ports, self.sharing);
+        let coflow = Coflow::new(spec, index, self.released, now, ports, sharing);
         self.released += 1;
         let slot = match self.vacant.pop() {
             Some(slot) => {
@@ -432,7 +456,7 @@ impl Network {
     // What a policy may ask for; see `view`.
 
     /// The flows whose own rate the last schedule set or changed.
-    pub(super) fn changed(&self) -> &[(Slot, u32)] {
+    pub(crate) fn changed(&self) -> &[(Slot, u32)] {
         &self.changed
     }
 

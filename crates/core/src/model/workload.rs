@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::names::Names;
 use crate::units::{Bytes, Time};
 
 /// A replayable set of coflows on a fabric of `ports` ports, with events on the way.
@@ -16,6 +17,8 @@ pub struct Workload {
     pub coflows: Vec<CoflowSpec>,
     /// In order of time.
     pub events: Vec<TimedEvent>,
+    /// What the numbers of services and applications are called.
+    pub names: Names,
 }
 
 /// A coflow: flows that count only when all of them are done.
@@ -29,6 +32,10 @@ pub struct CoflowSpec {
     pub weight: f64,
     /// How long after its release it has to be done, if it says.
     pub deadline: Option<Time>,
+    /// The service that it belongs to, as a number of [`Workload::names`].
+    pub service: u32,
+    /// The application of that service; likewise.
+    pub application: u32,
     /// The job (or query) that it belongs to.
     pub job: Option<u64>,
     /// Its stage within the job.
@@ -116,6 +123,8 @@ impl CoflowSpec {
             arrival,
             weight: 1.0,
             deadline: None,
+            service: 0,
+            application: 0,
             job: None,
             stage: None,
             wave: None,
@@ -169,6 +178,12 @@ pub enum WorkloadError {
         /// The weight.
         weight: f64,
     },
+    /// A service or application that the table of names does not have.
+    #[error("coflow {0} belongs to a service or application without a name")]
+    Nameless(u64),
+    /// A name that is none.
+    #[error("`{0}` names a service or application: expected {rule}", rule = Names::RULE)]
+    Name(String),
     /// A parent that does not exist.
     #[error("coflow {0} has a parent that is not in the workload")]
     UnknownParent(u64),
@@ -212,11 +227,17 @@ impl Workload {
     /// One coflow for every stage (Saath 4.3): coflows of one job, stage and wave become one, which keeps the first's
     /// id, arrives with the last of them, and waits for all their parents. Coflows without a job stay as they are.
     pub fn per_stage(&self) -> Workload {
-        let mut merged = Workload { ports: self.ports, coflows: Vec::new(), events: Vec::new() };
+        let mut merged = Workload {
+            ports: self.ports,
+            coflows: Vec::new(),
+            events: Vec::new(),
+            names: self.names.clone(),
+        };
         let mut place = Vec::with_capacity(self.coflows.len());
         let mut stages = BTreeMap::new();
         for coflow in &self.coflows {
-            let stage = coflow.job.map(|job| (job, coflow.stage, coflow.wave));
+            let stage =
+                coflow.job.map(|job| (coflow.service, coflow.application, job, coflow.stage, coflow.wave));
             let position = match stage {
                 Some(stage) => *stages.entry(stage).or_insert(merged.coflows.len()),
                 None => merged.coflows.len(),
@@ -270,8 +291,14 @@ impl Workload {
         if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(WorkloadError::DuplicateId(pair[0]));
         }
+        if let Some(name) = self.names.wrong() {
+            return Err(WorkloadError::Name(name.to_owned()));
+        }
         for coflow in &self.coflows {
             let id = coflow.id;
+            if !self.names.has(coflow.service, coflow.application) {
+                return Err(WorkloadError::Nameless(id));
+            }
             if coflow.flows.is_empty() {
                 return Err(WorkloadError::Empty(id));
             }

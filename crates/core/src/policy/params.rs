@@ -32,6 +32,14 @@ pub enum ParamsError {
         /// The part.
         part: String,
     },
+    /// A policy that cannot be a leaf of a tree.
+    #[error(
+        "policy `{name}` cannot be inside a policy tree: expected `fair` or a policy that sets rates itself"
+    )]
+    Leaf {
+        /// The policy.
+        name: String,
+    },
     /// A value that does not fit.
     #[error("policy `{policy}`: `{key}={value}` does not fit: expected {expected}")]
     Value {
@@ -110,6 +118,23 @@ impl Params {
                 _ => Err(self.refuse(key, &text, expected)),
             },
         }
+    }
+
+    /// Numbers with `/` between them that all fit; `default` if not given.
+    ///
+    /// # Errors
+    /// One that cannot be read or does not fit.
+    pub fn take_list(
+        &mut self,
+        key: &'static str,
+        default: f64,
+        fits: impl Fn(f64) -> bool,
+        expected: &str,
+    ) -> Result<Vec<f64>, ParamsError> {
+        let Some(text) = self.take_text(key) else { return Ok(vec![default]) };
+        let numbers: Option<Vec<f64>> =
+            text.split('/').map(|part| part.trim().parse().ok().filter(|number| fits(*number))).collect();
+        numbers.ok_or_else(|| self.refuse(key, &text, expected))
     }
 
     /// `on` or `off`.

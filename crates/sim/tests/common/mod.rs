@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload};
+use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::{Observer, Options, Outcome, ReplayError, Silent, replay};
@@ -25,7 +25,7 @@ pub fn coflow(id: u64, arrival: f64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
 }
 
 pub fn workload(ports: u32, coflows: Vec<CoflowSpec>) -> Workload {
-    Workload { ports, coflows, events: Vec::new() }
+    Workload { ports, coflows, events: Vec::new(), names: Names::default() }
 }
 
 pub fn event(at: f64, what: Change) -> TimedEvent {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use weir_core::model::Side;
+use weir_core::model::{Names, Side};
 use weir_core::units::{Bytes, Time, UnitError};
 
 use crate::bounds::{MAX_BYTES, MAX_SECONDS};
@@ -92,6 +92,10 @@ pub(super) fn within(
     number::decimal(text)
         .filter(|value| (least..=most).contains(value))
         .ok_or_else(|| line.error(field, text, format!("a number from {least:e} to {most:e}")))
+}
+
+pub(super) fn name<'a>(line: Line<'_>, field: &str, text: &'a str) -> Result<&'a str, TraceError> {
+    if Names::is_name(text) { Ok(text) } else { Err(line.error(field, text, Names::RULE)) }
 }
 
 pub(super) fn port(

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload};
+use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::units::{Bytes, Time};
 
-use super::fields::{Keys, port, release, side_of, size, time, whole, within};
+use super::fields::{Keys, name, port, release, side_of, size, time, whole, within};
 use super::{MAGIC, VERSION};
 use crate::bounds::{Limits, MAX_BYTES, MAX_FACTOR, MAX_WEIGHT, MIN_WEIGHT};
 use crate::dag;
@@ -98,6 +98,7 @@ struct Reader<'a> {
     /// The position of each id.
     positions: HashMap<u64, usize>,
     events: Vec<Draft>,
+    names: Names,
     /// Flows, parents, and bytes of finished coflows so far.
     flows: usize,
     parent_count: usize,
@@ -114,6 +115,7 @@ impl<'a> Reader<'a> {
             parents: Vec::new(),
             positions: HashMap::new(),
             events: Vec::new(),
+            names: Names::empty(),
             flows: 0,
             parent_count: 0,
             bytes: 0.0,
@@ -145,6 +147,8 @@ impl<'a> Reader<'a> {
             "arrival",
             "weight",
             "deadline",
+            "service",
+            "application",
             "job",
             "stage",
             "wave",
@@ -152,9 +156,12 @@ impl<'a> Reader<'a> {
             "compute-before",
             "compute-after",
         ];
+        let (mut service, mut application) = (Names::DEFAULT, Names::DEFAULT);
         let mut keys = Keys::new(fields, KEYS);
         while let Some((key, value)) = keys.next()? {
             match key {
+                "service" => service = name(line, key, value)?,
+                "application" => application = name(line, key, value)?,
                 "arrival" => coflow.arrival = time(line, key, value)?,
                 "weight" => coflow.weight = within(line, key, value, MIN_WEIGHT, MAX_WEIGHT)?,
                 "deadline" => coflow.deadline = Some(time(line, key, value)?),
@@ -166,6 +173,11 @@ impl<'a> Reader<'a> {
                 _ => parents = self.parents(line, id, value)?,
             }
         }
+        let Some(numbers) = self.names.number(service, application) else {
+            let expected = format!("at most {} applications in all", Names::MAX_APPLICATIONS);
+            return Err(line.error("application", application, expected));
+        };
+        (coflow.service, coflow.application) = numbers;
         self.positions.insert(id, self.coflows.len());
         self.lines.push(line.number);
         self.parents.push(parents);
@@ -354,7 +366,8 @@ impl<'a> Reader<'a> {
             };
             events.push(TimedEvent { at, what });
         }
-        let workload = Workload { ports: self.ports, coflows: self.coflows, events };
+        let names = if self.coflows.is_empty() { Names::default() } else { self.names };
+        let workload = Workload { ports: self.ports, coflows: self.coflows, events, names };
         match workload.check() {
             Ok(()) => Ok(workload),
             Err(error) => Err(lines.error_at(1, "trace", error, "a trace that holds together")),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Side, Workload};
+use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, Workload};
 use weir_core::units::{Bytes, Time};
 
 use super::{MAGIC, VERSION};
@@ -16,6 +16,10 @@ pub(super) fn workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), 
     if let Some((id, parent)) = repeated_parent(workload) {
         let what = format!("it names its parent {parent} twice");
         return Err(WriteError::Inexpressible { place: format!("coflow {id}"), what });
+    }
+    if !names_come_back(workload) {
+        let what = "its services and applications are not in the order of their first coflows".to_owned();
+        return Err(WriteError::Inexpressible { place: "the trace".to_owned(), what });
     }
     writeln!(out, "{MAGIC} {VERSION}\nports {}", workload.ports)?;
     for spec in &workload.coflows {
@@ -42,6 +46,24 @@ pub(super) fn workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), 
     Ok(())
 }
 
+/// Whether a reader, which numbers names as they come, gives them the numbers that they have.
+fn names_come_back(workload: &Workload) -> bool {
+    let mut read = Names::empty();
+    for coflow in &workload.coflows {
+        let (service, application) = names_of(workload, coflow);
+        read.number(service, application);
+    }
+    let same = if workload.coflows.is_empty() { Names::default() } else { read };
+    same == workload.names
+}
+
+/// The names of a coflow's service and application.
+fn names_of<'a>(workload: &'a Workload, coflow: &CoflowSpec) -> (&'a str, &'a str) {
+    let names = &workload.names;
+    let application = &names.applications(coflow.service)[coflow.application as usize];
+    (names.service(coflow.service), application)
+}
+
 /// The ids of a coflow and of a parent that it has twice.
 fn repeated_parent(workload: &Workload) -> Option<(u64, u64)> {
     let mut parents = Vec::new();
@@ -60,6 +82,12 @@ fn coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -> Resu
     }
     if let Some(deadline) = spec.deadline {
         write!(out, " deadline={}", number::time(deadline))?;
+    }
+    let (service, application) = names_of(workload, spec);
+    for (key, name) in [("service", service), ("application", application)] {
+        if name != Names::DEFAULT {
+            write!(out, " {key}={name}")?;
+        }
     }
     if let Some(job) = spec.job {
         write!(out, " job={job}")?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload};
+use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::units::{Bytes, Time};
 use weir_trace::{Limits, Trace, TraceUnit, read_from};
 
@@ -75,7 +75,10 @@ pub fn plain_workload() -> impl Strategy<Value = (TraceUnit, Workload)> {
                 }
                 CoflowSpec::new(id, Time::new(ms / 1e3).unwrap(), flows)
             });
-            (unit, Workload { ports, coflows: coflows.collect(), events: Vec::new() })
+            (
+                unit,
+                Workload { ports, coflows: coflows.collect(), events: Vec::new(), names: Names::default() },
+            )
         })
     })
 }
@@ -102,11 +105,16 @@ fn coflow(ports: u32) -> impl Strategy<Value = CoflowSpec> {
     let weight = prop_oneof![Just(1.0), 1e-9..1e9_f64];
     let place = (option::of(any::<u64>()), option::of(any::<u32>()), option::of(any::<u32>()));
     let times = (time(), option::of(time()), time(), time());
-    (times, weight, place, flows(ports)).prop_map(|(times, weight, (job, stage, wave), flows)| {
-        let (arrival, deadline, compute_before, compute_after) = times;
-        let plain = CoflowSpec::new(0, arrival, flows);
-        CoflowSpec { weight, deadline, job, stage, wave, compute_before, compute_after, ..plain }
-    })
+    let owner = (0..4_u32, 0..3_u32);
+    (times, weight, place, owner, flows(ports)).prop_map(
+        |(times, weight, (job, stage, wave), owner, flows)| {
+            let (service, application) = owner;
+            let (arrival, deadline, compute_before, compute_after) = times;
+            let plain = CoflowSpec::new(0, arrival, flows);
+            let owned = CoflowSpec { service, application, ..plain };
+            CoflowSpec { weight, deadline, job, stage, wave, compute_before, compute_after, ..owned }
+        },
+    )
 }
 
 fn event(ports: u32, coflows: Vec<usize>) -> impl Strategy<Value = TimedEvent> {
@@ -130,6 +138,18 @@ fn event(ports: u32, coflows: Vec<usize>) -> impl Strategy<Value = TimedEvent> {
     })
 }
 
+/// Gives services and applications, which were drawn as numbers, names in the order in which they appear.
+fn numbered(mut coflows: Vec<CoflowSpec>) -> (Vec<CoflowSpec>, Names) {
+    let mut names = Names::empty();
+    let call = |number: u32| if number == 0 { Names::DEFAULT.to_owned() } else { format!("name-{number}") };
+    for coflow in &mut coflows {
+        let numbers = names.number(&call(coflow.service), &call(coflow.application));
+        (coflow.service, coflow.application) = numbers.expect("a few names fit");
+    }
+    let names = if coflows.is_empty() { Names::default() } else { names };
+    (coflows, names)
+}
+
 /// Any workload within the bounds.
 pub fn workload() -> impl Strategy<Value = Workload> {
     (1_u32..8, 0_usize..6).prop_flat_map(|(ports, count)| {
@@ -146,7 +166,8 @@ pub fn workload() -> impl Strategy<Value = Workload> {
                 let lengths: Vec<usize> = coflows.iter().map(|c| c.flows.len()).collect();
                 vec(event(ports, lengths), 0..5).prop_map(move |mut events| {
                     events.sort_by(|a, b| a.at.get().total_cmp(&b.at.get()));
-                    Workload { ports, coflows: coflows.clone(), events }
+                    let (coflows, names) = numbered(coflows.clone());
+                    Workload { ports, coflows, events, names }
                 })
             },
         )

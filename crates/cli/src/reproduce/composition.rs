@@ -1,0 +1,433 @@
+//! `weir reproduce composition`: what each level of a policy tree adds, by taking them one after the other.
+
+use std::fmt::Write;
+
+use weir_core::model::{Slot, Workload};
+use weir_core::policy::{self, AnyPolicy};
+use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::solve::Polynomial;
+use weir_core::tree::{Application, Between, Plan, Service};
+use weir_core::units::{Rate, Time};
+use weir_sim::bound::bottleneck;
+use weir_sim::outcome::mean;
+use weir_sim::{CoflowOutcome, Moment, Observer, Options, Outcome, replay};
+use weir_trace::generate::{Preset, generate, spread};
+use weir_trace::{Limits, TraceUnit};
+
+use super::doc;
+use crate::args;
+use crate::failure::Failure;
+use crate::output::Sink;
+use crate::progress::{Progress, Watch};
+use crate::run::pool;
+
+/// Names of services and their weights.
+const SERVICES: [(&str, f64); 2] = [("service-1", 3.0), ("service-2", 1.0)];
+
+/// Names of applications, and how much slower they are with half of the bandwidth.
+const APPLICATIONS: [(&str, f64); 3] =
+    [("application-1", 2.2), ("application-2", 1.4), ("application-3", 1.1)];
+
+/// Below this, rounding is all that a port lacks, or a part of it; as a part of a healthy port.
+const DUST: f64 = 1e-6;
+
+/// What is compared.
+const WAYS: [Way; 9] = [
+    Way { name: "fair", levels: Levels::None, leaves: "fair" },
+    Way { name: "services", levels: Levels::Services, leaves: "fair" },
+    Way { name: "services, `saath`", levels: Levels::Services, leaves: "saath" },
+    Way { name: "services, `varys`", levels: Levels::Services, leaves: "varys" },
+    Way { name: "services, applications", levels: Levels::Both, leaves: "fair" },
+    Way { name: "services, applications, `saath`", levels: Levels::Both, leaves: "saath" },
+    Way {
+        name: "services, applications, `saath:all-or-none=off`",
+        levels: Levels::Both,
+        leaves: "saath:all-or-none=off",
+    },
+    Way { name: "services, applications, `varys`", levels: Levels::Both, leaves: "varys" },
+    Way { name: "`saath` alone", levels: Levels::None, leaves: "saath" },
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Levels {
+    None,
+    Services,
+    Both,
+}
+
+struct Way {
+    name: &'static str,
+    levels: Levels,
+    leaves: &'static str,
+}
+
+/// D(b) = 1 + 4 (s - 1) (1 - b)^2, with the slowdown s at half of the bandwidth.
+fn sensitivity(slowdown: f64) -> Sensitivity {
+    let k = 4.0 * (slowdown - 1.0);
+    Sensitivity::new(Polynomial::new(&[1.0 + k, -2.0 * k, k]).expect("three small numbers"))
+}
+
+impl Way {
+    fn policy(&self) -> Result<AnyPolicy, Failure> {
+        let between = match self.levels {
+            Levels::None => return policy::build(self.leaves).map_err(Failure::input),
+            Levels::Services => Between::Whole(self.leaves.to_owned()),
+            Levels::Both => Between::Saba(
+                APPLICATIONS.map(|(name, slowdown)| (name.to_owned(), sensitivity(slowdown))).into(),
+            ),
+        };
+        let policy = self.leaves.to_owned();
+        let other = Application { name: String::new(), weight: 1.0, model: None, policy };
+        let services = SERVICES.map(|(name, weight)| Service {
+            name: name.to_owned(),
+            weight,
+            between: between.clone(),
+            applications: Vec::new(),
+            other: other.clone(),
+        });
+        Ok(AnyPolicy::Tree(Plan::Services(services.into(), None)))
+    }
+}
+
+/// Who a coflow belongs to, as places in [`SERVICES`] and [`APPLICATIONS`].
+fn owner(workload: &Workload, index: usize) -> (usize, usize) {
+    let coflow = &workload.coflows[index];
+    let place = |names: &[&str], name: &str| names.iter().position(|n| *n == name).unwrap_or(0);
+    let application = &workload.names.applications(coflow.service)[coflow.application as usize];
+    (
+        place(&SERVICES.map(|s| s.0), workload.names.service(coflow.service)),
+        place(&APPLICATIONS.map(|a| a.0), application),
+    )
+}
+
+/// Follows what services get of the port sides where both have flows.
+struct Contended<'a> {
+    watch: Watch,
+    workload: &'a Workload,
+    rate: f64,
+    /// What holds since the schedule before: when that was, the contended sides, and by service those where it is short.
+    since: f64,
+    sides: f64,
+    short: [f64; 2],
+    /// Contended sides, and those where a service is short, over time.
+    contended: f64,
+    shortage: [f64; 2],
+}
+
+impl Contended<'_> {
+    /// Whether a service is short at each side: a flow of it has less than the service's part at both of its ends, and one of them
+    /// is full.
+    fn look(&mut self, moment: &Moment<'_>) {
+        let fabric = moment.fabric();
+        let ports = fabric.ports();
+        let capacity: Vec<f64> = fabric.send().iter().chain(fabric.recv()).copied().collect();
+        let mut used = [vec![0.0; 2 * ports], vec![0.0; 2 * ports]];
+        let mut flows = [vec![0u32; 2 * ports], vec![0u32; 2 * ports]];
+        let all = |visit: &mut dyn FnMut(usize, Slot, u32, [usize; 2])| {
+            for &slot in moment.active() {
+                let coflow = moment.coflow(slot);
+                let service = owner(self.workload, coflow.index).0;
+                for flow in coflow.live_flows() {
+                    let (src, dst) = coflow.ends_of(flow);
+                    visit(service, slot, flow, [src as usize, ports + dst as usize]);
+                }
+            }
+        };
+        all(&mut |service, slot, flow, ends| {
+            for side in ends {
+                used[service][side] += moment.rate(slot, flow);
+                flows[service][side] += 1;
+            }
+        });
+        let contended = |side: usize| flows[0][side] > 0 && flows[1][side] > 0;
+        let weights: f64 = SERVICES.iter().map(|s| s.1).sum();
+        let under = |service: usize, side: usize| {
+            let part = if contended(side) { SERVICES[service].1 / weights } else { 1.0 };
+            used[service][side] < part * capacity[side] - DUST * self.rate
+        };
+        let full = |side: usize| used[0][side] + used[1][side] >= capacity[side] - DUST * self.rate;
+        let mut short = [vec![false; 2 * ports], vec![false; 2 * ports]];
+        all(&mut |service, _, _, ends| {
+            if ends.into_iter().all(|side| under(service, side)) && ends.into_iter().any(full) {
+                ends.into_iter().for_each(|side| short[service][side] = contended(side));
+            }
+        });
+        let count = |list: &[bool]| list.iter().filter(|short| **short).count() as f64;
+        self.sides = (0..2 * ports).filter(|&side| contended(side)).count() as f64;
+        self.short = [count(&short[0]), count(&short[1])];
+    }
+}
+
+impl Observer for Contended<'_> {
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        let time = moment.now() - self.since;
+        self.contended += self.sides * time;
+        for (sum, short) in self.shortage.iter_mut().zip(self.short) {
+            *sum += short * time;
+        }
+        self.since = moment.now();
+        self.look(moment);
+        self.watch.scheduled(moment)
+    }
+
+    fn done(&mut self, outcome: &CoflowOutcome) {
+        self.watch.done(outcome);
+    }
+}
+
+/// What one replay found.
+struct Found {
+    /// By service: mean CCT.
+    ccts: [f64; 2],
+    cct: f64,
+    /// By application: mean predicted slowdown.
+    slowdowns: [f64; 3],
+    slowdown: f64,
+    /// By service: the part of the contended sides, over time, where it is short.
+    short: [f64; 2],
+}
+
+/// A coflow that ended.
+struct Ended {
+    service: usize,
+    application: usize,
+    cct: f64,
+    /// What its application's model predicts.
+    slowdown: f64,
+}
+
+impl Ended {
+    fn new(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> Ended {
+        let (service, application) = owner(workload, coflow.index);
+        let alone = bottleneck(&workload.coflows[coflow.index], workload.ports) / rate;
+        // Rounding may make a coflow a little faster than it can be.
+        let part = Fraction::new((alone / coflow.cct()).min(1.0)).unwrap_or(Fraction::ALL);
+        let slowdown = sensitivity(APPLICATIONS[application].1).slowdown(part);
+        Ended { service, application, cct: coflow.cct(), slowdown }
+    }
+}
+
+impl Found {
+    fn new(workload: &Workload, outcome: &Outcome, watched: &Contended<'_>) -> Found {
+        let each: Vec<Ended> =
+            outcome.coflows.iter().map(|coflow| Ended::new(workload, coflow, watched.rate)).collect();
+        let cct = |keep: &dyn Fn(&Ended) -> bool| {
+            mean(&each.iter().filter(|e| keep(e)).map(|e| e.cct).collect::<Vec<f64>>())
+        };
+        let slowdown = |keep: &dyn Fn(&Ended) -> bool| {
+            mean(&each.iter().filter(|e| keep(e)).map(|e| e.slowdown).collect::<Vec<f64>>())
+        };
+        Found {
+            ccts: [0, 1].map(|service| cct(&|e| e.service == service)),
+            cct: cct(&|_| true),
+            slowdowns: [0, 1, 2].map(|application| slowdown(&|e| e.application == application)),
+            slowdown: slowdown(&|_| true),
+            short: watched.shortage.map(|short| short / watched.contended),
+        }
+    }
+
+    /// The mean of several.
+    fn mean(all: &[Found]) -> Found {
+        let of = |value: &dyn Fn(&Found) -> f64| mean(&all.iter().map(value).collect::<Vec<f64>>());
+        Found {
+            ccts: [0, 1].map(|at| of(&|f| f.ccts[at])),
+            cct: of(&|f| f.cct),
+            slowdowns: [0, 1, 2].map(|at| of(&|f| f.slowdowns[at])),
+            slowdown: of(&|f| f.slowdown),
+            short: [0, 1].map(|at| of(&|f| f.short[at])),
+        }
+    }
+}
+
+/// Runs `weir reproduce composition`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn composition(args: &args::CompositionReproduction) -> Result<(), Failure> {
+    let sink = Sink::new(args.out.as_deref())?;
+    let options = Options { port_rate: Rate::GBIT, interval: Time::ZERO, keep_flows: false };
+    let workloads = (1..=args.seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
+    let progress = Progress::new(args.running.quiet);
+    let found = pool(WAYS.len() * workloads.len(), args.running.jobs, |at| {
+        let (way, workload) = (&WAYS[at / workloads.len()], &workloads[at % workloads.len()]);
+        let mut watched = Contended {
+            watch: progress.watch(way.name, workload.coflows.len()),
+            workload,
+            rate: options.port_rate.get(),
+            since: 0.0,
+            sides: 0.0,
+            short: [0.0; 2],
+            contended: 0.0,
+            shortage: [0.0; 2],
+        };
+        let outcome = replay(workload, way.policy()?, &options, &mut watched)
+            .map_err(|error| Failure::replay(way.name, &error))?;
+        Ok(Found::new(workload, &outcome, &watched))
+    })?;
+    let means: Vec<Found> = found.chunks(workloads.len()).map(Found::mean).collect();
+    sink.fill(doc::tidy(document(args, &workloads, &means)).as_bytes())
+}
+
+/// The generator's small preset, spread over services and applications.
+fn workload(seed: u64) -> Result<Workload, Failure> {
+    let mut workload = generate(&Preset::Small.spec(seed), TraceUnit::MB, &Limits::default())?;
+    spread(&mut workload, SERVICES.len(), APPLICATIONS.len(), seed)?;
+    Ok(workload)
+}
+
+fn document(args: &args::CompositionReproduction, workloads: &[Workload], found: &[Found]) -> String {
+    let mut out = String::from("# What each level of a policy tree adds\n\n");
+    let seeds = if args.seeds == 10 { String::new() } else { format!(" --seeds {}", args.seeds) };
+    let coflows = workloads.first().map_or(0, |w| w.coflows.len());
+    let ports = workloads.first().map_or(0, |w| w.ports);
+    let listed = |list: &[(&str, f64)]| {
+        list.iter().map(|(name, value)| format!("`{name}` {value}")).collect::<Vec<_>>().join(", ")
+    };
+    write!(
+        out,
+        "Made by `weir reproduce composition --out docs/results/composition.md{seeds}`. Every number, \"yes\" and \"no\" below was \
+         computed by that one command.\n\n\
+         No paper has this experiment. NetShare shares between services, Saba between applications, Saath between coflows; a policy tree \
+         ([docs/policy-tree.md](../policy-tree.md)) puts one inside the other, and here the levels are added one at a time.\n\n\
+         - Workloads: {} of the generator's `small` preset (seeds 1 to {}), {coflows} coflows on {ports} ports of 1 Gbit/s each, \
+         spread evenly and by chance over two services of three applications; a schedule whenever something happens. Numbers are \
+         means over the workloads.\n\
+         - Weights of the services: {}.\n\
+         - Slowdowns of the applications with half the bandwidth: {}. The model is D(b) = 1 + 4 (s - 1) (1 - b)^2, as for `weir policies saba`.\n\
+         - *Short*: of all port sides where both services have flows, over time, those where a service is short of its part: \
+         a flow of it has less than the service's part at both of its ends, and one of them is full, so that it is not its own policy that \
+         leaves something (the part being all of a side that only it has flows at).\n\
+         - *Slowdown*: what the application's model predicts for the part of the bandwidth that a coflow had, which is the time \
+         that it takes with the network to itself over its CCT; the mean over coflows. Sensitive applications weigh more in it, as \
+         their models are steeper. It is what Saba minimises at each port.\n\n## Measured\n",
+        workloads.len(),
+        args.seeds,
+        listed(&SERVICES),
+        listed(&APPLICATIONS),
+    )
+    .expect("memory takes all");
+    let lines: Vec<Vec<String>> = WAYS
+        .iter()
+        .zip(found)
+        .map(|(way, f)| {
+            let mut line = vec![way.name.to_owned()];
+            line.extend(f.short.map(doc::share));
+            line.extend(f.ccts.map(doc::n));
+            line.push(doc::n(f.cct));
+            line.extend(f.slowdowns.map(|s| format!("{s:.3}")));
+            line.push(format!("{:.3}", f.slowdown));
+            line
+        })
+        .collect();
+    let head = [
+        "levels",
+        "short: service-1",
+        "service-2",
+        "mean CCT s: service-1",
+        "service-2",
+        "all",
+        "slowdown: application-1",
+        "application-2",
+        "application-3",
+        "all",
+    ];
+    out.push_str(&doc::table(&head, 1, &lines));
+    out.push_str(
+        "## What each level adds\n\nParts that are short are those of the service that is worse off.\n",
+    );
+    out.push_str(&doc::table(&["level", "expected of it", "measured", "so it is"], 2, &added(found)));
+    out
+}
+
+/// What each level is for, and whether it did that.
+fn added(found: &[Found]) -> Vec<Vec<String>> {
+    let [fair, services, coflows, varys_in_services, both, saath, not_all, varys, alone] = found else {
+        return Vec::new();
+    };
+    let line = |level: &str, expected: &str, before: String, after: String, is: bool| {
+        vec![level.to_owned(), expected.to_owned(), format!("{before} to {after}"), doc::yes(is)]
+    };
+    // Of the service that is worse off.
+    let most = |f: &Found| f.short[0].max(f.short[1]);
+    let percent = |f: &Found| doc::share(most(f));
+    let slow = |value: f64| format!("{value:.3}");
+    vec![
+        line(
+            "services",
+            "nobody is short of its part any more",
+            percent(fair),
+            percent(services),
+            services.short.iter().all(|short| *short < DUST) && fair.short.iter().any(|short| *short > DUST),
+        ),
+        line(
+            "services",
+            "the heavier service ends its coflows sooner",
+            doc::n(fair.ccts[0]),
+            doc::n(services.ccts[0]),
+            services.ccts[0] < fair.ccts[0],
+        ),
+        line(
+            "applications",
+            "the most sensitive application is slowed down less",
+            slow(services.slowdowns[0]),
+            slow(both.slowdowns[0]),
+            both.slowdowns[0] < services.slowdowns[0],
+        ),
+        line(
+            "applications",
+            "so is the mean",
+            slow(services.slowdown),
+            slow(both.slowdown),
+            both.slowdown < services.slowdown,
+        ),
+        line(
+            "applications",
+            "services keep their parts",
+            percent(services),
+            percent(both),
+            both.short.iter().all(|short| *short < DUST),
+        ),
+        line(
+            "`saath` in services",
+            "the mean CCT falls",
+            doc::n(services.cct),
+            doc::n(coflows.cct),
+            coflows.cct < services.cct,
+        ),
+        line(
+            "`saath` in applications",
+            "the mean CCT falls",
+            doc::n(both.cct),
+            doc::n(saath.cct),
+            saath.cct < both.cct,
+        ),
+        line(
+            "`varys` in applications",
+            "the mean CCT falls",
+            doc::n(both.cct),
+            doc::n(varys.cct),
+            varys.cct < both.cct,
+        ),
+        line(
+            "`saath` in applications",
+            "all-or-none is what costs: without it, the mean CCT falls",
+            doc::n(saath.cct),
+            doc::n(not_all.cct),
+            not_all.cct < saath.cct,
+        ),
+        line(
+            "`varys` in services",
+            "services keep their parts: it uses all that it can",
+            percent(services),
+            percent(varys_in_services),
+            varys_in_services.short.iter().all(|short| *short < DUST),
+        ),
+        line(
+            "`saath` in applications",
+            "services are short less than with `saath` alone",
+            percent(alone),
+            percent(saath),
+            most(saath) < most(alone),
+        ),
+    ]
+}

@@ -1,0 +1,32 @@
+//! Policies as they are asked for: one of the table, or a tree in a file.
+
+use std::path::Path;
+
+use weir_core::model::Names;
+use weir_core::policy::{self, AnyPolicy, TABLE};
+
+use crate::failure::Failure;
+
+/// What a policy begins with that is a tree.
+pub const TREE: &str = "tree:";
+
+/// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`.
+///
+/// # Errors
+/// An unknown name or parameter, or a file that is no tree.
+pub fn build(spec: &str) -> Result<AnyPolicy, Failure> {
+    match spec.strip_prefix(TREE).or((spec == "tree").then_some("")) {
+        // It is read once to be checked and once for each replay.
+        Some("" | "-") => Err(Failure::input("a policy tree: expected `tree:FILE`, with the name of a file")),
+        Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(Path::new(file))?)),
+        None => policy::build(spec).map_err(Failure::input),
+    }
+}
+
+/// The policies to compare if none are named: all of the table. Those that share between applications are left out where
+/// there is only one, which they leave to `fair`.
+pub fn all(names: &Names) -> Vec<String> {
+    let shares = |name: &str| matches!(policy::build(name), Ok(AnyPolicy::Tree(_)));
+    let listed = TABLE.iter().map(|entry| entry.name).filter(|name| names.count() > 1 || !shares(name));
+    listed.map(str::to_owned).collect()
+}

@@ -1,0 +1,63 @@
+//! A port side between those that have flows there: by weight, and what somebody cannot use goes to the others by weight.
+
+/// Divides `total` in proportion to `weights`; nobody gets more than its claim as long as somebody else claims more. What
+/// no one claims is given in proportion to weights as well, on top, so that all of it is given. At least one weight, all
+/// above 0; claims are not negative, infinite for all that there is. O(parts^2) at worst.
+pub(super) fn divide(total: f64, weights: &[f64], claims: &[f64], parts: &mut Vec<f64>) {
+    parts.clear();
+    if let [_] = weights {
+        // Exactly all of it: the product and the quotient of a weight are not always what it was.
+        parts.push(total);
+        return;
+    }
+    parts.resize(weights.len(), f64::NAN);
+    let mut left = total;
+    loop {
+        let undecided = parts.iter().zip(weights).filter(|(part, _)| part.is_nan());
+        let open: f64 = undecided.map(|(_, weight)| weight).sum();
+        if open == 0.0 {
+            let level = left.max(0.0) / weights.iter().sum::<f64>();
+            parts.iter_mut().zip(weights).for_each(|(part, weight)| *part += weight * level);
+            return;
+        }
+        let level = left.max(0.0) / open;
+        let mut settled = false;
+        for ((part, &weight), &claim) in parts.iter_mut().zip(weights).zip(claims) {
+            if part.is_nan() && claim <= weight * level {
+                *part = claim;
+                left -= claim;
+                settled = true;
+            }
+        }
+        if !settled {
+            let undecided = parts.iter_mut().zip(weights).filter(|(part, _)| part.is_nan());
+            undecided.for_each(|(part, weight)| *part = weight * level);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divide;
+
+    fn parts(total: f64, weights: &[f64], claims: &[f64]) -> Vec<f64> {
+        let mut parts = Vec::new();
+        divide(total, weights, claims, &mut parts);
+        parts
+    }
+
+    #[test]
+    fn by_hand() {
+        let all = f64::INFINITY;
+        assert_eq!(parts(12.0, &[1.0, 2.0], &[all, all]), [4.0, 8.0]);
+        // The first wants less than its 4: the other two have the rest, 1 to 2.
+        assert_eq!(parts(12.0, &[1.0, 1.0, 2.0], &[0.0, all, all]), [0.0, 4.0, 8.0]);
+        assert_eq!(parts(12.0, &[1.0, 1.0, 1.0], &[3.0, 4.0, all]), [3.0, 4.0, 5.0]);
+        // Nobody claims 6 of it: they are shared too.
+        assert_eq!(parts(12.0, &[1.0, 2.0], &[2.0, 4.0]), [4.0, 8.0]);
+        assert_eq!(parts(12.0, &[1.0, 2.0], &[6.0, 0.0]), [8.0, 4.0]);
+        assert_eq!(parts(0.0, &[1.0, 2.0], &[1.0, all]), [0.0, 0.0]);
+        assert_eq!(parts(0.3, &[0.7], &[0.1]), [0.3]);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a tree is made of, before it is known whose coflows there are.
+
+use std::ops::Range;
+
+use super::weights::Inside;
+use crate::model::Names;
+use crate::policy::ParamsError;
+use crate::saba::Sensitivity;
+
+/// How the applications of a service share what it has.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Between {
+    /// Not at all: the service is one leaf, under this policy.
+    Whole(String),
+    /// By a weight each.
+    Weights,
+    /// By Saba, with the sensitivities in this table: names of applications and their models.
+    Saba(Vec<(String, Sensitivity)>),
+}
+
+/// An application of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Application {
+    /// Its name in the workload; of the pattern for those that are not listed, anything.
+    pub name: String,
+    /// With [`Between::Weights`]: finite and above 0.
+    pub weight: f64,
+    /// With [`Between::Saba`]: its name in the table, if that is another one.
+    pub model: Option<String>,
+    /// The policy that its coflows are under, as `name:key=value`.
+    pub policy: String,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Service {
+    /// Its name in the workload; of the pattern for those that are not listed, anything.
+    pub name: String,
+    /// Its weight at every port; finite and above 0.
+    pub weight: f64,
+    /// How its applications share that.
+    pub between: Between,
+    /// The applications that are something special.
+    pub applications: Vec<Application>,
+    /// What all others are.
+    pub other: Application,
+}
+
+/// Who shares with whom, by the names of services and applications.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// Services as they are listed, and what all others are, if there may be others.
+    Services(Vec<Service>, Option<Box<Service>>),
+    /// Services by the weights of a list, in the order of the workload's names (1 where the list ends), max-min between
+    /// flows inside.
+    Netshare(Vec<f64>),
+    /// All applications by sensitivity, whatever their service; likewise, with the last model where the list ends. At least one.
+    Saba(Vec<Sensitivity>),
+}
+
+/// Why a tree does not fit a workload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    /// A service of the workload that the tree does not have.
+    #[error("the policy tree has no service `{0}`: expected one for each service of the trace, or a default")]
+    Service(String),
+    /// An application that Saba knows nothing about.
+    #[error("the sensitivity table of service `{service}` has no application `{application}`")]
+    Sensitivity {
+        /// The service.
+        service: String,
+        /// What was looked for in the table.
+        application: String,
+    },
+    /// A weight that is none.
+    #[error("the weight of {0} is {1}: expected a finite number above 0")]
+    Weight(String, String),
+    /// A policy that cannot be built, or cannot be a leaf.
+    #[error(transparent)]
+    Policy(#[from] ParamsError),
+}
+
+/// A service of the workload: its weight, and its leaves.
+pub(super) struct Group {
+    pub(super) weight: f64,
+    pub(super) inside: Inside,
+    pub(super) leaves: Range<u32>,
+}
+
+/// A plan for the names of one workload.
+pub(super) struct Layout {
+    pub(super) groups: Vec<Group>,
+    /// The policy of each leaf.
+    pub(super) policies: Vec<String>,
+    /// By service and application: the leaf.
+    pub(super) leaf_of: Vec<Vec<u32>>,
+}
+
+impl Layout {
+    /// Adds a group of leaves under these policies.
+    fn group(
+        &mut self,
+        weight: f64,
+        inside: Inside,
+        policies: impl IntoIterator<Item = String>,
+    ) -> Range<u32> {
+        let first = self.policies.len() as u32;
+        self.policies.extend(policies);
+        let leaves = first..self.policies.len() as u32;
+        self.groups.push(Group { weight, inside, leaves: leaves.clone() });
+        leaves
+    }
+}
+
+fn good(what: &str, weight: f64) -> Result<f64, TreeError> {
+    if weight.is_finite() && weight > 0.0 {
+        return Ok(weight);
+    }
+    Err(TreeError::Weight(what.to_owned(), weight.to_string()))
+}
+
+impl Plan {
+    /// The leaves for these names.
+    pub(super) fn lay_out(&self, names: &Names) -> Result<Layout, TreeError> {
+        let mut layout = Layout { groups: Vec::new(), policies: Vec::new(), leaf_of: Vec::new() };
+        let services = 0..names.services() as u32;
+        match self {
+            Plan::Services(listed, other) => {
+                for number in services {
+                    let name = names.service(number);
+                    let found = listed.iter().find(|service| service.name == name).or(other.as_deref());
+                    let service = found.ok_or_else(|| TreeError::Service(name.to_owned()))?;
+                    service.lay_out(name, names.applications(number), &mut layout)?;
+                }
+            }
+            Plan::Netshare(weights) => {
+                for number in services {
+                    let weight = weights.get(number as usize).copied().unwrap_or(1.0);
+                    let weight = good(names.service(number), weight)?;
+                    let leaf = layout.group(weight, Inside::Given(vec![1.0]), [FAIR.to_owned()]).start;
+                    layout.leaf_of.push(vec![leaf; names.applications(number).len()]);
+                }
+            }
+            Plan::Saba(models) => {
+                let last = models.len() - 1;
+                let models: Vec<Sensitivity> = (0..names.count()).map(|at| models[at.min(last)]).collect();
+                layout.group(1.0, Inside::saba(&models), models.iter().map(|_| FAIR.to_owned()));
+                let mut next = 0..;
+                for number in services {
+                    let count = names.applications(number).len();
+                    layout.leaf_of.push(next.by_ref().take(count).collect());
+                }
+            }
+        }
+        Ok(layout)
+    }
+}
+
+const FAIR: &str = "fair";
+
+impl Service {
+    fn lay_out(&self, name: &str, applications: &[String], layout: &mut Layout) -> Result<(), TreeError> {
+        let weight = good(name, self.weight)?;
+        let found: Vec<&Application> = applications
+            .iter()
+            .map(|name| self.applications.iter().find(|a| a.name == *name).unwrap_or(&self.other))
+            .collect();
+        let policies = found.iter().map(|application| application.policy.clone());
+        let inside = match &self.between {
+            Between::Whole(policy) => {
+                let leaf = layout.group(weight, Inside::Given(vec![1.0]), [policy.clone()]).start;
+                layout.leaf_of.push(vec![leaf; applications.len()]);
+                return Ok(());
+            }
+            Between::Weights => {
+                let weights = found.iter().zip(applications).map(|(a, name)| good(name, a.weight));
+                Inside::Given(weights.collect::<Result<_, _>>()?)
+            }
+            Between::Saba(table) => {
+                let model = |(application, own): (&&Application, &String)| {
+                    let wanted = application.model.as_ref().unwrap_or(own);
+                    let row = table.iter().find(|(name, _)| name == wanted);
+                    row.map(|(_, sensitivity)| *sensitivity).ok_or_else(|| TreeError::Sensitivity {
+                        service: name.to_owned(),
+                        application: wanted.clone(),
+                    })
+                };
+                let models: Vec<Sensitivity> =
+                    found.iter().zip(applications).map(model).collect::<Result<_, _>>()?;
+                Inside::saba(&models)
+            }
+        };
+        let leaves = layout.group(weight, inside, policies).collect();
+        layout.leaf_of.push(leaves);
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! Policy trees as data, in TOML: who shares with whom, and under which policy.
+//!
+//! `docs/policy-tree.md` is the format's description. Unknown keys are refused. A reader ends with a [`Plan`] that only the
+//! names of a workload can still not fit, or with a [`TraceError`] that names the line, the field, the value and what was expected.
+
+use std::io::Read;
+use std::path::Path;
+
+use weir_core::model::Names;
+use weir_core::saba::Sensitivity;
+use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
+
+use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
+use crate::error::TraceError;
+use crate::fields::{self, Fields, Source, Value};
+use crate::sensitivity;
+
+/// The longest file, in bytes.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+
+/// The version that is read.
+pub const VERSION: u32 = 1;
+
+/// The key of the version.
+const MAGIC: &str = "weir-tree";
+
+/// Reads the tree at `path`; `-` is the standard input. Sensitivity tables are looked for beside it.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read(path: &Path) -> Result<Plan, TraceError> {
+    // Beside the standard input is where the program runs.
+    let folder = if path == Path::new("-") { None } else { path.parent() };
+    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new(""))))
+}
+
+/// Reads a tree from `input`, which errors call `name`. Sensitivity tables are looked for in `folder`.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Plan, TraceError> {
+    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
+    let source = Source { file: name, text: &text };
+    let table = fields::parse(source)?;
+    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
+    let (listed, default) = (fields.maybe("service"), fields.maybe("default"));
+    fields.finish()?;
+    let mut services = Vec::new();
+    if let Some(value) = listed {
+        for (name, mut service) in fields.tables(&value, |name| format!("service {name} "))? {
+            services.push(read_service(name, &mut service, folder)?);
+        }
+    }
+    let other = match default {
+        None => None,
+        Some(value) => {
+            let mut service = fields.table(&value, "default ".to_owned())?;
+            Some(Box::new(read_service(Names::DEFAULT, &mut service, folder)?))
+        }
+    };
+    if services.is_empty() && other.is_none() {
+        return Err(fields.wrong_at("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
+    }
+    Ok(Plan::Services(services, other))
+}
+
+fn read_service(name: &str, fields: &mut Fields<'_>, folder: &Path) -> Result<Service, TraceError> {
+    const APPLICATIONS: &str = "`whole`, `weights` or `saba`";
+    check_name(name, fields)?;
+    let weight = weight(fields)?;
+    let policy = policy(fields)?.unwrap_or_else(|| "fair".to_owned());
+    let way = match fields.maybe("applications") {
+        None => "whole",
+        Some(value) => fields.text(&value, APPLICATIONS)?,
+    };
+    let between = match way {
+        "whole" => Between::Whole(policy.clone()),
+        "weights" => Between::Weights,
+        "saba" => Between::Saba(table(fields, folder)?),
+        other => return Err(fields.wrong_at("applications", other, APPLICATIONS)),
+    };
+    let other = Application { name: Names::DEFAULT.to_owned(), weight: 1.0, model: None, policy };
+    let mut applications = Vec::new();
+    if way != "whole"
+        && let Some(value) = fields.maybe("application")
+    {
+        let place = |application: &str| format!("service {name} application {application} ");
+        for (name, mut application) in fields.tables(&value, place)? {
+            applications.push(read_application(name, &mut application, &between, &other)?);
+        }
+    }
+    fields.finish()?;
+    Ok(Service { name: name.to_owned(), weight, between, applications, other })
+}
+
+fn read_application(
+    name: &str,
+    fields: &mut Fields<'_>,
+    between: &Between,
+    other: &Application,
+) -> Result<Application, TraceError> {
+    const MODEL: &str = "the name of an application in the sensitivity table";
+    check_name(name, fields)?;
+    let mut application = Application { name: name.to_owned(), ..other.clone() };
+    if let Some(policy) = policy(fields)? {
+        application.policy = policy;
+    }
+    match between {
+        Between::Saba(table) => {
+            let model = fields.maybe("model");
+            let wanted = match &model {
+                Some(value) => fields.text(value, MODEL)?,
+                None => name,
+            };
+            if !table.iter().any(|(row, _)| row == wanted) {
+                return Err(fields.wrong_at("model", wanted, MODEL));
+            }
+            application.model = Some(wanted.to_owned());
+        }
+        _ => application.weight = weight(fields)?,
+    }
+    fields.finish()?;
+    Ok(application)
+}
+
+fn check_name(name: &str, fields: &Fields<'_>) -> Result<(), TraceError> {
+    if Names::is_name(name) { Ok(()) } else { Err(fields.wrong_at("name", name, Names::RULE)) }
+}
+
+/// A weight; 1 if there is none.
+fn weight(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
+    let Some(value) = fields.maybe("weight") else { return Ok(1.0) };
+    let weight = fields.float(&value)?;
+    if (MIN_WEIGHT..=MAX_WEIGHT).contains(&weight) {
+        return Ok(weight);
+    }
+    Err(fields.wrong(&value, &format!("a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}")))
+}
+
+/// A policy that can be a leaf's, if one is named.
+fn policy(fields: &mut Fields<'_>) -> Result<Option<String>, TraceError> {
+    const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\"";
+    let Some(value) = fields.maybe("policy") else { return Ok(None) };
+    let spec = fields.text(&value, POLICY)?;
+    match check_leaf(spec) {
+        Ok(()) => Ok(Some(spec.to_owned())),
+        Err(error) => Err(fields.wrong(&value, &format!("{POLICY} ({error})"))),
+    }
+}
+
+/// The sensitivity table that a service names.
+fn table(fields: &mut Fields<'_>, folder: &Path) -> Result<Vec<(String, Sensitivity)>, TraceError> {
+    const FILE: &str = "the file of a sensitivity table";
+    let value: Value<'_> = fields.need("sensitivity", FILE)?;
+    let table = sensitivity::read(&folder.join(fields.text(&value, FILE)?))?;
+    Ok(table.rows().iter().map(|row| (row.name.clone(), row.sensitivity)).collect())
+}

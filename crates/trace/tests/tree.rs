@@ -1,0 +1,85 @@
+//! Policy trees as files.
+
+use std::path::Path;
+
+use weir_core::tree::{Between, Plan};
+use weir_trace::tree::{read, read_from};
+
+fn parse(text: &str) -> Result<Plan, String> {
+    let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    read_from(text.as_bytes(), "t", examples).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_example_is_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/tree.toml");
+    let Plan::Services(services, other) = read(Path::new(path)).unwrap() else { panic!("services") };
+    let shown: Vec<(&str, f64)> = services.iter().map(|s| (s.name.as_str(), s.weight)).collect();
+    assert_eq!(shown, [("service-1", 2.0), ("service-2", 1.0)]);
+    assert!(matches!(&services[0].between, Between::Saba(table) if table.len() == 2));
+    assert_eq!(services[0].applications[0].policy, "sincronia");
+    assert_eq!(services[0].applications[1].model.as_deref(), Some("LR"));
+    assert_eq!(services[1].between, Between::Weights);
+    assert_eq!(services[1].applications[0].weight, 3.0);
+    assert_eq!(other.unwrap().between, Between::Whole("fair".to_owned()));
+}
+
+#[test]
+fn defaults() {
+    let Plan::Services(services, other) = parse("weir-tree = 1\n[service.a]\n").unwrap() else { panic!() };
+    assert_eq!((services[0].weight, &services[0].between), (1.0, &Between::Whole("fair".to_owned())));
+    assert!(other.is_none());
+    let text = "weir-tree = 1\n[default]\npolicy = \"saath:d=4\"\napplications = \"weights\"\n";
+    let Plan::Services(services, other) = parse(text).unwrap() else { panic!() };
+    assert!(services.is_empty());
+    assert_eq!(other.unwrap().other.policy, "saath:d=4");
+}
+
+#[test]
+fn errors_name_line_field_value_and_what_was_expected() {
+    let service = |text: &str| format!("weir-tree = 1\n[service.a]\n{text}\n");
+    for (text, start, part) in [
+        ("".to_owned(), "t:1: field `weir-tree`: `nothing`", "version"),
+        ("weir-tree = 2\n".to_owned(), "t:1: field `weir-tree`: `2`", "version 1"),
+        ("weir-tree = 1\n".to_owned(), "t:1: field `service`: `nothing`", "[service.NAME]"),
+        ("weir-tree = 1\nservices = 1\n".to_owned(), "t:2: field `key`: `services`", "service, default"),
+        ("weir-tree = 1\nservice = 1\n".to_owned(), "t:2: field `service`: `1`", "a table"),
+        ("weir-tree = 1\n[service]\na = 1\n".to_owned(), "t:3: field `table`: `1`", "a table"),
+        ("weir-tree = 1\n[service.\"a b\"]\n".to_owned(), "t:2: field `service a b name`: `a b`", "letters"),
+        (service("weight = 0"), "t:3: field `service a weight`: `0`", "1e-9 to 1e9"),
+        (service("weight = nan"), "t:3: field `service a weight`: `nan`", "1e-9 to 1e9"),
+        (service("weight = \"2\""), "t:3: field `service a weight`: `\"2\"`", "a number"),
+        (service("wieght = 2"), "t:3: field `service a key`: `wieght`", "weight, policy, applications"),
+        (service("policy = \"saat\""), "t:3: field `service a policy`: `\"saat\"`", "no policy is called"),
+        (service("policy = \"aalo\""), "t:3: field `service a policy`: `\"aalo\"`", "cannot be inside"),
+        (service("policy = \"netshare\""), "t:3: field `service a policy`", "cannot be inside"),
+        (service("applications = \"some\""), "t:3: field `service a applications`: `some`", "`whole`"),
+        (service("applications = \"saba\""), "t:2: field `service a sensitivity`: `nothing`", "the file"),
+        (service("[service.a.application.b]"), "t:3: field `service a key`: `application`", "applications"),
+        (
+            service("applications = \"weights\"\n[service.a.application.b]\nweight = -1"),
+            "t:5: field `service a application b weight`: `-1`",
+            "1e-9",
+        ),
+        (
+            service("applications = \"weights\"\n[service.a.application.b]\nmodel = \"LR\""),
+            "t:5: field `service a application b key`: `model`",
+            "policy, weight",
+        ),
+        (
+            service(
+                "applications = \"saba\"\nsensitivity = \"tree-sensitivity.toml\"\n[service.a.application.b]",
+            ),
+            "t:5: field `service a application b model`: `b`",
+            "the sensitivity table",
+        ),
+        (
+            service("applications = \"saba\"\nsensitivity = \"nowhere.toml\""),
+            "",
+            "nowhere.toml: cannot be read",
+        ),
+    ] {
+        let error = parse(&text).expect_err(&text);
+        assert!(error.starts_with(start) && error.contains(part), "{text:?} gave {error:?}");
+    }
+}
