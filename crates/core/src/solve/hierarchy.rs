@@ -83,7 +83,7 @@ pub use shares::{Guarantee, HierarchyError, Shares};
 /// part of it, so this is much smaller than the error that it leads to.
 const SAME: f64 = 1e-14;
 /// Bounds that are this close, as a part, have met.
-const MET: f64 = 1e-12;
+const MET: f64 = 1e-10;
 /// Three rounds of lower bounds, with upper ones between them.
 const STAGES: usize = 5;
 

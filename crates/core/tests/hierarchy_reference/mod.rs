@@ -116,7 +116,7 @@ pub fn reference(net: &Net) -> Defined {
         low = answer(net, &high);
     }
     let (low, high) = (rates(&low), rates(&high));
-    let met = (0..net.flows.len()).all(|c| net.flows[c].flows == 0 || high[c] <= low[c] * (1.0 + 1e-12));
+    let met = (0..net.flows.len()).all(|c| net.flows[c].flows == 0 || high[c] <= low[c] * (1.0 + 1e-10));
     let mut rates = low.clone();
     if !met {
         rise(net, &mut rates, |c| low[c]);
