@@ -1,6 +1,6 @@
 //! Lower and upper bounds of what services may have on links, in stages that each follow from the one before.
 
-use super::divide::{Claim, Divider, Limits};
+use super::divide::{Claim, Divider, Limits, beyond};
 use super::network::Network;
 use super::{SAME, STAGES, Shares};
 
@@ -231,7 +231,7 @@ impl Bounds {
             // With room above the highest limit, no limit can have moved unmarked.
             let known = claim.limits.is_none() && old > above(above(state.highest));
             let new = if known && claim.wanted <= claim.part {
-                state.highest + (claim.part - claim.wanted)
+                state.highest + beyond(claim.part, claim.wanted)
             } else {
                 let limits = claim.limits.unwrap_or_else(|| {
                     gather(network, divider, cell, limits, before.is_empty(), &mut self.visits)

@@ -146,7 +146,7 @@ impl Divider {
     /// The most that a flow may have of its service's part. `guess` is a number near it, or infinite.
     pub fn offer(&self, limits: &Limits, part: f64, guess: f64) -> f64 {
         if limits.wanted <= part {
-            return limits.highest + (part - limits.wanted);
+            return limits.highest + beyond(part, limits.wanted);
         }
         if limits.start == limits.end {
             return part / limits.flows;
@@ -181,4 +181,9 @@ impl Divider {
 /// What all that can get more want together; finite only if somebody asks who wants a finite amount and nobody is short.
 fn before_all(order: &[Step], claims: &[Claim]) -> f64 {
     order.last().map_or(0.0, |step| step.wanted_before + claims[step.claim].wanted)
+}
+
+/// What a part leaves beyond what is wanted of it, and rounding: of a part it is little, of a single flow it may be much.
+pub(super) fn beyond(part: f64, wanted: f64) -> f64 {
+    (part * (1.0 - 1e-12) - wanted).max(0.0)
 }
