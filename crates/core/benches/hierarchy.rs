@@ -1,5 +1,5 @@
 //! Hierarchical max-min for 20 services over a fabric of 16 cores and 128 edges: a solution from the start, one after a
-//! single flow came or went, and the plain solver in the same run.
+//! single flow came or went, and what rates are assured by a plain solver in the same run.
 //!
 //! NetShare (3.3) speaks of "16 cores, 128 edge switches and 128 million flows" in less than 100 ms. Here flows of one
 //! service over one path are a class: 128 x 127 x 16 x 20 = 5.2 million at most.
@@ -17,7 +17,7 @@ const EDGES: u64 = 128;
 const SERVICES: u64 = 20;
 /// Every link: 10 Gbit/s.
 const CAPACITY: f64 = 1.25e9;
-/// Single changes, of which the median is told.
+/// Single changes, of which the mean is told: a system may count processor time in steps of some milliseconds.
 const CHANGES: usize = 201;
 
 /// SplitMix64: the same instances on every machine.
@@ -89,8 +89,16 @@ fn build(capacities: &[f64], weights: &[f64], classes: &[Class]) -> (Hierarchy, 
     (hierarchy, ids)
 }
 
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
+/// Milliseconds of processor time that a call takes; of time, where the system does not tell.
+fn milliseconds(call: impl FnOnce()) -> f64 {
+    let spent = || -> Option<f64> {
+        let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        told.split(' ').next()?.parse().ok()
+    };
+    let (before, start) = (spent(), Instant::now());
+    call();
+    let time = start.elapsed().as_secs_f64() * 1e3;
+    before.zip(spent()).map_or(time, |(before, after)| (after - before) / 1e6)
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -109,52 +117,47 @@ fn row(name: &str, classes: &[Class]) {
     let (mut hierarchy, ids) = build(&capacities, &weights, classes);
     let mut solved = None;
     let repeats = if classes.len() < 50_000 { 3 } else { 1 };
-    let mut times: Vec<f64> = (0..repeats)
-        .map(|_| {
-            let start = Instant::now();
-            solved = Some(hierarchy.solve_full());
-            milliseconds(start)
-        })
-        .collect();
+    let mut times: Vec<f64> =
+        (0..repeats).map(|_| milliseconds(|| solved = Some(hierarchy.solve_full()))).collect();
     let full = median(&mut times);
     let solved = solved.expect("it was solved");
     let reference = if classes.len() <= 10_000 {
-        let start = Instant::now();
-        let rates = plain(&capacities, &weights, classes);
-        let time = milliseconds(start);
-        let differ = apart(rates.into_iter(), ids.iter().map(|&id| hierarchy.rate(id)));
-        assert!(!solved.settled || differ < 1e-8, "{name}: rates differ by {differ}");
+        let mut rates = Vec::new();
+        let time = milliseconds(|| rates = plain(&capacities, &weights, classes));
+        for (assured, &id) in rates.into_iter().zip(&ids) {
+            let rate = hierarchy.rate(id);
+            assert!(rate >= assured * (1.0 - 1e-9), "{name}: {rate} of {assured} assured");
+        }
         format!("{time:.0} ms, {:.0}x", time / full)
     } else {
         String::from("-")
     };
     let mut chance = Chance(11);
-    let (mut times, mut most, mut fell_back) = (Vec::new(), 0.0f64, 0);
-    for at in 0..CHANGES {
+    let (mut spent, mut changes) = (0.0, 0);
+    while changes < CHANGES && spent < 2_000.0 {
         let id = ids[chance.below(ids.len() as u64) as usize];
         let flows = hierarchy.flows(id);
-        hierarchy.set_flows(id, if at % 2 == 0 { flows + 1 } else { flows - flows.min(1) });
-        let start = Instant::now();
-        let solved = hierarchy.solve();
-        times.push(milliseconds(start));
-        most = most.max(times[at]);
-        fell_back += usize::from(solved.full);
-        if times.iter().sum::<f64>() > 2_000.0 {
-            break;
-        }
+        hierarchy.set_flows(id, if changes % 2 == 0 { flows + 1 } else { flows - flows.min(1) });
+        spent += milliseconds(|| {
+            hierarchy.solve();
+        });
+        changes += 1;
     }
-    let kept: Vec<f64> = ids.iter().map(|&id| hierarchy.rate(id)).collect();
-    let anew = hierarchy.solve_full();
-    let differ = apart(kept.into_iter(), ids.iter().map(|&id| hierarchy.rate(id)));
-    let tried = times.len();
-    let change = median(&mut times);
+    let change = spent / changes as f64;
+    let live = || ids.iter().filter(|&&id| hierarchy.flows(id) > 0);
+    let kept: Vec<f64> = live().map(|&id| hierarchy.rate(id)).collect();
+    let mut anew = hierarchy.clone();
+    let again = milliseconds(|| {
+        anew.solve_full();
+    });
+    let differ = apart(kept.into_iter(), live().map(|&id| anew.rate(id)));
+    assert!(differ < 1e-8, "{name}: after changes rates differ by {differ}");
     println!(
-        "| {name} | {} | {full:.1} ms | {:.1} | {} | {reference} | {change:.3} ms, {:.2} % | {most:.1} ms | {fell_back} of {tried} | {} |",
+        "| {name} | {} | {full:.1} ms | {:.1} | {} | {reference} | {change:.3} ms | {again:.1} ms | {:.2} % | {differ:.0e} |",
         classes.len(),
         solved.visits as f64 / (2 * classes.len()) as f64,
         if solved.settled { "yes" } else { "no" },
-        100.0 * change / full,
-        if anew.settled { format!("{differ:.0e}") } else { String::from("bounds apart") },
+        100.0 * change / again,
     );
 }
 
@@ -167,7 +170,7 @@ fn main() {
         }
     };
     println!(
-        "| Flows | Classes | Full | Visits a class and link | Settled | Plain solver | One change | Slowest | Full again | Differ |"
+        "| Flows | Classes | Full | Visits a class and link | Bounds meet | Plain solver | One change | Full again | Change of full | Differ |"
     );
     println!("|---|--:|--:|--:|---|--:|--:|--:|--:|--:|");
     row("all pairs, 1 a class", &|| all_pairs(|| 1));
@@ -177,5 +180,11 @@ fn main() {
     row("10^5", &|| random(100_000, false));
     row("10^5, half want less", &|| random(100_000, true));
     row("10^6", &|| random(1_000_000, false));
+    row("10^6, half want less", &|| random(1_000_000, true));
     row("10^7", &|| random(10_000_000, false));
+    row("10^7, half want less", &|| random(10_000_000, true));
+    row("all pairs, 1 to 50 a class", &|| {
+        let mut chance = Chance(5);
+        all_pairs(|| 1 + chance.below(50) as u32)
+    });
 }

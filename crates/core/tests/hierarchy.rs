@@ -4,7 +4,9 @@ mod common;
 mod hierarchy_reference;
 
 use common::cases;
-use hierarchy_reference::{Flows, Net, check_bottlenecks, check_feasible, lazy_heap, paper, reference};
+use hierarchy_reference::{
+    Defined, Flows, Net, check_bottlenecks, check_feasible, lazy_heap, paper, reference,
+};
 use proptest::prelude::*;
 use weir_core::solve::{ClassId, Guarantee, Hierarchy, HierarchyError, Shares};
 
@@ -202,6 +204,51 @@ fn bottlenecks_alone_do_not_determine_the_rates() {
 }
 
 #[test]
+fn flows_come_and_go_one_by_one() {
+    let shares = || Shares::weighted(&[4.0, 1.0]).unwrap();
+    let mut hierarchy = Hierarchy::new(&[10.0, 10.0], shares()).unwrap();
+    let first = hierarchy.add_flow(0, &[0, 1], INF).unwrap();
+    let other = hierarchy.add_flow(1, &[0], INF).unwrap();
+    assert_eq!(hierarchy.add_flow(0, &[0, 1], INF).unwrap(), first);
+    // Whoever wants less, goes another way or belongs to another service is another class.
+    let less = hierarchy.add_flow(0, &[0, 1], 1.0).unwrap();
+    assert!(less != first && hierarchy.add_flow(0, &[1, 0], INF).unwrap() != first);
+    assert_eq!((hierarchy.flows(first), hierarchy.classes()), (2, 4));
+    hierarchy.solve();
+    // Service 0 has 8: 1 for the flow that wants no more, and three flows share 7.
+    assert_close(&rates(&hierarchy, &[first, less, other]), &[7.0 / 3.0, 1.0, 2.0]);
+    hierarchy.remove_flow(first);
+    hierarchy.remove_flow(less);
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &[first, other]), &[4.0, 2.0]);
+    // A class that is told to want something else is not that of new flows.
+    hierarchy.set_demand(first, 3.0).unwrap();
+    assert!(hierarchy.add_flow(0, &[0, 1], INF).unwrap() != first);
+    hierarchy.remove_flow(less);
+    assert_eq!(hierarchy.flows(less), 0);
+    assert!(hierarchy.add_flow(2, &[0], INF).is_err() && hierarchy.add_flow(0, &[0], f64::NAN).is_err());
+}
+
+#[test]
+fn capacities_change_and_guarantees_with_them() {
+    let shares = Shares::with_excess(&[1.0, 1.0, 1.0], &[2.0, 1.0, 1.0]).unwrap();
+    let classes = (0..3).map(|service| flows(service, &[0], u32::from(service < 2), INF)).collect();
+    let (mut hierarchy, ids) = build(&Net::weighted(&[10.0], &[1.0; 3], classes), shares);
+    hierarchy.solve();
+    hierarchy.set_capacity(0, 90.0).unwrap();
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids[..2]), &[50.0, 40.0]);
+    let text = |e: HierarchyError| e.to_string();
+    assert_eq!(text(hierarchy.set_capacity(1, 1.0).unwrap_err()), "link 1: expected a number below 1");
+    assert!(hierarchy.set_capacity(0, f64::NAN).is_err());
+    let guaranteed = vec![Guarantee { link: 0, service: 0, rate: 6.0 }];
+    let shares = Shares::with_guarantees(guaranteed, &[1.0]).unwrap();
+    let mut hierarchy = Hierarchy::new(&[10.0], shares).unwrap();
+    let below = text(hierarchy.set_capacity(0, 5.0).unwrap_err());
+    assert_eq!(below, "link 0: guarantees of 6 B/s together: expected at most its capacity of 5 B/s");
+}
+
+#[test]
 fn bad_input_is_refused_with_what_was_expected() {
     let text = |e: HierarchyError| e.to_string();
     let zero = text(Shares::weighted(&[1.0, 0.0]).unwrap_err());
@@ -292,25 +339,65 @@ fn close(a: f64, b: f64) -> bool {
     a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-3)
 }
 
+#[derive(Debug, Clone)]
+enum Change {
+    /// A class has so many flows that want so much.
+    Class(usize, u32, f64),
+    /// A link has so many times its capacity.
+    Link(usize, f64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let demand = prop_oneof![Just(INF), 0.01f64..5.0];
+    prop_oneof![
+        3 => (0usize..20, 0u32..6, demand).prop_map(|(class, flows, demand)| Change::Class(class, flows, demand)),
+        1 => (0usize..6, 0.0f64..3.0).prop_map(|(link, factor)| Change::Link(link, factor)),
+    ]
+}
+
 /// Everything that has to hold on any network.
-fn check_all(net: &Net) -> Result<bool, String> {
+fn check_all(net: &Net) -> Result<(), String> {
     let (mut hierarchy, ids) = build(net, shares_of(net));
     let solved = hierarchy.solve();
     let rates = rates(&hierarchy, &ids);
     check_feasible(net, &rates)?;
-    let (expected, met) = reference(net);
+    let Defined { low, rates: expected, met } = reference(net);
     if met != solved.settled {
         return Err(format!("settled: {}, but the reference says {met}", solved.settled));
     }
     if met {
         check_bottlenecks(net, &rates)?;
     }
-    for (class, (&rate, &expected)) in rates.iter().zip(&expected).enumerate() {
-        if net.flows[class].flows > 0 && !(close(rate, expected) || !met && rate >= expected) {
+    for (class, f) in net.flows.iter().enumerate().filter(|(_, f)| f.flows > 0) {
+        let (rate, low, expected) = (rates[class], low[class], expected[class]);
+        if rate < low * (1.0 - 1e-9) {
+            return Err(format!("class {class}: {rate}, but {low} is assured"));
+        }
+        // What a service gets of a link is at least what its weight says, or all that it can use.
+        let of = |l: u32| assured_alone(net, l as usize, f.service);
+        let least = f.links.iter().map(|&l| of(l)).fold(f.demand, f64::min);
+        if rate < least * (1.0 - 1e-9) {
+            return Err(format!("class {class}: {rate}, but its weights say {least}"));
+        }
+        if !close(rate, expected) {
             return Err(format!("class {class}: {rate} instead of {expected}, met: {met}"));
         }
     }
-    Ok(met)
+    Ok(())
+}
+
+/// A flow's part of a link if everybody there wants all of it.
+fn assured_alone(net: &Net, link: usize, service: usize) -> f64 {
+    let flows = |s: usize| -> u32 {
+        let here = net.flows.iter().filter(|f| f.service == s && f.links.contains(&(link as u32)));
+        here.map(|f| f.flows).sum()
+    };
+    let present = || (0..net.excess.len()).filter(|&s| flows(s) > 0);
+    let guaranteed: f64 = present().map(|s| net.guarantees[link][s]).sum();
+    let excess: f64 = present().map(|s| net.excess[s]).sum();
+    let share = if excess > 0.0 { net.excess[service] / excess } else { 0.0 };
+    let part = net.guarantees[link][service] + (net.capacities[link] - guaranteed).max(0.0) * share;
+    part / f64::from(flows(service))
 }
 
 proptest! {
@@ -365,21 +452,31 @@ proptest! {
     #[test]
     fn changes_lead_to_the_same_rates(
         net in networks(3),
-        changes in prop::collection::vec((0usize..20, 0u32..6, prop_oneof![Just(INF), 0.01f64..5.0]), 1..12),
+        changes in prop::collection::vec(change(), 1..12),
     ) {
         let mut net = net;
         let mut later = net.flows.pop();
         let (mut hierarchy, mut ids) = build(&net, shares_of(&net));
         hierarchy.solve();
-        for (at, (class, flows, demand)) in changes.into_iter().enumerate() {
+        for (at, change) in changes.into_iter().enumerate() {
             if let Some(f) = later.take_if(|_| at == 3) {
                 ids.push(hierarchy.add(f.service, &f.links, f.flows, f.demand).unwrap());
                 net.flows.push(f);
-            } else if !net.flows.is_empty() {
-                let class = class % net.flows.len();
-                (net.flows[class].flows, net.flows[class].demand) = (flows, demand);
-                hierarchy.set_flows(ids[class], flows);
-                hierarchy.set_demand(ids[class], demand).unwrap();
+            }
+            match change {
+                Change::Class(class, flows, demand) if !net.flows.is_empty() => {
+                    let class = class % net.flows.len();
+                    (net.flows[class].flows, net.flows[class].demand) = (flows, demand);
+                    hierarchy.set_flows(ids[class], flows);
+                    hierarchy.set_demand(ids[class], demand).unwrap();
+                }
+                Change::Class(..) => {}
+                Change::Link(link, factor) => {
+                    let link = link % net.capacities.len();
+                    let guaranteed: f64 = net.guarantees[link].iter().sum();
+                    net.capacities[link] = (net.capacities[link] * factor).max(guaranteed);
+                    hierarchy.set_capacity(link as u32, net.capacities[link]).unwrap();
+                }
             }
             let solved = hierarchy.solve();
             let now = rates(&hierarchy, &ids);
@@ -388,15 +485,9 @@ proptest! {
             if let Err(broken) = check_feasible(&net, &now) {
                 prop_assert!(false, "{}", broken);
             }
-            if from_start.settled {
-                prop_assert!(solved.settled);
-                for (class, (a, b)) in now.iter().zip(rates(&fresh, &fresh_ids)).enumerate() {
-                    prop_assert!(net.flows[class].flows == 0 || close(*a, b), "class {}: {} and {}", class, a, b);
-                }
-            } else if solved.settled
-                && let Err(broken) = check_bottlenecks(&net, &now)
-            {
-                prop_assert!(false, "{}", broken);
+            prop_assert!(from_start.settled || !solved.settled);
+            for (class, (a, b)) in now.iter().zip(rates(&fresh, &fresh_ids)).enumerate() {
+                prop_assert!(net.flows[class].flows == 0 || close(*a, b), "class {}: {} and {}", class, a, b);
             }
         }
     }
@@ -419,8 +510,8 @@ fn a_loop_without_losses_keeps_bounds_apart() {
 }
 
 #[test]
-fn a_dense_fabric_settles() {
-    // Four services between all of 12 edges over 2 cores: loops everywhere, and bounds that come together slowly.
+fn a_dense_fabric_is_full_and_keeps_what_is_assured() {
+    // Four services between all of 12 edges over 2 cores: loops everywhere, and bounds that stay apart.
     let (cores, edges) = (2u32, 12u32);
     let mut state = 7u64;
     let mut next = || {
@@ -438,6 +529,42 @@ fn a_dense_fabric_settles() {
     let weights = [1.0, 2.0, 4.0, 8.0];
     let net = Net::weighted(&vec![10.0; 2 * (cores * edges) as usize], &weights, classes);
     let (mut hierarchy, ids) = build(&net, Shares::weighted(&weights).unwrap());
-    assert!(hierarchy.solve().settled);
-    check_bottlenecks(&net, &rates(&hierarchy, &ids)).unwrap();
+    assert!(!hierarchy.solve().settled);
+    let rates = rates(&hierarchy, &ids);
+    check_feasible(&net, &rates).unwrap();
+    for (f, rate) in net.flows.iter().zip(&rates) {
+        let least = f.links.iter().map(|&l| assured_alone(&net, l as usize, f.service)).fold(INF, f64::min);
+        assert!(*rate >= least * (1.0 - 1e-9), "{rate}, but weights say {least}");
+    }
+    let used: f64 = (0..net.capacities.len()).map(|link| net.used(link, &rates)).sum();
+    assert!(used > 0.99 * net.capacities.iter().sum::<f64>(), "{used}");
+}
+
+#[test]
+fn single_flows_on_an_even_fabric() {
+    // Three services between all of 6 edges over one core: every limit ties with every other one until a flow comes or goes.
+    let edges = 6u32;
+    let mut classes = Vec::new();
+    for key in 0..3 * edges * edges {
+        let (from, to) = (key % edges, key / edges % edges);
+        if from != to {
+            classes.push(flows((key / edges / edges) as usize, &[from, edges + to], 1, INF));
+        }
+    }
+    let weights = [1.0, 2.0, 4.0];
+    let mut net = Net::weighted(&vec![10.0; 2 * edges as usize], &weights, classes);
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&weights).unwrap());
+    hierarchy.solve();
+    for step in 0..60 {
+        let class = step * 37 % ids.len();
+        net.flows[class].flows = if step % 2 == 0 { 2 } else { 0 };
+        hierarchy.set_flows(ids[class], net.flows[class].flows);
+        hierarchy.solve();
+        let (mut fresh, fresh_ids) = build(&net, Shares::weighted(&weights).unwrap());
+        fresh.solve();
+        for (class, f) in net.flows.iter().enumerate().filter(|(_, f)| f.flows > 0) {
+            let (kept, anew) = (hierarchy.rate(ids[class]), fresh.rate(fresh_ids[class]));
+            assert!(close(kept, anew), "step {step}, class {class}: {kept} and {anew}, {} flows", f.flows);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The same rates by rounds over all links and all of their classes, written as plainly as that can be.
+//! What rates are assured, by rounds over all links and all of their classes, written as plainly as that can be.
 
 /// Flows of one service over two links.
 #[derive(Debug, Clone)]
@@ -11,7 +11,7 @@ pub struct Class {
 
 type Offers = Vec<Vec<f64>>;
 
-/// Lower bounds of all rates, brought up until nothing moves.
+/// What all rates are assured: lower bounds after three rounds.
 pub fn plain(capacities: &[f64], weights: &[f64], classes: &[Class]) -> Vec<f64> {
     let mut on: Vec<Vec<Vec<usize>>> = vec![vec![Vec::new(); weights.len()]; capacities.len()];
     for (index, class) in classes.iter().enumerate() {
@@ -24,17 +24,9 @@ pub fn plain(capacities: &[f64], weights: &[f64], classes: &[Class]) -> Vec<f64>
             .map(|link| divide(link, capacities[link], weights, classes, &on[link], offers))
             .collect()
     };
-    let mut high: Offers = vec![vec![f64::INFINITY; weights.len()]; capacities.len()];
-    let mut low: Offers = vec![vec![0.0; weights.len()]; capacities.len()];
-    for _ in 0..1000 {
-        let next = answer(&high);
-        let moved =
-            next.iter().flatten().zip(low.iter().flatten()).any(|(a, b)| a != b && (a - b).abs() > 1e-12 * a);
-        low = next;
-        if !moved {
-            break;
-        }
-        high = answer(&low);
+    let mut low = answer(&vec![vec![f64::INFINITY; weights.len()]; capacities.len()]);
+    for _ in 0..2 {
+        low = answer(&answer(&low));
     }
     let rate = |c: &Class| c.links.iter().map(|&l| low[l as usize][c.service]).fold(c.demand, f64::min);
     classes.iter().map(rate).collect()
@@ -80,9 +72,12 @@ fn divide(
         let limits = &limits[service];
         let Some(&(highest, _)) = limits.last() else { return f64::INFINITY };
         let mut left = part(service);
+        if wanted[service] <= left {
+            return highest + (left - wanted[service]);
+        }
         let mut flows: f64 = limits.iter().map(|l| l.1).sum();
         for &(limit, count) in limits {
-            if limit == highest || limit >= left / flows {
+            if limit >= left / flows {
                 break;
             }
             left -= limit * count;

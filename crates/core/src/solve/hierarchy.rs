@@ -6,31 +6,40 @@
 //!
 //! # What is computed
 //!
-//! Each link has an *offer* for each service: the most that one flow of that service may have on it. A flow's rate is
-//! the least of the offers on its path and its demand. An offer follows from what the link's flows can get elsewhere
-//! (the least of their other links' offers, and their demands; a flow's *limit*):
+//! **What flows are assured.** Each link has an *offer* for each service: the most that one flow of that service may have
+//! on it. It follows from what the link's flows can get elsewhere (the least of their other links' offers, and their
+//! demands; a flow's *limit*):
 //!
 //! - With `d` the sum of a service's limits, `m` its guarantee and `x` its excess weight on the link, every service
 //!   gets `min(d, m + x * level)`, with the level at which the link is full. Without guarantees, `x` is the service's
 //!   weight.
 //! - Inside the service, flows share that by max-min: each gets the lower of its limit and the offer.
-//! - If the service can have all of its limits, its offer is what its flows with the highest limit would get if they
+//! - If the service can have all of its limits, its offer is what one flow with the highest limit would get if it alone
 //!   had none.
 //!
-//! So every flow that has less than its demand has a bottleneck: a full link where no flow of its service has more,
-//! and where no service has more in proportion to its weight. (A service with excess weight 0 stops at its
-//! guarantee.)
+//! Higher offers at other links never raise an offer. So from *no limits but demands* these rules give lower bounds of all
+//! offers; limits from those bounds give upper bounds; limits from these give higher lower bounds, and so on. There are
+//! three rounds of lower bounds, with two of upper ones between them. The last lower bounds are what a flow is assured: the
+//! least of them on its path, or its demand. The first round alone is what weights and guarantees promise if everybody else
+//! wants all that there is, so no flow has less than that.
 //!
-//! Over long paths there can be several such rates (the tests have a network of nine links with three). This is what is
-//! chosen: higher offers at other links never raise an offer, so
-//! from *no limits* the rules above give lower bounds of all offers; limits from those bounds give upper bounds;
-//! limits from these give higher lower bounds, and so on. Where the bounds meet, the rates are the only ones. Where
-//! they do not, every flow gets what its lower bounds assure, and what is left then goes to all flows that can have
-//! more, max-min and flow by flow. The bounds depend on neither the order nor the unit of anything. On large networks
-//! whose bounds close slowly, offers are settled from between them instead, link by link: every flow has its bottleneck
-//! then too, but where there are several such rates, which of them may depend on the order of links and on earlier changes.
-//! With paths of one or two links, bounds that do not meet take loops of links through which changes come back undiminished: the tests have
-//! one, and about one in ten thousand small random networks is one.
+//! **What is left.** All rates rise from what is assured by the same factor. A flow stops at its demand or when one of its
+//! links is full, a service without excess weight on a link where it has its guarantee; the others go on. So no link is
+//! over its capacity, and whoever has less than its demand has a full link. Flows that are assured nothing,
+//! because guarantees take all of a link, come after that and share what is left then, max-min.
+//!
+//! Where the bounds meet, nothing is left, and the rates are the only ones where every flow below its demand has a
+//! bottleneck: a full link where no flow of its service has more, and where no service has more in proportion to its weight.
+//! [`Solved::settled`] says so. The definition depends on neither the order nor the unit of anything, and small changes of
+//! what goes in make small changes of what comes out.
+//!
+//! # Why not bottlenecks alone
+//!
+//! They do not determine the rates: the tests have a network of nine links with three solutions, and one of three links
+//! where bounds stay apart for ever, as changes come back undiminished around a loop. Where all links are full of flows
+//! that are limited at one end or the other, bounds come closer by some percent a round, so that it takes hundreds of
+//! passes over all classes. Three rounds settle what services are entitled to where a few links decide over it; what
+//! remains between the bounds goes to everybody in proportion.
 //!
 //! # Where the paper differs
 //!
@@ -44,30 +53,39 @@
 //!
 //! # Cost
 //!
-//! A round of bounds visits every class once at each of its links, and only what changed again. Where all links are full
-//! of flows that are limited at one end or the other, bounds come together slowly, by some percent a round: after a
-//! number of rounds, offers from between them are made anew in turn until none moves. That settles on rates with
-//! bottlenecks, but does not prove that there are no others, and it still takes a few hundred rounds. After single changes,
-//! [`Hierarchy::solve`] starts at the links of the changed classes and follows the offers that move, until every flow
-//! has a bottleneck again. Where the rates are the only ones, these are the same as from the start. How far changes
-//! go is up to the network: many stay with a few links, but in the worst case all follow; then it solves from the
-//! start.
+//! A stage of bounds visits every class once at each of its links at most, and from the third on only where the one two
+//! before saw other limits; an offer is found by Newton's method in a few passes over a service's limits on the link.
+//! The factors are found by filling: the link with the lowest is fixed first, others only rise, so a heap of links with
+//! old entries is right, and each class is stopped once. That is O(classes x links of a path + links log links) for a
+//! fixed number of stages, whatever the demands. A class stores no rate: it is read off the levels of its services on its
+//! links, so that a level may change without a visit to its classes.
+//!
+//! After changes, [`Hierarchy::solve`] follows offers that move through the stages, and then the factors until none
+//! moves; the rates are those from the start. How far changes go is up to the network: where links have few flows, they
+//! stay with a few links. Where all edges send to all others, one flow more moves every level among the links that flows
+//! connect to its own, if only by millionths: an edge's flow is one of hundreds on its link, and the change at the next link
+//! one of as many again. All of these links are solved anew then, and none besides. Rounding can be seen in what a link has left
+//! after nearly all of its flows stopped: it is some 1e-12 of the link, which may be some 1e-9 of a flow that gets it.
 
+mod bounds;
 mod divide;
+mod fill;
+mod network;
 mod rest;
 mod shares;
 
-use divide::{Claim, Divider};
+use bounds::{Bounds, Rules};
+use fill::Fill;
+use network::Network;
 pub use shares::{Guarantee, HierarchyError, Shares};
 
-/// Offers that differ by less than this part are the same.
-const SAME: f64 = 1e-12;
+/// Offers that differ by less than this part are the same. What a link has left when most flows stopped may be a small
+/// part of it, so this is much smaller than the error that it leads to.
+const SAME: f64 = 1e-14;
 /// Bounds that are this close, as a part, have met.
 const MET: f64 = 1e-10;
-/// Rounds of bounds, at most. Each brings the bounds closer by some factor; this many are only needed where that is nearly one.
-const ROUNDS: usize = 1000;
-/// Marks the `next` of a class over three links or more.
-const LONG: u32 = 1 << 31;
+/// Three rounds of lower bounds, with upper ones between them.
+const STAGES: usize = 5;
 
 /// A class of flows: one service, one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,86 +94,14 @@ pub struct ClassId(u32);
 /// How a solution was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Solved {
-    /// Whether every flow below its demand has a bottleneck. If not, the bounds did not meet, and what they left was
-    /// handed out.
+    /// Whether the bounds of all rates met, so that no others are hierarchical max-min. After changes it may be false
+    /// although a solution from the start would find that they do.
     pub settled: bool,
-    /// Whether it took bounds from the start.
+    /// Whether it was made from the start.
     pub full: bool,
     /// How many classes were visited, counted once for each link and visit.
     pub visits: u64,
 }
-
-/// A class at one of its links.
-#[derive(Debug, Clone, Copy)]
-struct Member {
-    /// The class's cell at its other link; [`LONG`] and the class if it has several; the last cell of all if it has none.
-    next: u32,
-    flows: u32,
-    demand: f64,
-}
-
-/// A link and a service.
-#[derive(Debug, Clone, Default)]
-struct Cell {
-    members: Vec<Member>,
-    classes: Vec<u32>,
-    flows: u64,
-}
-
-/// Offers of all cells, and what they were made from.
-#[derive(Debug, Clone)]
-struct Offers {
-    /// By cell, and infinity for [`Member::next`] of one link.
-    offer: Vec<f64>,
-    /// What the service's flows on the link can get elsewhere.
-    wanted: Vec<f64>,
-    /// What the link has for the service.
-    part: Vec<f64>,
-    /// Whether limits of the cell's flows changed since.
-    stale: Vec<bool>,
-    /// Links with such cells.
-    queue: Vec<u32>,
-    queued: Vec<bool>,
-}
-
-impl Offers {
-    fn new(cells: usize, links: usize) -> Offers {
-        Offers {
-            offer: vec![f64::INFINITY; cells + 1],
-            wanted: vec![0.0; cells],
-            part: vec![0.0; cells],
-            stale: vec![false; cells],
-            queue: Vec::new(),
-            queued: vec![false; links],
-        }
-    }
-
-    fn forget(&mut self) {
-        self.offer.fill(f64::INFINITY);
-        self.mark_all();
-    }
-
-    fn mark_all(&mut self) {
-        self.stale.fill(true);
-        self.queued.fill(true);
-        self.queue.clear();
-        self.queue.extend(0..self.queued.len() as u32);
-    }
-
-    fn mark(&mut self, cell: usize, services: usize) {
-        self.stale[cell] = true;
-        let link = cell / services;
-        if !self.queued[link] {
-            self.queued[link] = true;
-            self.queue.push(link as u32);
-        }
-    }
-}
-
-/// The lower bounds, and what is in force after a solution.
-const LOW: usize = 0;
-/// The upper bounds.
-const HIGH: usize = 1;
 
 /// Services on links, their classes of flows, and the rates these get.
 #[derive(Debug, Clone)]
@@ -164,20 +110,17 @@ pub struct Hierarchy {
     shares: Shares,
     /// By cell.
     guarantees: Vec<f64>,
-    services: usize,
-    cells: Vec<Cell>,
-    /// By class: where its path begins among `path`, and an end.
-    starts: Vec<u32>,
-    /// Cells, one for each link of a path, and the class's place among their members.
-    path: Vec<(u32, u32)>,
-    offers: [Offers; 2],
-    /// By class, what it gets on top where the bounds did not meet; empty where they did.
-    extra: Vec<f64>,
-    /// Whether the offers were right before the changes that are marked.
-    warm: bool,
-    divider: Divider,
-    visits: u64,
-    todo: Vec<u32>,
+    network: Network,
+    bounds: Bounds,
+    fill: Fill,
+    /// What classes get that are assured nothing, in order; most often none.
+    extra: Vec<(u32, f64)>,
+    /// Classes that changed since the last solution, if there was one.
+    changed: Vec<u32>,
+    /// Links whose capacity changed since.
+    resized: Vec<u32>,
+    solved: bool,
+    settled: bool,
 }
 
 impl Hierarchy {
@@ -186,26 +129,22 @@ impl Hierarchy {
     /// # Errors
     /// A capacity that is not finite, or below zero; guarantees on a link that together exceed it.
     pub fn new(capacities: &[f64], shares: Shares) -> Result<Hierarchy, HierarchyError> {
-        let (links, services) = (capacities.len(), shares.services());
-        let cells = links.saturating_mul(services);
-        if cells >= LONG as usize {
-            return Err(HierarchyError::TooMany { what: "links times services", most: LONG - 1 });
-        }
+        let network = Network::new(capacities.len(), shares.services())?;
         let guarantees = shares.table(capacities)?;
+        let (links, cells) = (network.links, network.cells.len());
+        let capped = (0..network.services).any(|service| shares.excess(service) == 0.0);
         Ok(Hierarchy {
             capacities: capacities.to_vec(),
             shares,
             guarantees,
-            services,
-            cells: vec![Cell::default(); cells],
-            starts: vec![0],
-            path: Vec::new(),
-            offers: [Offers::new(cells, links), Offers::new(cells, links)],
+            network,
+            bounds: Bounds::new(cells, links),
+            fill: Fill::new(links, cells, capped),
             extra: Vec::new(),
-            warm: false,
-            divider: Divider::default(),
-            visits: 0,
-            todo: Vec::new(),
+            changed: Vec::new(),
+            resized: Vec::new(),
+            solved: false,
+            settled: true,
         })
     }
 
@@ -221,51 +160,38 @@ impl Hierarchy {
         flows: u32,
         demand: f64,
     ) -> Result<ClassId, HierarchyError> {
-        if service >= self.services {
-            return Err(HierarchyError::Service { service, services: self.services });
-        }
-        check_demand(demand)?;
-        if links.is_empty() {
-            return Err(HierarchyError::NoLinks);
-        }
-        for (at, &link) in links.iter().enumerate() {
-            if link as usize >= self.capacities.len() {
-                return Err(HierarchyError::Link { link, links: self.capacities.len() });
-            }
-            if links[..at].contains(&link) {
-                return Err(HierarchyError::Twice { link });
-            }
-        }
-        let class = self.starts.len() - 1;
-        if class >= LONG as usize || self.path.len() + links.len() > u32::MAX as usize {
-            return Err(HierarchyError::TooMany { what: "classes", most: LONG - 1 });
-        }
-        let class = class as u32;
-        let cell = |link: u32| link as usize * self.services + service;
-        for (at, &link) in links.iter().enumerate() {
-            let next = match links.len() {
-                1 => self.cells.len() as u32,
-                2 => cell(links[1 - at]) as u32,
-                _ => LONG | class,
-            };
-            let place = &mut self.cells[cell(link)];
-            self.path.push((cell(link) as u32, place.members.len() as u32));
-            place.members.push(Member { next, flows, demand });
-            place.classes.push(class);
-            place.flows += u64::from(flows);
-            self.offers[LOW].mark(cell(link), self.services);
-        }
-        self.starts.push(self.path.len() as u32);
-        Ok(ClassId(class))
+        let class = self.network.add(service, links, flows, demand)?;
+        self.mark(class);
+        Ok(class)
+    }
+
+    /// Adds one flow to those of its service that want as much over the same path, and says which class they are. O(links
+    /// of the path).
+    ///
+    /// # Errors
+    /// As of [`Hierarchy::add`]; more flows in a class than a `u32` counts.
+    pub fn add_flow(
+        &mut self,
+        service: usize,
+        links: &[u32],
+        demand: f64,
+    ) -> Result<ClassId, HierarchyError> {
+        let class = self.network.class_of(service, links, demand)?;
+        let more = self.flows(class).checked_add(1);
+        let more = more.ok_or(HierarchyError::TooMany { what: "flows of a class", most: u32::MAX })?;
+        self.set_flows(class, more);
+        Ok(class)
+    }
+
+    /// Removes one flow of a class; does nothing if it has none. The class stays, for flows that come. O(links of the path).
+    pub fn remove_flow(&mut self, class: ClassId) {
+        self.set_flows(class, self.flows(class).saturating_sub(1));
     }
 
     /// Changes how many flows a class has.
     pub fn set_flows(&mut self, class: ClassId, flows: u32) {
-        self.change(class, |cell, place| {
-            let member = &mut cell.members[place];
-            cell.flows = cell.flows - u64::from(member.flows) + u64::from(flows);
-            member.flows = flows;
-        });
+        self.network.set_flows(class, flows);
+        self.mark(class);
     }
 
     /// Changes what each flow of a class wants.
@@ -273,263 +199,144 @@ impl Hierarchy {
     /// # Errors
     /// A demand that is negative or NaN.
     pub fn set_demand(&mut self, class: ClassId, demand: f64) -> Result<(), HierarchyError> {
-        check_demand(demand)?;
-        self.change(class, |cell, place| cell.members[place].demand = demand);
+        self.network.set_demand(class, demand)?;
+        self.mark(class);
         Ok(())
     }
 
-    fn change(&mut self, class: ClassId, apply: impl Fn(&mut Cell, usize)) {
-        for at in self.path_of(class.0) {
-            let (cell, place) = self.path[at];
-            apply(&mut self.cells[cell as usize], place as usize);
-            self.offers[LOW].mark(cell as usize, self.services);
+    /// Changes what a link carries, and with it guarantees that are parts of it.
+    ///
+    /// # Errors
+    /// An unknown link; a capacity that is not finite, below zero, or below what is guaranteed. Nothing changes then.
+    pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
+        let (at, links) = (link as usize, self.network.links);
+        if at >= links {
+            return Err(HierarchyError::Link { link, links });
         }
+        let cells = self.network.cells_of(at);
+        self.shares.set_row(at, capacity, &mut self.guarantees[cells.clone()])?;
+        self.capacities[at] = capacity;
+        self.bounds.mark_link(at);
+        self.resized.push(link);
+        Ok(())
     }
 
-    fn path_of(&self, class: u32) -> std::ops::Range<usize> {
-        self.starts[class as usize] as usize..self.starts[class as usize + 1] as usize
+    fn mark(&mut self, class: ClassId) {
+        if self.solved {
+            self.changed.push(class.0);
+        }
     }
 
     /// How many classes there are.
     pub fn classes(&self) -> usize {
-        self.starts.len() - 1
+        self.network.classes()
     }
 
     /// How many flows a class has.
     pub fn flows(&self, class: ClassId) -> u32 {
-        let (cell, place) = self.path[self.starts[class.0 as usize] as usize];
-        self.cells[cell as usize].members[place as usize].flows
+        self.network.flows(class.0)
     }
 
-    /// The rate of each flow of a class by the last solution, in bytes per second.
+    /// The rate of each flow of a class by the last solution, in bytes per second. It is read off its links: O(links of
+    /// the path).
     pub fn rate(&self, class: ClassId) -> f64 {
-        self.rate_by(LOW, class.0) + self.extra.get(class.0 as usize).copied().unwrap_or(0.0)
+        match self.extra.binary_search_by_key(&class.0, |&(class, _)| class) {
+            Ok(at) => self.extra[at].1,
+            Err(_) => self.rate_of(class.0),
+        }
     }
 
-    fn rate_by(&self, bound: usize, class: u32) -> f64 {
-        let path = &self.path[self.path_of(class)];
-        let demand = self.cells[path[0].0 as usize].members[path[0].1 as usize].demand;
-        path.iter().map(|&(cell, _)| self.offers[bound].offer[cell as usize]).fold(demand, f64::min)
+    /// Without what a class gets that is assured nothing.
+    fn rate_of(&self, class: u32) -> f64 {
+        let demand = self.network.demand(class);
+        let least = |list: &[f64]| {
+            let path = self.network.path(class).iter();
+            path.map(|&(cell, _)| list[cell as usize]).fold(f64::INFINITY, f64::min)
+        };
+        let assured = least(self.bounds.low()).min(demand);
+        if assured == 0.0 { 0.0 } else { (assured * least(self.fill.levels())).min(demand) }
     }
 
     /// Brings the rates up to date with the changes since the last solution.
     pub fn solve(&mut self) -> Solved {
-        self.visits = 0;
-        if self.warm && self.repair() {
-            return Solved { settled: true, full: false, visits: self.visits };
+        if !self.solved {
+            return self.solve_full();
         }
-        self.solve_full()
+        (self.bounds.visits, self.fill.visits) = (0, 0);
+        let Hierarchy { capacities, shares, guarantees, network, bounds, fill, .. } = self;
+        let rules = Rules { capacities, shares, guarantees };
+        self.changed.sort_unstable();
+        self.changed.dedup();
+        for &class in &self.changed {
+            for &(cell, _) in network.path(class) {
+                bounds.mark(network, cell as usize);
+            }
+        }
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        bounds.repair(network, &rules, &mut low, &mut high);
+        let moved = || low.iter().chain(&high).map(|&(cell, _)| &network.cells[cell as usize].classes);
+        self.settled = self.settled
+            && self.changed.iter().all(|&class| met(network, bounds, class))
+            && moved().flatten().all(|&class| met(network, bounds, class));
+        if self.settled {
+            fill.hold();
+        } else {
+            for &class in &self.changed {
+                network.path(class).iter().for_each(|&(cell, _)| fill.mark_cell(network, cell as usize));
+            }
+            for &link in &self.resized {
+                network.cells_of(link as usize).for_each(|cell| fill.mark_cell(network, cell));
+            }
+            low.iter().for_each(|&moved| fill.mark(network, bounds.low(), moved));
+            if !fill.repair(network, &rules, bounds.low(), network.crossings() / 200) {
+                let touched =
+                    self.changed.iter().flat_map(|&class| network.path(class)).map(|&(cell, _)| cell);
+                let touched = touched.chain(low.iter().map(|&(cell, _)| cell));
+                let links = network.around(
+                    touched
+                        .map(|cell| network.link_of(cell as usize))
+                        .chain(self.resized.iter().map(|&link| link as usize)),
+                );
+                fill.sweep(network, &rules, bounds.low(), &links);
+            }
+        }
+        self.finish(false)
     }
 
     /// Solves from the start, whatever is known.
     pub fn solve_full(&mut self) -> Solved {
-        self.visits = 0;
-        self.extra.clear();
-        self.offers.iter_mut().for_each(Offers::forget);
-        for _ in 0..ROUNDS {
-            self.round(HIGH, LOW);
-            self.round(LOW, HIGH);
-            if self.offers[LOW].queue.is_empty() {
-                break;
-            }
-            if self.visits > 100_000 + 20 * self.path.len() as u64 {
-                if self.approach() {
-                    return Solved { settled: true, full: true, visits: self.visits };
-                }
-                break;
-            }
-        }
-        let settled = self.bounds_meet();
-        if settled {
-            self.adopt();
+        (self.bounds.visits, self.fill.visits) = (0, 0);
+        let Hierarchy { capacities, shares, guarantees, network, bounds, fill, .. } = self;
+        let rules = Rules { capacities, shares, guarantees };
+        bounds.make(network, &rules);
+        let apart = |&cell: &usize| bounds.high()[cell] > bounds.low()[cell] * (1.0 + MET);
+        let apart = (0..network.cells.len()).filter(apart).flat_map(|cell| &network.cells[cell].classes);
+        self.settled = apart.into_iter().all(|&class| met(network, bounds, class));
+        if self.settled {
+            fill.hold();
         } else {
-            self.warm = false;
+            let links: Vec<u32> = (0..network.links as u32).collect();
+            fill.sweep(network, &rules, bounds.low(), &links);
+        }
+        self.solved = true;
+        self.finish(true)
+    }
+
+    fn finish(&mut self, full: bool) -> Solved {
+        self.changed.clear();
+        self.resized.clear();
+        if self.shares.guarantees_any() {
             self.hand_out_rest();
         }
-        Solved { settled, full: true, visits: self.visits }
-    }
-
-    /// From between bounds that come together slowly: makes all offers anew from those in force, over and over, until none
-    /// moves. That takes half the rounds. If it does not end, the lower bounds are as they were.
-    fn approach(&mut self) -> bool {
-        let low = self.offers[LOW].clone();
-        let (before, after) = self.offers.split_at_mut(HIGH);
-        let middle = |(low, high): (&mut f64, &f64)| {
-            if high.is_finite() {
-                *low = (*low * high).sqrt();
-            }
-        };
-        before[LOW].offer.iter_mut().zip(&after[0].offer).for_each(middle);
-        before[LOW].mark_all();
-        self.warm = self.sweep(self.visits + ROUNDS as u64 * self.path.len() as u64);
-        if !self.warm {
-            self.offers[LOW] = low;
-        }
-        self.warm
-    }
-
-    /// Whether both bounds give the same rates.
-    fn bounds_meet(&self) -> bool {
-        let apart = |cell: usize| {
-            let (low, high) = (self.offers[LOW].offer[cell], self.offers[HIGH].offer[cell]);
-            high > low * (1.0 + MET)
-        };
-        let same = |class: u32| self.rate_by(HIGH, class) <= self.rate_by(LOW, class) * (1.0 + MET);
-        (0..self.cells.len()).filter(|&cell| apart(cell)).all(|cell| {
-            let Cell { members, classes, .. } = &self.cells[cell];
-            members.iter().zip(classes).all(|(member, &class)| member.flows == 0 || same(class))
-        })
-    }
-
-    /// Makes the lower bounds the offers in force. Where they were made from upper bounds that differ, which limits nobody,
-    /// they are made again, so that a repair can begin with them.
-    fn adopt(&mut self) {
-        let low = self.offers[LOW].offer.clone();
-        for (cell, &low) in low.iter().enumerate().take(self.cells.len()) {
-            if self.offers[HIGH].offer[cell] > low * (1.0 + 1e-12) && self.cells[cell].flows > 0 {
-                self.mark_others(cell, LOW, 0.0);
-            }
-        }
-        self.warm = true;
-        if !self.repair() {
-            self.offers[LOW].offer = low;
-        }
-    }
-
-    /// Follows the marked changes until no offer moves. Gives up if that gets as much work as a solution from the start.
-    fn repair(&mut self) -> bool {
-        self.warm = self.sweep(self.visits + 2 * self.path.len() as u64 + 1000);
-        self.warm
-    }
-
-    /// Makes marked offers anew from those in force until no offer moves, or gives up after so many rounds or visits.
-    fn sweep(&mut self, most_visits: u64) -> bool {
-        for _ in 0..ROUNDS {
-            if self.offers[LOW].queue.is_empty() {
-                return true;
-            }
-            if self.visits > most_visits {
-                return false;
-            }
-            // In the order of links: where these come in layers, a round hands on from one layer to the next.
-            self.offers[LOW].queue.sort_unstable();
-            self.round(LOW, LOW);
-        }
-        false
-    }
-
-    /// Makes the offers `to` anew at all links that are marked, with limits by the offers `from`.
-    fn round(&mut self, from: usize, to: usize) {
-        let mut todo = std::mem::take(&mut self.todo);
-        std::mem::swap(&mut todo, &mut self.offers[to].queue);
-        for &link in &todo {
-            self.offers[to].queued[link as usize] = false;
-            self.divide(link as usize, from, to);
-        }
-        todo.clear();
-        self.todo = todo;
-    }
-
-    fn divide(&mut self, link: usize, from: usize, to: usize) {
-        let cells = link * self.services..(link + 1) * self.services;
-        let mut divider = std::mem::take(&mut self.divider);
-        divider.clear();
-        for (service, cell) in cells.clone().enumerate() {
-            if self.cells[cell].flows == 0 {
-                // Offers to nobody; whoever comes marks the cell.
-                self.offers[to].offer[cell] = f64::INFINITY;
-                self.offers[to].stale[cell] = false;
-                continue;
-            }
-            let mut limits = None;
-            if self.offers[to].stale[cell] {
-                let gathered = self.gather(&mut divider, cell, from);
-                self.offers[to].wanted[cell] = gathered.wanted;
-                limits = Some(gathered);
-            }
-            divider.claims.push(Claim {
-                service: service as u32,
-                wanted: self.offers[to].wanted[cell],
-                guarantee: self.guarantees[cell],
-                excess: self.shares.excess(service),
-                part: 0.0,
-                limits,
-            });
-        }
-        divider.divide(self.capacities[link]);
-        for at in 0..divider.claims.len() {
-            let claim = divider.claims[at];
-            let cell = cells.start + claim.service as usize;
-            let before = std::mem::replace(&mut self.offers[to].part[cell], claim.part);
-            let stale = std::mem::take(&mut self.offers[to].stale[cell]);
-            if !stale && (claim.part - before).abs() <= SAME * before {
-                self.offers[to].part[cell] = before;
-                continue;
-            }
-            let limits = match claim.limits {
-                Some(limits) => limits,
-                None => {
-                    // Limits above the offer may have moved unmarked; now that it moves, they may count.
-                    let limits = self.gather(&mut divider, cell, from);
-                    if limits.wanted != claim.wanted {
-                        self.offers[to].mark(cell, self.services);
-                    }
-                    limits
-                }
-            };
-            let old = self.offers[to].offer[cell];
-            let new = divider.offer(&limits, claim.part, old);
-            if new != old && (old.is_infinite() || (new - old).abs() > SAME * old) {
-                self.offers[to].offer[cell] = new;
-                self.mark_others(cell, from, new.min(old));
-            }
-        }
-        self.divider = divider;
-    }
-
-    /// Puts the limits of a cell's flows by the offers `from` into the divider.
-    fn gather(&mut self, divider: &mut Divider, cell: usize, from: usize) -> divide::Limits {
-        let offer = &self.offers[from].offer[..];
-        let members = &self.cells[cell].members;
-        self.visits += members.len() as u64;
-        divider.gather(members.iter().map(|member| {
-            let limit = if member.next & LONG == 0 {
-                offer[member.next as usize]
-            } else {
-                let path = &self.path[self.path_of(member.next & !LONG)];
-                let others = path.iter().filter(|&&(other, _)| other as usize != cell);
-                others.map(|&(other, _)| offer[other as usize]).fold(f64::INFINITY, f64::min)
-            };
-            (member.demand.min(limit), member.flows)
-        }))
-    }
-
-    /// Marks those other cells of a cell's flows whose offers in `whose` are above `least`, the least that the limit was
-    /// or is: a limit counts only below the offer.
-    fn mark_others(&mut self, cell: usize, whose: usize, least: f64) {
-        let Hierarchy { cells, offers, path, starts, services, .. } = self;
-        let offers = &mut offers[whose];
-        let mut mark = |other: usize| {
-            if other != cell && offers.offer[other] >= least && !offers.stale[other] {
-                offers.mark(other, *services);
-            }
-        };
-        for member in &cells[cell].members {
-            // The last cell of all stands for no link.
-            if member.flows == 0 || member.demand <= least || member.next as usize == cells.len() {
-                continue;
-            }
-            if member.next & LONG == 0 {
-                mark(member.next as usize);
-            } else {
-                let class = (member.next & !LONG) as usize;
-                let path = &path[starts[class] as usize..starts[class + 1] as usize];
-                path.iter().for_each(|&(other, _)| mark(other as usize));
-            }
-        }
+        Solved { settled: self.settled, full, visits: self.bounds.visits + self.fill.visits }
     }
 }
 
-fn check_demand(demand: f64) -> Result<(), HierarchyError> {
-    if demand >= 0.0 { Ok(()) } else { Err(HierarchyError::Demand { demand }) }
+/// Whether both bounds give a class the same rate.
+fn met(network: &Network, bounds: &Bounds, class: u32) -> bool {
+    let rate = |list: &[f64]| {
+        let path = network.path(class).iter();
+        path.map(|&(cell, _)| list[cell as usize]).fold(network.demand(class), f64::min)
+    };
+    network.flows(class) == 0 || rate(bounds.high()) <= rate(bounds.low()) * (1.0 + MET)
 }

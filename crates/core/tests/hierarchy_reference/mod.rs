@@ -80,44 +80,90 @@ fn answer(net: &Net, offers: &Table) -> Table {
                 0.0 => net.guarantees[link][service],
                 excess => part_at(service, highest(capacity / excess, capacity, used)),
             };
-            let top = classes.iter().map(|&c| limit(c)).fold(0.0, f64::max);
-            // All limits fit: those at the top may have what is left.
-            let fits = wanted[service] <= part;
-            let limit = |c: usize| if fits && limit(c) == top { f64::INFINITY } else { limit(c) };
-            new[link][service] =
-                highest(part.max(1e-30), part, |offer| net.total(&classes, |c| limit(c).min(offer)));
-            if fits {
-                new[link][service] = new[link][service].max(top);
-            }
+            let rest = part - wanted[service];
+            new[link][service] = if rest >= 0.0 {
+                // All limits fit: one flow at the top may have what is left.
+                classes.iter().map(|&c| limit(c)).fold(0.0, f64::max) + rest
+            } else {
+                highest(part.max(1e-30), part, |offer| net.total(&classes, |c| limit(c).min(offer)))
+            };
         }
     }
     new
 }
 
-/// Lower bounds of the rates, and whether they are the upper ones too.
-pub fn reference(net: &Net) -> (Vec<f64>, bool) {
-    let mut high = vec![vec![f64::INFINITY; net.excess.len()]; net.capacities.len()];
-    let rate = |offers: &Table, f: &Flows| {
-        f.links.iter().map(|&l| offers[l as usize][f.service]).fold(f.demand, f64::min)
+/// What the definition says.
+pub struct Defined {
+    /// What classes are assured.
+    pub low: Vec<f64>,
+    pub rates: Vec<f64>,
+    /// Whether the bounds of all rates meet.
+    pub met: bool,
+}
+
+/// Lower bounds by three rounds, and the rates that follow: of all flows below their demands and over no full link, the
+/// rates rise by one factor, until one of these stops.
+pub fn reference(net: &Net) -> Defined {
+    let none = vec![vec![f64::INFINITY; net.excess.len()]; net.capacities.len()];
+    let rates = |offers: &Table| -> Vec<f64> {
+        let offer =
+            |f: &Flows| f.links.iter().map(|&l| offers[l as usize][f.service]).fold(f.demand, f64::min);
+        net.flows.iter().map(offer).collect()
     };
-    let mut low = high.clone();
-    for _ in 0..400 {
-        let next = answer(net, &high);
-        high = answer(net, &next);
-        let moved = next
-            .iter()
-            .flatten()
-            .zip(low.iter().flatten())
-            .any(|(a, b)| *a != *b && (a - b).abs() > 1e-12 * a);
-        low = next;
-        if !moved {
-            break;
-        }
+    let (mut low, mut high) = (answer(net, &none), none);
+    for _ in 0..2 {
+        high = answer(net, &low);
+        low = answer(net, &high);
     }
-    let rates: Vec<f64> = net.flows.iter().map(|f| rate(&low, f)).collect();
-    let met =
-        net.flows.iter().zip(&rates).all(|(f, &r)| f.flows == 0 || rate(&high, f) <= r + 1e-9 * r.max(1e-3));
-    (rates, met)
+    let (low, high) = (rates(&low), rates(&high));
+    let met = (0..net.flows.len()).all(|c| net.flows[c].flows == 0 || high[c] <= low[c] * (1.0 + 1e-10));
+    let mut rates = low.clone();
+    if !met {
+        rise(net, &mut rates, |c| low[c]);
+        // Where guarantees leave nothing that is sure.
+        rise(net, &mut rates, |c| if low[c] == 0.0 { 1.0 } else { 0.0 });
+    }
+    Defined { low, rates, met }
+}
+
+/// Raises rates at the given speeds, each until it is at its demand or has a full link, or its service a guarantee and no more.
+fn rise(net: &Net, rates: &mut [f64], speed: impl Fn(usize) -> f64) {
+    let all = 0..net.flows.len();
+    let mut open: Vec<usize> = all.filter(|&c| net.flows[c].flows > 0 && speed(c) > 0.0).collect();
+    while !open.is_empty() {
+        // What is left, at which speed it goes, and of whom.
+        let mut stops: Vec<(f64, Vec<usize>)> = Vec::new();
+        let stop = |left: f64, whole: f64, on: Vec<usize>| {
+            let on: Vec<usize> = on.into_iter().filter(|c| open.contains(c)).collect();
+            let left = if left > 1e-11 * whole { left } else { 0.0 };
+            (left / net.total(&on, &speed), on)
+        };
+        for (link, &capacity) in net.capacities.iter().enumerate() {
+            let used = net.used(link, rates);
+            let on = |s: usize| net.on(link, s);
+            stops.push(stop(capacity - used, capacity, (0..net.excess.len()).flat_map(on).collect()));
+            for service in (0..net.excess.len()).filter(|&s| net.excess[s] == 0.0) {
+                let guarantee = net.guarantees[link][service];
+                stops.push(stop(guarantee - net.total(&on(service), |c| rates[c]), guarantee, on(service)));
+            }
+        }
+        for &class in open.iter().filter(|&&class| net.flows[class].demand.is_finite()) {
+            let Flows { demand, flows, .. } = net.flows[class];
+            let left = (demand - rates[class]).max(0.0) * f64::from(flows);
+            stops.push(stop(left, demand * f64::from(flows), vec![class]));
+        }
+        stops.retain(|(_, on)| !on.is_empty());
+        let first = stops.iter().map(|stop| stop.0).fold(f64::INFINITY, f64::min);
+        for &class in &open {
+            rates[class] = (rates[class] + first * speed(class)).min(net.flows[class].demand);
+        }
+        let stopped: Vec<usize> = stops
+            .into_iter()
+            .filter(|stop| stop.0 <= first * (1.0 + 1e-12))
+            .flat_map(|stop| stop.1)
+            .collect();
+        open.retain(|c| !stopped.contains(c));
+    }
 }
 
 /// No link over its capacity, no flow over its demand or below zero, and no room for one that wants more.

@@ -16,15 +16,28 @@ pub(super) struct Claim {
 }
 
 /// The limits of a service's flows on a link, as a range of the divider's lists.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits {
     start: usize,
     end: usize,
     pub wanted: f64,
     flows: f64,
-    highest: f64,
-    /// Flows with the highest limit.
-    highest_flows: f64,
+    pub highest: f64,
+}
+
+impl Limits {
+    /// So many flows without any.
+    pub fn unlimited(flows: f64) -> Limits {
+        let wanted = f64::INFINITY;
+        Limits { start: 0, end: 0, wanted, flows, highest: wanted }
+    }
+
+    /// These and those that were gathered right after them. (Which is highest is lost.)
+    pub fn and(self, next: Limits) -> Limits {
+        let start = if self.start == self.end { next.start } else { self.start };
+        let (wanted, flows) = (self.wanted + next.wanted, self.flows + next.flows);
+        Limits { start, end: next.end, wanted, flows, ..self }
+    }
 }
 
 /// Room to divide links in, used again for each.
@@ -57,25 +70,20 @@ impl Divider {
     }
 
     /// Takes in limits and numbers of flows of one service.
-    pub fn gather(&mut self, members: impl Iterator<Item = (f64, u32)>) -> Limits {
+    pub fn gather(&mut self, members: impl Iterator<Item = (f64, f64)>) -> Limits {
         let start = self.limits.len();
-        let (mut wanted, mut total, mut highest, mut highest_flows) = (0.0, 0.0, 0.0f64, 0.0);
+        let (mut wanted, mut total, mut highest) = (0.0, 0.0, 0.0f64);
         for (limit, flows) in members {
-            if flows == 0 {
+            if flows == 0.0 {
                 continue;
             }
-            let flows = f64::from(flows);
             self.limits.push(limit);
             self.flows.push(flows);
             wanted += limit * flows;
             total += flows;
-            if limit > highest {
-                (highest, highest_flows) = (limit, flows);
-            } else if limit == highest {
-                highest_flows += flows;
-            }
+            highest = highest.max(limit);
         }
-        Limits { start, end: self.limits.len(), wanted, flows: total, highest, highest_flows }
+        Limits { start, end: self.limits.len(), wanted, flows: total, highest }
     }
 
     /// Fills in every claim's part: what the service would get if it wanted more, and the others what they want.
@@ -138,7 +146,10 @@ impl Divider {
     /// The most that a flow may have of its service's part. `guess` is a number near it, or infinite.
     pub fn offer(&self, limits: &Limits, part: f64, guess: f64) -> f64 {
         if limits.wanted <= part {
-            return limits.highest + (part - limits.wanted) / limits.highest_flows;
+            return limits.highest + beyond(part, limits.wanted);
+        }
+        if limits.start == limits.end {
+            return part / limits.flows;
         }
         let (list, flows) = (&self.limits[limits.start..limits.end], &self.flows[limits.start..limits.end]);
         // Newton's method: what flows get is concave in the offer, so from the second step on it only rises.
@@ -170,4 +181,9 @@ impl Divider {
 /// What all that can get more want together; finite only if somebody asks who wants a finite amount and nobody is short.
 fn before_all(order: &[Step], claims: &[Claim]) -> f64 {
     order.last().map_or(0.0, |step| step.wanted_before + claims[step.claim].wanted)
+}
+
+/// What a part leaves beyond what is wanted of it, and rounding: of a part it is little, of a single flow it may be much.
+pub(super) fn beyond(part: f64, wanted: f64) -> f64 {
+    (part * (1.0 - 1e-12) - wanted).max(0.0)
 }

@@ -1,61 +1,69 @@
-//! What is left where the bounds did not meet.
+//! What is left for flows that are assured nothing.
 
 use super::super::maxmin::{Class, max_min};
-use super::{ClassId, Hierarchy, LOW, MET};
+use super::Hierarchy;
+
+/// What rounding leaves of a link, as a part, is nothing.
+const LEFT: f64 = 1e-10;
 
 impl Hierarchy {
-    /// What the lower bounds leave, to all that can have more: max-min over what is left of links, of demands, and of the
-    /// guarantees of services that get no excess.
+    /// Where guarantees take all of a link, lower bounds of others can be zero, and no factor raises them. What is left after
+    /// all others have their rates goes to these flows, max-min, link by link and below their demands.
     pub(super) fn hand_out_rest(&mut self) {
-        let rates: Vec<f64> = (0..self.classes() as u32).map(|class| self.rate_by(LOW, class)).collect();
+        self.extra.clear();
+        let (network, low) = (&self.network, self.bounds.low());
+        let poor = |cell: usize| low[cell] == 0.0 && network.cells[cell].flows > 0;
+        if !(0..network.cells.len()).any(|cell| poor(cell) && self.capacities[network.link_of(cell)] > 0.0) {
+            return;
+        }
+        let links = network.links;
         let mut left = self.capacities.clone();
-        let mut capped = vec![f64::INFINITY; self.cells.len()];
-        for (index, cell) in self.cells.iter().enumerate() {
-            let (link, service) = (index / self.services, index % self.services);
-            let used = cell.members.iter().zip(&cell.classes);
-            let used: f64 = used.map(|(m, &class)| f64::from(m.flows) * rates[class as usize]).sum();
-            left[link] -= used;
-            if self.shares.excess(service) == 0.0 {
-                capped[index] = (self.guarantees[index] - used).max(0.0);
+        left.extend_from_slice(&self.guarantees);
+        let mut classes = Vec::new();
+        for class in 0..network.classes() as u32 {
+            let flows = f64::from(network.flows(class));
+            let path = network.path(class);
+            if flows == 0.0 {
+                continue;
+            }
+            let rate = self.rate_of(class);
+            for &(cell, _) in path {
+                left[network.link_of(cell as usize)] -= flows * rate;
+                left[links + cell as usize] -= flows * rate;
+            }
+            if network.demand(class) > 0.0 && path.iter().any(|&(cell, _)| low[cell as usize] == 0.0) {
+                classes.push(class);
             }
         }
-        // What rounding leaves is nothing.
-        for (left, capacity) in left.iter_mut().zip(&self.capacities) {
-            *left = if *left > MET * capacity { *left } else { 0.0 };
+        for (index, left) in left.iter_mut().enumerate() {
+            let whole = match index.checked_sub(links) {
+                None => self.capacities[index],
+                Some(cell) => self.guarantees[cell],
+            };
+            *left = if *left > LEFT * whole { *left } else { 0.0 };
         }
-        let cap = |cell: usize, links: usize| (links + cell) as u32;
-        let links = self.capacities.len();
-        left.extend_from_slice(&capped);
-        let mut ends = Vec::with_capacity(self.classes() + 1);
-        let mut over: Vec<u32> = Vec::new();
-        ends.push(0);
-        for (class, &rate) in rates.iter().enumerate() {
-            let path = &self.path[self.path_of(class as u32)];
-            let member = self.cells[path[0].0 as usize].members[path[0].1 as usize];
-            for &(cell, _) in path {
-                over.push(cell / self.services as u32);
-                if capped[cell as usize].is_finite() {
-                    over.push(cap(cell as usize, links));
+        let mut over = Vec::new();
+        let mut ends = vec![0];
+        for &class in &classes {
+            for &(cell, _) in network.path(class) {
+                over.push(network.link_of(cell as usize) as u32);
+                if self.shares.excess(cell as usize % network.services) == 0.0 {
+                    over.push(links as u32 + cell);
                 }
             }
-            if member.demand.is_finite() {
+            if network.demand(class).is_finite() {
                 over.push(left.len() as u32);
-                left.push((member.demand - rate).max(0.0) * f64::from(member.flows));
+                left.push(network.demand(class) * f64::from(network.flows(class)));
             }
             ends.push(over.len());
         }
-        let with_flows: Vec<usize> =
-            (0..rates.len()).filter(|&c| self.flows(ClassId(c as u32)) > 0).collect();
-        let classes: Vec<Class<'_>> = with_flows
-            .iter()
-            .map(|&c| Class {
-                links: &over[ends[c]..ends[c + 1]],
-                flows: f64::from(self.flows(ClassId(c as u32))),
+        let wanting: Vec<Class<'_>> = (classes.iter().enumerate())
+            .map(|(at, &class)| Class {
+                links: &over[ends[at]..ends[at + 1]],
+                flows: f64::from(network.flows(class)),
             })
             .collect();
-        self.extra = vec![0.0; rates.len()];
-        for (&class, extra) in with_flows.iter().zip(max_min(&left, &classes)) {
-            self.extra[class] = extra;
-        }
+        let rates = max_min(&left, &wanting);
+        self.extra = classes.into_iter().zip(rates).filter(|&(_, rate)| rate > 0.0).collect();
     }
 }

@@ -188,12 +188,25 @@ impl Shares {
         self.excess[service]
     }
 
+    /// Whether anything is guaranteed to anybody.
+    pub(super) fn guarantees_any(&self) -> bool {
+        self.parts.is_some() || !self.guarantees.is_empty()
+    }
+
+    /// Makes a link's guarantees anew where its capacity changes.
+    pub(super) fn set_row(&self, link: usize, capacity: f64, row: &mut [f64]) -> Result<(), HierarchyError> {
+        check_capacity(link, capacity)?;
+        if let Some(parts) = &self.parts {
+            row.iter_mut().zip(parts).for_each(|(guarantee, part)| *guarantee = part * capacity);
+            return Ok(());
+        }
+        check_booked(link, capacity, row)
+    }
+
     /// All guarantees by link and service, once the links are known.
     pub(super) fn table(&self, capacities: &[f64]) -> Result<Vec<f64>, HierarchyError> {
         for (link, &capacity) in capacities.iter().enumerate() {
-            if !(0.0..=MOST_CAPACITY).contains(&capacity) {
-                return Err(HierarchyError::Capacity { link, capacity });
-            }
+            check_capacity(link, capacity)?;
         }
         if let Some(parts) = &self.parts {
             return Ok(capacities.iter().flat_map(|c| parts.iter().map(move |part| part * c)).collect());
@@ -208,14 +221,27 @@ impl Shares {
             table[link as usize * services + service] = rate;
         }
         for (link, &capacity) in capacities.iter().enumerate() {
-            let guaranteed: f64 = table[link * services..(link + 1) * services].iter().sum();
-            // Parts that were computed may add up to a rounding error more.
-            if guaranteed > capacity * (1.0 + 1e-12) {
-                return Err(HierarchyError::Overbooked { link, guaranteed, capacity });
-            }
+            check_booked(link, capacity, &table[link * services..(link + 1) * services])?;
         }
         Ok(table)
     }
+}
+
+fn check_capacity(link: usize, capacity: f64) -> Result<(), HierarchyError> {
+    if (0.0..=MOST_CAPACITY).contains(&capacity) {
+        Ok(())
+    } else {
+        Err(HierarchyError::Capacity { link, capacity })
+    }
+}
+
+fn check_booked(link: usize, capacity: f64, guarantees: &[f64]) -> Result<(), HierarchyError> {
+    let guaranteed: f64 = guarantees.iter().sum();
+    // Parts that were computed may add up to a rounding error more.
+    if guaranteed > capacity * (1.0 + 1e-12) {
+        return Err(HierarchyError::Overbooked { link, guaranteed, capacity });
+    }
+    Ok(())
 }
 
 fn check_weights(weights: &[f64], zero: bool) -> Result<(), HierarchyError> {

@@ -1,0 +1,283 @@
+//! Links, services and the classes of flows on them.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::{ClassId, HierarchyError};
+
+/// Marks the `next` of a class over three links or more.
+const LONG: u32 = 1 << 31;
+
+/// A class at one of its links.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    /// The class's cell at its other link; [`LONG`] and the class if it has several; the last cell of all if it has none.
+    next: u32,
+    pub flows: u32,
+}
+
+/// A link and a service.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cell {
+    pub members: Vec<Member>,
+    /// What each flow of a member wants; empty where nobody wants a finite amount.
+    demands: Vec<f64>,
+    /// The class of each member.
+    pub classes: Vec<u32>,
+    pub flows: u64,
+}
+
+impl Cell {
+    pub fn demand(&self, place: usize) -> f64 {
+        self.demands.get(place).copied().unwrap_or(f64::INFINITY)
+    }
+
+    /// Whether all flows take whatever they can get.
+    pub fn elastic(&self) -> bool {
+        self.demands.is_empty()
+    }
+
+    pub fn set_demand(&mut self, place: usize, demand: f64) {
+        if self.demands.is_empty() && demand.is_finite() {
+            self.demands = vec![f64::INFINITY; self.members.len()];
+        }
+        if let Some(old) = self.demands.get_mut(place) {
+            *old = demand;
+        }
+    }
+
+    fn push(&mut self, class: u32, member: Member, demand: f64) {
+        self.members.push(member);
+        self.classes.push(class);
+        self.flows += u64::from(member.flows);
+        if !self.demands.is_empty() {
+            self.demands.push(demand);
+        }
+        self.set_demand(self.members.len() - 1, demand);
+    }
+}
+
+/// A service, a path, and the bits of a demand.
+type Key = (usize, u64, SmallVec<[u32; 6]>);
+
+/// Cells are numbered by link and then by service.
+#[derive(Debug, Clone)]
+pub(super) struct Network {
+    pub links: usize,
+    pub services: usize,
+    pub cells: Vec<Cell>,
+    /// By class: where its path begins among `path`, and an end.
+    starts: Vec<u32>,
+    /// Cells, one for each link of a path, and the class's place among their members.
+    path: Vec<(u32, u32)>,
+    /// By link, one that classes connect it to, directly or not; itself if it stands for all of those.
+    connected: Vec<u32>,
+    /// Classes that were made for single flows. Looked up, never gone through.
+    known: HashMap<Key, u32>,
+}
+
+impl Network {
+    pub fn new(links: usize, services: usize) -> Result<Network, HierarchyError> {
+        let cells = links.saturating_mul(services);
+        if cells >= LONG as usize {
+            return Err(HierarchyError::TooMany { what: "links times services", most: LONG - 1 });
+        }
+        Ok(Network {
+            links,
+            services,
+            cells: vec![Cell::default(); cells],
+            starts: vec![0],
+            path: Vec::new(),
+            connected: (0..links as u32).collect(),
+            known: HashMap::new(),
+        })
+    }
+
+    pub fn add(
+        &mut self,
+        service: usize,
+        links: &[u32],
+        flows: u32,
+        demand: f64,
+    ) -> Result<ClassId, HierarchyError> {
+        if service >= self.services {
+            return Err(HierarchyError::Service { service, services: self.services });
+        }
+        check_demand(demand)?;
+        if links.is_empty() {
+            return Err(HierarchyError::NoLinks);
+        }
+        for (at, &link) in links.iter().enumerate() {
+            if link as usize >= self.links {
+                return Err(HierarchyError::Link { link, links: self.links });
+            }
+            if links[..at].contains(&link) {
+                return Err(HierarchyError::Twice { link });
+            }
+        }
+        let class = self.classes();
+        if class >= LONG as usize || self.path.len() + links.len() > u32::MAX as usize {
+            return Err(HierarchyError::TooMany { what: "classes", most: LONG - 1 });
+        }
+        let class = class as u32;
+        let cell = |link: u32| link as usize * self.services + service;
+        for (at, &link) in links.iter().enumerate() {
+            let next = match links.len() {
+                1 => self.cells.len() as u32,
+                2 => cell(links[1 - at]) as u32,
+                _ => LONG | class,
+            };
+            let place = &mut self.cells[cell(link)];
+            self.path.push((cell(link) as u32, place.members.len() as u32));
+            place.push(class, Member { next, flows }, demand);
+        }
+        self.starts.push(self.path.len() as u32);
+        for pair in links.windows(2) {
+            self.connect(pair[0], pair[1]);
+        }
+        Ok(ClassId(class))
+    }
+
+    fn connect(&mut self, a: u32, b: u32) {
+        let (root, other) = (self.root(a), self.root(b));
+        self.connected[other as usize] = root;
+        // Whoever comes this way again has a shorter one.
+        self.connected[a as usize] = root;
+        self.connected[b as usize] = root;
+    }
+
+    fn root(&self, mut link: u32) -> u32 {
+        while self.connected[link as usize] != link {
+            link = self.connected[link as usize];
+        }
+        link
+    }
+
+    /// All links that classes connect to these.
+    pub fn around(&self, links: impl Iterator<Item = usize>) -> Vec<u32> {
+        let mut wanted = vec![false; self.links];
+        for link in links {
+            let root = self.root(link as u32);
+            wanted[root as usize] = true;
+        }
+        (0..self.links as u32).filter(|&link| wanted[self.root(link) as usize]).collect()
+    }
+
+    /// The class of single flows of a service that want so much over this path; made without flows if there is none.
+    pub fn class_of(
+        &mut self,
+        service: usize,
+        links: &[u32],
+        demand: f64,
+    ) -> Result<ClassId, HierarchyError> {
+        // -0 wants what 0 wants.
+        let key: Key = (service, (demand + 0.0).to_bits(), links.into());
+        if let Some(&class) = self.known.get(&key) {
+            return Ok(ClassId(class));
+        }
+        let class = self.add(service, links, 0, demand)?;
+        self.known.insert(key, class.0);
+        Ok(class)
+    }
+
+    pub fn set_flows(&mut self, class: ClassId, flows: u32) {
+        for at in self.range(class.0) {
+            let (cell, place) = self.path[at];
+            let cell = &mut self.cells[cell as usize];
+            let member = &mut cell.members[place as usize];
+            cell.flows = cell.flows - u64::from(member.flows) + u64::from(flows);
+            member.flows = flows;
+        }
+    }
+
+    pub fn set_demand(&mut self, class: ClassId, demand: f64) -> Result<(), HierarchyError> {
+        check_demand(demand)?;
+        self.forget_key(class);
+        for at in self.range(class.0) {
+            let (cell, place) = self.path[at];
+            self.cells[cell as usize].set_demand(place as usize, demand);
+        }
+        Ok(())
+    }
+
+    /// A class whose demand is set is no longer that of the flows that want what it wanted.
+    fn forget_key(&mut self, class: ClassId) {
+        if self.known.is_empty() {
+            return;
+        }
+        let path = self.path(class.0);
+        let links = path.iter().map(|&(cell, _)| self.link_of(cell as usize) as u32).collect();
+        let key: Key = (path[0].0 as usize % self.services, (self.demand(class.0) + 0.0).to_bits(), links);
+        if self.known.get(&key) == Some(&class.0) {
+            self.known.remove(&key);
+        }
+    }
+
+    fn range(&self, class: u32) -> std::ops::Range<usize> {
+        self.starts[class as usize] as usize..self.starts[class as usize + 1] as usize
+    }
+
+    /// A class's cells, and its place in each.
+    pub fn path(&self, class: u32) -> &[(u32, u32)] {
+        &self.path[self.range(class)]
+    }
+
+    pub fn classes(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    pub fn flows(&self, class: u32) -> u32 {
+        let (cell, place) = self.path[self.starts[class as usize] as usize];
+        self.cells[cell as usize].members[place as usize].flows
+    }
+
+    pub fn demand(&self, class: u32) -> f64 {
+        let (cell, place) = self.path[self.starts[class as usize] as usize];
+        self.cells[cell as usize].demand(place as usize)
+    }
+
+    pub fn cells_of(&self, link: usize) -> std::ops::Range<usize> {
+        link * self.services..(link + 1) * self.services
+    }
+
+    pub fn link_of(&self, cell: usize) -> usize {
+        cell / self.services
+    }
+
+    /// How often classes cross links.
+    pub fn crossings(&self) -> u64 {
+        self.path.len() as u64
+    }
+
+    /// The least of a list by cell over the other cells of a member of `cell`. The list has one entry more than there
+    /// are cells: infinity.
+    #[inline(always)]
+    pub fn least_elsewhere(&self, cell: usize, member: Member, list: &[f64]) -> f64 {
+        if member.next & LONG == 0 {
+            return list[member.next as usize];
+        }
+        self.least_of_others(cell, member.next & !LONG, list)
+    }
+
+    #[cold]
+    fn least_of_others(&self, cell: usize, class: u32, list: &[f64]) -> f64 {
+        let others = self.path(class).iter().filter(|&&(other, _)| other as usize != cell);
+        others.map(|&(other, _)| list[other as usize]).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Calls `visit` with the other cells of a member of `cell`.
+    #[inline(always)]
+    pub fn for_others(&self, cell: usize, member: Member, mut visit: impl FnMut(usize)) {
+        if member.next & LONG != 0 {
+            let path = self.path(member.next & !LONG);
+            path.iter().map(|&(other, _)| other as usize).filter(|&other| other != cell).for_each(visit);
+        } else if (member.next as usize) < self.cells.len() {
+            visit(member.next as usize);
+        }
+    }
+}
+
+fn check_demand(demand: f64) -> Result<(), HierarchyError> {
+    if demand >= 0.0 { Ok(()) } else { Err(HierarchyError::Demand { demand }) }
+}
