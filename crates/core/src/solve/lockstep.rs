@@ -30,12 +30,27 @@ struct Member {
     level: f64,
 }
 
-/// The least that the links of a group give it, which of them that is, and the least of the others.
+/// The least that the links of a group give it, the least of the others, and which links these are.
 #[derive(Debug, Clone, Copy)]
 struct Least {
     level: f64,
     member: u32,
     others: f64,
+    second: u32,
+}
+
+impl Least {
+    const NONE: Least =
+        Least { level: f64::INFINITY, member: u32::MAX, others: f64::INFINITY, second: u32::MAX };
+
+    /// Takes a level into account.
+    fn take(&mut self, member: u32, level: f64) {
+        if level < self.level {
+            *self = Least { level, member, others: self.level, second: self.member };
+        } else if level < self.others {
+            (self.others, self.second) = (level, member);
+        }
+    }
 }
 
 /// What one visit of a link works with.
@@ -120,10 +135,7 @@ impl Lockstep {
             link_starts,
             of_group,
             group_starts,
-            least: vec![
-                Least { level: f64::INFINITY, member: u32::MAX, others: f64::INFINITY };
-                groups.len()
-            ],
+            least: vec![Least::NONE; groups.len()],
             rates: vec![0.0; groups.len()],
             left: Vec::new(),
             lowest: vec![0.0; links],
@@ -165,7 +177,7 @@ impl Lockstep {
         for member in &mut self.members {
             member.level = f64::INFINITY;
         }
-        self.least.fill(Least { level: f64::INFINITY, member: u32::MAX, others: f64::INFINITY });
+        self.least.fill(Least::NONE);
         for link in 0..self.capacities.len() {
             let flows: f64 = self.at(link).filter(|m| active[m.group as usize]).map(|m| m.flows).sum();
             self.dirty[link] = flows > 0.0;
@@ -311,19 +323,26 @@ impl Lockstep {
     fn put(&mut self, member: u32, level: f64) -> f64 {
         let Member { group, link, level: before, .. } = self.members[member as usize];
         self.members[member as usize].level = level;
-        let old = self.least[group as usize];
-        if old.member != member && before.min(level) > old.others {
+        if level == before {
             return 0.0;
         }
+        let old = self.least[group as usize];
         let own = self.group_starts[group as usize] as usize..self.group_starts[group as usize + 1] as usize;
-        let mut new = Least { level: f64::INFINITY, member: u32::MAX, others: f64::INFINITY };
-        for &other in &self.of_group[own.clone()] {
-            let level = self.members[other as usize].level;
-            if level < new.level {
-                new = Least { level, member: other, others: new.level };
-            } else if level < new.others {
-                new.others = level;
+        let mut new = old;
+        if member == old.member && level <= old.others {
+            new.level = level;
+        } else if (member == old.member || member == old.second) && level > before {
+            // Any of the links can be the next.
+            new = Least::NONE;
+            for &other in &self.of_group[own.clone()] {
+                new.take(other, self.members[other as usize].level);
             }
+        } else if member == old.second && level >= old.level {
+            new.others = level;
+        } else if member == old.second {
+            new = Least { level, member, others: old.level, second: old.member };
+        } else {
+            new.take(member, level);
         }
         self.least[group as usize] = new;
         if differ(old.level, new.level) {
@@ -364,5 +383,5 @@ impl Lockstep {
 }
 
 fn differ(a: f64, b: f64) -> bool {
-    a != b && !((a - b).abs() <= SAME * a.min(b))
+    (a - b).abs() > SAME * a.min(b)
 }

@@ -125,9 +125,9 @@ pub(super) struct Ports {
 
 /// Who finds rates.
 enum Rates {
-    Flows(Wfq),
+    Flows(Box<Wfq>),
     /// With the capacities of the links.
-    Groups(Lockstep, Vec<f64>),
+    Groups(Box<Lockstep>, Vec<f64>),
 }
 
 enum Kind {
@@ -148,7 +148,7 @@ impl Ports {
         }
         let (kind, queues, all) = Ports::queues(capacities, jobs, sharing)?;
         Ok(Ports {
-            rates: Rates::Flows(Wfq::new(capacities, &all)?),
+            rates: Rates::Flows(Box::new(Wfq::new(capacities, &all)?)),
             queues,
             kind,
             solutions: 0,
@@ -161,7 +161,7 @@ impl Ports {
         let capacities = &fabric.capacities;
         let (kind, queues, all) = Ports::queues(capacities, fabric.footprints.len(), sharing)?;
         let lockstep = Lockstep::new(capacities, &all, &fabric.footprints)?;
-        let rates = Rates::Groups(lockstep, capacities.clone());
+        let rates = Rates::Groups(Box::new(lockstep), capacities.clone());
         Ok(Ports { rates, queues, kind, solutions: 0, unsettled: 0 })
     }
 
