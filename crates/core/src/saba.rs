@@ -12,6 +12,7 @@ pub mod port;
 pub mod profile;
 pub mod sensitivity;
 pub mod share;
+mod solved;
 
 pub use controller::Controller;
 pub use mapping::Mapping;

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod contention;
 pub mod hierarchy;
+pub mod lockstep;
 pub mod maxmin;
 pub mod polynomial;
 pub mod residual;
@@ -11,6 +12,7 @@ pub mod wfq;
 
 pub use contention::Contention;
 pub use hierarchy::{ClassId, Guarantee, Hierarchy, HierarchyError, Shares, Solved};
+pub use lockstep::Lockstep;
 pub use maxmin::{Class, Levels, max_min};
 pub use polynomial::Polynomial;
 pub use residual::Residual;

@@ -9,7 +9,7 @@ use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::stage::calibration::{Quantity, Shape, fit};
 use weir_sim::stage::cluster::{ClusterError, Coupling, Options, Placed, run};
-use weir_sim::stage::sharing::{Connections, Saba, Sharing};
+use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
 use weir_sim::stage::workload::{AVERAGE, DRIFTS, Workload, link};
 use weir_sim::stage::{Profiled, Stage, setup};
 
@@ -37,7 +37,14 @@ fn ends(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Vec<f64> {
 
 fn saba(models: Vec<Sensitivity>, connections: Connections) -> Sharing {
     let levels = NonZeroU16::new(16).unwrap();
-    Sharing::Saba(Saba { models, queues: 8, levels, floor: FLOOR, connections })
+    Sharing::Saba(Saba {
+        models,
+        queues: 8,
+        levels,
+        floor: FLOOR,
+        connections,
+        controllers: Controllers::Central,
+    })
 }
 
 #[test]

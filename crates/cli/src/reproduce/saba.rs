@@ -1,8 +1,10 @@
 //! `weir reproduce saba`: the sensitivity models and the testbed of Saba, published and measured.
 
 mod calibration;
+mod hall;
 mod lab;
 mod port;
+mod simulation;
 mod testbed;
 
 use std::fmt::Write;
@@ -13,6 +15,7 @@ use crate::failure::Failure;
 use crate::output::Sink;
 use crate::progress::Progress;
 
+use hall::Hall;
 use lab::Lab;
 
 /// Runs `weir reproduce saba`.
@@ -27,6 +30,7 @@ pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
     out.push_str(&testbed::summary(&mut lab)?);
     out.push_str(&calibration::section(&lab)?);
     out.push_str(&testbed::section(&mut lab)?);
+    out.push_str(&simulation::section(&mut Hall::new(args.seed, args.running.jobs, &progress))?);
     sink.fill(doc::tidy(out).as_bytes())
 }
 

@@ -6,7 +6,7 @@
 //! event that concerns ports of others is handed on. What is done at a port is the same.
 //!
 //! Shares depend on the set of applications at a port and nothing else (Eq. 2). So a port is solved again only if its
-//! set changes, and ports with equal sets are solved once. Sets are masks over slots, a slot an application: 1,000 are 16 words.
+//! set changes, and ports with equal sets are solved once.
 //!
 //! What the paper leaves open:
 //!
@@ -18,14 +18,17 @@
 //! - *Paths*: all ports that a connection may pass, each once; with several paths, all of them (footnote 2).
 //! - *Weights of queues* are parts of the port's capacity: Saba's sum to C_saba, and the reserved queue has the rest.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::mapping::Mapping;
 use super::port::{Plan, PortState, Stale};
 use super::sensitivity::{Fraction, Sensitivity};
 use super::share::Shares;
+use super::solved::{Sets, Solved};
 use crate::model::Mask;
 use crate::solve::{Polynomial, Solver};
 
@@ -145,12 +148,12 @@ struct AppState {
     connections: usize,
 }
 
-/// What is known of a set of applications.
-#[derive(Debug, Clone)]
-struct Solved {
-    shares: Arc<Shares>,
-    /// The plans of ports, by their number of queues.
-    plans: Vec<(u16, Arc<Plan>)>,
+/// The applications of a port that is solved, in memory that is used again.
+#[derive(Debug, Clone, Default)]
+struct Present {
+    apps: Vec<AppId>,
+    models: Vec<Polynomial>,
+    levels: Vec<u16>,
 }
 
 /// The controller, central or an instance of the distributed one.
@@ -169,9 +172,9 @@ pub struct Controller {
     connections: BTreeMap<ConnectionId, (usize, Box<[Port]>)>,
     ports: Vec<PortState>,
     stale: Vec<Port>,
-    /// What was solved, by the set of slots. Only looked up, never walked through.
-    solved: HashMap<Box<[u64]>, Solved>,
+    solved: Sets,
     solver: Solver,
+    present: Present,
 }
 
 impl Controller {
@@ -233,8 +236,9 @@ impl Controller {
             by_id: BTreeMap::new(),
             connections: BTreeMap::new(),
             stale: Vec::new(),
-            solved: HashMap::new(),
+            solved: Sets::default(),
             solver: Solver::default(),
+            present: Present::default(),
         })
     }
 
@@ -361,7 +365,7 @@ impl Controller {
             // Links side by side often carry the same applications.
             let twin = before.map(|before| &self.ports[before as usize]).filter(|twin| {
                 let state = &self.ports[port as usize];
-                twin.queues == state.queues && twin.set() == state.set()
+                twin.queues == state.queues && twin.set == state.set
             });
             let plan = match twin {
                 Some(twin) => twin.plan.clone(),
@@ -428,26 +432,31 @@ impl Controller {
         if state.members.is_empty() {
             return None;
         }
-        let known = self.solved.get(state.set());
+        let known = self.solved.get(&state.set);
         let plans = known.map_or(&[][..], |known| &known.plans);
         if let Some((_, plan)) = plans.iter().find(|(queues, _)| *queues == state.queues) {
             return Some(Arc::clone(plan));
         }
-        let members = || state.members.iter().filter_map(|&(slot, _)| self.slots[slot as usize].as_ref());
+        let Present { apps, models, levels } = &mut self.present;
+        apps.clear();
+        models.clear();
+        levels.clear();
+        for app in state.members.iter().filter_map(|&(slot, _)| self.slots[slot as usize].as_ref()) {
+            apps.push(app.id);
+            models.push(*self.models[app.model].model());
+            levels.push(self.mapping.level(app.model).unwrap_or(0));
+        }
         let unchanged = state.plan.as_ref().filter(|_| state.stale < Stale::Apps);
         let shares = known.map(|known| &known.shares).or_else(|| unchanged.map(|plan| &plan.shares));
         let shares = shares.map(Arc::clone).unwrap_or_else(|| {
             *solved += 1;
-            let costs = members().map(|app| (app.id, *self.models[app.model].model()));
-            let (apps, models): (Vec<AppId>, Vec<Polynomial>) = costs.unzip();
-            Arc::new(Shares::of(&mut self.solver, &apps, &models, self.settings.c_saba, self.settings.floor))
+            Arc::new(Shares::of(&mut self.solver, apps, models, self.settings.c_saba, self.settings.floor))
         });
-        let levels: Vec<u16> = members().map(|app| self.mapping.level(app.model).unwrap_or(0)).collect();
-        let plan = Plan::new(Arc::clone(&shares), &levels, &self.mapping, self.settings.c_saba, state.queues);
+        let plan = Plan::new(Arc::clone(&shares), levels, &self.mapping, self.settings.c_saba, state.queues);
         let plan = Arc::new(plan);
-        let entry =
-            self.solved.entry(state.set().into()).or_insert_with(|| Solved { shares, plans: Vec::new() });
-        entry.plans.push((state.queues, Arc::clone(&plan)));
+        let entry = self.solved.entry(state.set);
+        let solved = entry.or_insert_with(|| Solved { shares, plans: SmallVec::new() });
+        solved.plans.push((state.queues, Arc::clone(&plan)));
         Some(plan)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::mapping::Mapping;
 use super::sensitivity::Fraction;
 use super::share::Shares;
+use super::solved::SetMark;
 use crate::model::Mask;
 
 /// The queues of a port, their weights, and who uses which.
@@ -41,12 +42,13 @@ pub(super) struct PortState {
     pub(super) members: Vec<(u32, u32)>,
     pub(super) stale: Stale,
     pub(super) plan: Option<Arc<Plan>>,
-    present: Mask,
+    /// Which slots are there.
+    pub(super) set: SetMark,
 }
 
 impl PortState {
     pub(super) fn new(queues: u16) -> PortState {
-        PortState { queues, members: Vec::new(), stale: Stale::No, plan: None, present: Mask::default() }
+        PortState { queues, members: Vec::new(), stale: Stale::No, plan: None, set: SetMark::default() }
     }
 
     /// A connection more. Answers whether the application is new here.
@@ -54,7 +56,7 @@ impl PortState {
         if self.members.last().is_none_or(|last| last.0 < slot) {
             // Most often the newest application, which need not be searched for.
             self.members.push((slot, 1));
-            self.present.insert(slot as usize);
+            self.set.add(slot);
             return true;
         }
         match self.members.binary_search_by_key(&slot, |member| member.0) {
@@ -64,7 +66,7 @@ impl PortState {
             }
             Err(place) => {
                 self.members.insert(place, (slot, 1));
-                self.present.insert(slot as usize);
+                self.set.add(slot);
                 true
             }
         }
@@ -77,16 +79,9 @@ impl PortState {
         let last = self.members[place].1 == 0;
         if last {
             self.members.remove(place);
-            self.present.remove(slot as usize);
+            self.set.remove(slot);
         }
         last
-    }
-
-    /// The set of slots: equal sets are equal words.
-    pub(super) fn set(&self) -> &[u64] {
-        let words = self.present.words();
-        let used = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-        &words[..used]
     }
 }
 

@@ -38,7 +38,7 @@ use crate::order::Key;
 
 mod classes;
 mod error;
-mod filling;
+pub(super) mod filling;
 mod past;
 
 use classes::{Classes, Member};
@@ -493,7 +493,7 @@ impl Wfq {
     }
 }
 
-fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
+pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
     if (SMALLEST..=LARGEST).contains(&weight) { Ok(()) } else { Err(WfqError::Weight { queue, weight }) }
 }
 

@@ -10,10 +10,10 @@
 //!   slowest, as in a collective operation; what they leave of their shares is others' at once. The other way, each is as
 //!   fast as it can be, and the stage waits for the last.
 
-use weir_core::solve::wfq::{Class, Source, Wfq};
 use weir_core::units::{Rate, Time};
 
 use super::Stage;
+use super::fabric::Fabric;
 use super::sharing::{Ports, Sharing, SharingError};
 
 /// A job and where it is.
@@ -60,6 +60,24 @@ pub enum ClusterError {
         /// How many there are.
         servers: u32,
     },
+    /// A server with more or fewer links than one, on a network with paths.
+    #[error("job {job}: server `{server}` has {links} links: expected one")]
+    Links {
+        /// The job's position.
+        job: usize,
+        /// The server.
+        server: u32,
+        /// How many it has.
+        links: usize,
+    },
+    /// As many jobs as the network was laid out for are expected.
+    #[error("{jobs} jobs on a network laid out for {expected}: expected as many")]
+    Jobs {
+        /// How many there are.
+        jobs: usize,
+        /// How many there should be.
+        expected: usize,
+    },
     /// Bytes that nothing moves.
     #[error("at {now} s nothing moves and job {job} is not done: expected links that carry something")]
     Stalled {
@@ -74,14 +92,25 @@ pub enum ClusterError {
 }
 
 /// Flows of a job that go the same ways and are equally long.
-struct Stream {
-    job: usize,
-    ports: Vec<u32>,
-    /// How many cross each of the ports.
-    flows: f64,
+pub(super) struct Stream {
+    pub(super) job: usize,
+    pub(super) ports: Vec<u32>,
+    /// How many cross each of the ports, where that is the same number everywhere.
+    pub(super) flows: f64,
     /// What is left of each.
-    left: f64,
-    rate: f64,
+    pub(super) left: f64,
+    pub(super) rate: f64,
+}
+
+/// How jobs on a network with paths ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// When each job did.
+    pub ends: Vec<Time>,
+    /// How often rates were found.
+    pub solutions: u64,
+    /// How often they had not settled ([`weir_core::solve::Lockstep`]).
+    pub unsettled: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -122,40 +151,77 @@ const SAME: f64 = 1e-12;
 /// A job that is not placed well, or cannot end.
 pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<Time>, ClusterError> {
     let capacities = vec![options.rate.get(); 2 * options.servers as usize];
-    let mut running = Vec::with_capacity(jobs.len());
+    let mut ports = Vec::with_capacity(jobs.len());
     for (number, job) in jobs.iter().enumerate() {
-        let mut sorted = job.servers.clone();
-        sorted.sort_unstable();
-        let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        if let Some(server) = sorted.last().copied().filter(|s| *s >= options.servers).or(twice) {
-            return Err(ClusterError::Server { job: number, server, servers: options.servers });
-        }
+        check_servers(number, &job.servers, options.servers)?;
         // Sending ports come first.
-        let ports = sorted.iter().copied().chain(sorted.iter().map(|server| server + options.servers));
-        running.push(Running { job, ports: ports.collect(), stage: 0, phase: Phase::Done(0.0) });
+        let receiving = job.servers.iter().map(|server| server + options.servers);
+        ports.push(job.servers.iter().copied().chain(receiving).collect());
     }
-    let mut cluster = Cluster {
+    let cluster = Cluster {
         ports: Ports::new(&capacities, jobs.len(), sharing)?,
-        running,
+        running: Vec::new(),
         streams: Vec::new(),
         coupling: options.coupling,
         servers: options.servers,
         now: 0.0,
         stale: true,
     };
-    for (number, job) in jobs.iter().enumerate() {
-        cluster.ports.begin(number, job.model, &cluster.running[number].ports)?;
-        cluster.start(number)?;
-        cluster.step(number)?;
-    }
-    cluster.run()
+    Ok(cluster.start_all(jobs, ports)?.run()?.0)
 }
 
-impl Cluster<'_> {
-    fn run(mut self) -> Result<Vec<Time>, ClusterError> {
+/// Runs jobs on a network with paths from time 0; all flows of a transfer are as fast as the slowest. The same input gives the same answer.
+///
+/// # Errors
+/// Other jobs than the fabric was made for, or one that cannot end.
+pub fn run_on(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing) -> Result<Ended, ClusterError> {
+    if jobs.len() != fabric.footprints.len() {
+        return Err(ClusterError::Jobs { jobs: jobs.len(), expected: fabric.footprints.len() });
+    }
+    let links = |footprint: &Vec<(u32, f64)>| footprint.iter().map(|(link, _)| *link).collect();
+    let cluster = Cluster {
+        ports: Ports::on(fabric, sharing)?,
+        running: Vec::new(),
+        streams: Vec::new(),
+        coupling: Coupling::Lockstep,
+        servers: 0,
+        now: 0.0,
+        stale: true,
+    };
+    let ports = fabric.footprints.iter().map(links).collect();
+    let (ends, ports) = cluster.start_all(jobs, ports)?.run()?;
+    Ok(Ended { ends, solutions: ports.solutions, unsettled: ports.unsettled })
+}
+
+/// Whether a job's servers are there, each once.
+pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<(), ClusterError> {
+    let mut sorted = of_job.to_vec();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    match sorted.last().copied().filter(|server| *server >= servers).or(twice) {
+        Some(server) => Err(ClusterError::Server { job, server, servers }),
+        None => Ok(()),
+    }
+}
+
+impl<'a> Cluster<'a> {
+    /// Begins all jobs, whose transfers cross these ports.
+    fn start_all(mut self, jobs: &'a [Placed], ports: Vec<Vec<u32>>) -> Result<Cluster<'a>, ClusterError> {
+        let running = jobs.iter().zip(ports);
+        self.running =
+            running.map(|(job, ports)| Running { job, ports, stage: 0, phase: Phase::Done(0.0) }).collect();
+        for (number, job) in jobs.iter().enumerate() {
+            self.ports.begin(number, job.model, &self.running[number].ports)?;
+            self.start(number)?;
+            self.step(number)?;
+        }
+        Ok(self)
+    }
+
+    fn run(mut self) -> Result<(Vec<Time>, Ports), ClusterError> {
         loop {
             if self.stale {
-                self.share()?;
+                self.ports.rates(&mut self.streams)?;
                 self.stale = false;
             }
             let next = self.next();
@@ -174,28 +240,7 @@ impl Cluster<'_> {
                 _ => return Err(ClusterError::Stalled { job, now: self.now }),
             }
         }
-        Ok(ends)
-    }
-
-    /// The rates of all streams.
-    fn share(&mut self) -> Result<(), ClusterError> {
-        self.ports.update()?;
-        let queues = |stream: &Stream| -> Vec<u32> {
-            stream.ports.iter().map(|&port| self.ports.queue(stream.job, port)).collect()
-        };
-        let hops: Vec<Vec<u32>> = self.streams.iter().map(queues).collect();
-        let classes: Vec<Class<'_>> = self
-            .streams
-            .iter()
-            .zip(&hops)
-            .map(|(stream, queues)| Class { queues, flows: stream.flows, source: Source::Elastic })
-            .collect();
-        let wfq: &mut Wfq = &mut self.ports.wfq;
-        wfq.solve(&classes).map_err(SharingError::Rates)?;
-        for (stream, rates) in self.streams.iter_mut().zip(wfq.rates()) {
-            stream.rate = rates.delivered;
-        }
-        Ok(())
+        Ok((ends, self.ports))
     }
 
     /// When something happens next; infinite if nothing does.
@@ -273,9 +318,9 @@ impl Cluster<'_> {
         }
         let patience = stage.patience.map_or(f64::INFINITY, |patience| self.now + patience.get());
         running.phase = Phase::Move(beside, patience);
-        self.ports.open(number, &running.ports)?;
         let others = (servers.len() - 1) as f64;
         let left = stage.bytes.get() / others;
+        self.ports.open(number, &running.ports, left)?;
         let stream = |ports, flows| Stream { job: number, ports, flows, left, rate: 0.0 };
         match self.coupling {
             Coupling::Lockstep => self.streams.push(stream(running.ports.clone(), others)),

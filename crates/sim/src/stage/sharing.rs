@@ -1,16 +1,29 @@
-//! How jobs share links: the queues of each port and their weights.
+//! How jobs share links: the queues of each port and their weights, or an order.
 //!
 //! - [`Sharing::Flows`], Saba's baseline (section 8.1): one queue a port, so that flows share max-min, whoever's they are. This is what
 //!   the congestion control of InfiniBand approximates; here it is exact.
 //! - [`Sharing::Applications`], the ideal max-min fairness of section 8.4, study 4: each application has a queue of its own at
 //!   every port, and all have the same weight.
 //! - [`Sharing::Saba`]: queues and weights from [`Controller`], which is told of jobs that begin and end and of their connections.
+//! - [`Sharing::Sizes`], what is left of Homa (study 5) without packets: strict priorities by the size of a flow. Homa goes by
+//!   the bytes that a message has left and keeps its receivers' links busy; here a flow keeps the priority that it begins with, and links
+//!   are kept busy anyway. Homa chooses the sizes where a priority ends so that each has as many bytes ([`even_cutoffs`]).
+//! - [`Sharing::Coflows`], Sincronia (study 6): the transfers under way are ordered by BSSI whenever one begins or ends, each is a coflow
+//!   of weight 1 with what it has left, and strict priorities follow the order, one for each transfer.
+//!
+//! Orders are of whole transfers, so the last two are for networks on which all flows of a transfer go in lockstep.
 
 use std::num::NonZeroU16;
 
+use weir_core::policy::sincronia::{Demand, bssi};
 use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port, Settings};
 use weir_core::saba::{Controller, Fraction, Sensitivity};
-use weir_core::solve::wfq::{Queue, Wfq, WfqError};
+use weir_core::solve::Lockstep;
+use weir_core::solve::wfq::{Class, Queue, Source, Wfq, WfqError};
+
+use super::Stage;
+use super::cluster::Stream;
+use super::fabric::Fabric;
 
 /// How links are shared.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +34,10 @@ pub enum Sharing {
     Applications,
     /// Saba.
     Saba(Saba),
+    /// Strict priorities by size: a flow that is larger than so many of these sizes, in bytes, comes after all smaller ones.
+    Sizes(Vec<f64>),
+    /// Strict priorities by Sincronia's order.
+    Coflows,
 }
 
 /// What Saba goes by.
@@ -36,6 +53,18 @@ pub struct Saba {
     pub floor: Fraction,
     /// How long connections are open.
     pub connections: Connections,
+    /// Whose models are mapped to priority levels.
+    pub controllers: Controllers,
+}
+
+/// Which of the controllers of section 5.4 there is. Weights at a port are the same; priority levels are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Controllers {
+    /// A central one, which maps the models of the applications that are there.
+    Central,
+    /// Instances for some ports each, which all have what was mapped ahead of the whole sensitivity table. What they do together one
+    /// instance with all ports does, so there is one.
+    Distributed,
 }
 
 /// How long the connections of a job are open, which the paper does not say.
@@ -53,41 +82,114 @@ pub enum SharingError {
     /// The controller refused something.
     #[error("Saba's controller: {0}")]
     Controller(#[from] ControllerError),
+    /// An order where single flows have rates.
+    #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
+    Order,
     /// The solver refused something.
     #[error("rates: {0}")]
     Rates(#[from] WfqError),
 }
 
+/// The sizes at which priorities end, so that all flows of these jobs have as many bytes in each of `levels`. A job is its stages
+/// and its number of servers.
+pub fn even_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> {
+    let mut flows: Vec<(f64, f64)> = Vec::new();
+    for (stages, servers) in jobs {
+        let others = servers.saturating_sub(1).max(1) as f64;
+        let moving = stages.iter().map(|stage| stage.bytes.get()).filter(|bytes| *bytes > 0.0);
+        flows.extend(moving.map(|bytes| (bytes / others, bytes * *servers as f64)));
+    }
+    flows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = flows.iter().map(|(_, bytes)| bytes).sum();
+    let mut cutoffs = Vec::new();
+    let mut sum = 0.0;
+    for (size, bytes) in flows {
+        sum += bytes;
+        if sum * f64::from(levels) >= all * (cutoffs.len() + 1) as f64 && cutoffs.len() as u32 + 1 < levels {
+            cutoffs.push(size);
+        }
+    }
+    cutoffs
+}
+
 /// The ports of a cluster and what their queues are now.
 pub(super) struct Ports {
-    pub(super) wfq: Wfq,
+    rates: Rates,
     /// Queues of a port.
     queues: u32,
     kind: Kind,
+    /// How often rates were found, and how often they had not settled.
+    pub(super) solutions: u64,
+    pub(super) unsettled: u64,
+}
+
+/// Who finds rates.
+enum Rates {
+    Flows(Box<Wfq>),
+    /// With the capacities of the links.
+    Groups(Box<Lockstep>, Vec<f64>),
 }
 
 enum Kind {
     Flows,
     Applications,
     Saba(Box<Controller>, Connections),
+    /// The cutoffs, and the size of the flows of each job.
+    Sizes(Vec<f64>, Vec<f64>),
+    /// The place of each job in the order; nothing if that has to be found anew.
+    Coflows(Vec<u32>),
 }
 
 impl Ports {
     /// Ports of these capacities, for this many jobs.
     pub(super) fn new(capacities: &[f64], jobs: usize, sharing: &Sharing) -> Result<Ports, SharingError> {
+        if matches!(sharing, Sharing::Sizes(_) | Sharing::Coflows) {
+            return Err(SharingError::Order);
+        }
+        let (kind, queues, all) = Ports::queues(capacities, jobs, sharing)?;
+        Ok(Ports {
+            rates: Rates::Flows(Box::new(Wfq::new(capacities, &all)?)),
+            queues,
+            kind,
+            solutions: 0,
+            unsettled: 0,
+        })
+    }
+
+    /// The links of a fabric, for the jobs that it was made for.
+    pub(super) fn on(fabric: &Fabric, sharing: &Sharing) -> Result<Ports, SharingError> {
+        let capacities = &fabric.capacities;
+        let (kind, queues, all) = Ports::queues(capacities, fabric.footprints.len(), sharing)?;
+        let lockstep = Lockstep::new(capacities, &all, &fabric.footprints)?;
+        let rates = Rates::Groups(Box::new(lockstep), capacities.clone());
+        Ok(Ports { rates, queues, kind, solutions: 0, unsettled: 0 })
+    }
+
+    fn queues(
+        capacities: &[f64],
+        jobs: usize,
+        sharing: &Sharing,
+    ) -> Result<(Kind, u32, Vec<Queue>), SharingError> {
         let (queues, kind) = match sharing {
             Sharing::Flows => (1, Kind::Flows),
             Sharing::Applications => (jobs.max(1) as u32, Kind::Applications),
             Sharing::Saba(saba) => {
                 let settings = Settings { c_saba: Fraction::ALL, floor: saba.floor, levels: saba.levels };
                 let all = vec![saba.queues; capacities.len()];
-                let controller = Controller::central(saba.models.clone(), settings, &all)?;
+                let ports: Vec<Port> = (0..capacities.len() as u32).collect();
+                let models = saba.models.clone();
+                let controller = match saba.controllers {
+                    Controllers::Central => Controller::central(models, settings, &all)?,
+                    Controllers::Distributed => Controller::instance(models, settings, &all, &ports)?,
+                };
                 (u32::from(saba.queues), Kind::Saba(Box::new(controller), saba.connections))
             }
+            Sharing::Sizes(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs])),
+            Sharing::Coflows => (1, Kind::Coflows(Vec::new())),
         };
         let of_port = |port| (0..queues).map(move |_| Queue { link: port, weight: 1.0 });
-        let all: Vec<Queue> = (0..capacities.len() as u32).flat_map(of_port).collect();
-        Ok(Ports { wfq: Wfq::new(capacities, &all)?, queues, kind })
+        let all = (0..capacities.len() as u32).flat_map(of_port).collect();
+        Ok((kind, queues, all))
     }
 
     /// A job begins, whose sensitivity is this row of the table.
@@ -112,48 +214,137 @@ impl Ports {
         Ok(())
     }
 
-    /// A job's transfer begins. One connection stands for all: weights depend on who is at a port, not how often.
-    pub(super) fn open(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
-        if let Kind::Saba(controller, Connections::Transfer) = &mut self.kind {
-            controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
+    /// A job's transfer begins, of flows of this size. One connection stands for all: weights depend on who is at a port, not how often.
+    pub(super) fn open(&mut self, job: usize, ports: &[Port], size: f64) -> Result<(), SharingError> {
+        match &mut self.kind {
+            Kind::Saba(controller, Connections::Transfer) => {
+                controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
+            }
+            Kind::Sizes(_, sizes) => sizes[job] = size,
+            Kind::Coflows(places) => places.clear(),
+            _ => {}
         }
         Ok(())
     }
 
     /// A job's transfer ends.
     pub(super) fn close(&mut self, job: usize) -> Result<(), SharingError> {
-        if let Kind::Saba(controller, Connections::Transfer) = &mut self.kind {
-            controller.close(ConnectionId(job as u64))?;
+        match &mut self.kind {
+            Kind::Saba(controller, Connections::Transfer) => controller.close(ConnectionId(job as u64))?,
+            Kind::Coflows(places) => places.clear(),
+            _ => {}
         }
         Ok(())
     }
 
-    /// Brings the weights up to date.
-    pub(super) fn update(&mut self) -> Result<(), SharingError> {
-        let Kind::Saba(controller, _) = &mut self.kind else { return Ok(()) };
-        for port in controller.update().changed {
-            let Some(plan) = controller.plan(port) else { continue };
-            for (queue, &weight) in (port * self.queues..).zip(&plan.weights) {
-                // A queue that nobody uses keeps the weight that it had.
-                if weight > 0.0 {
-                    self.wfq.set_weight(queue as usize, weight)?;
+    /// Finds the rates of all streams.
+    pub(super) fn rates(&mut self, streams: &mut [Stream]) -> Result<(), SharingError> {
+        self.update()?;
+        self.solutions += 1;
+        let Ports { rates, queues, kind, .. } = self;
+        match rates {
+            Rates::Flows(wfq) => {
+                let hops = |stream: &Stream| -> Vec<u32> {
+                    stream.ports.iter().map(|&port| kind.queue(*queues, stream.job, port)).collect()
+                };
+                let hops: Vec<Vec<u32>> = streams.iter().map(hops).collect();
+                let class = |(stream, queues): (&Stream, _)| Class {
+                    queues,
+                    flows: stream.flows,
+                    source: Source::Elastic,
+                };
+                let classes: Vec<Class<'_>> =
+                    streams.iter().zip(hops.iter().map(Vec::as_slice)).map(class).collect();
+                let settled = wfq.solve(&classes)?;
+                self.unsettled += u64::from(settled.residual > 0.0);
+                for (stream, rates) in streams.iter_mut().zip(wfq.rates()) {
+                    stream.rate = rates.delivered;
+                }
+            }
+            Rates::Groups(lockstep, capacities) => {
+                let jobs = lockstep.rates().len();
+                match kind {
+                    Kind::Applications | Kind::Saba(..) => {
+                        let mut active = vec![false; jobs];
+                        streams.iter().for_each(|stream| active[stream.job] = true);
+                        let queue = |job, link| kind.queue(*queues, job as usize, link);
+                        self.unsettled += u64::from(lockstep.weighted(&active, queue) > 0.0);
+                    }
+                    Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => {
+                        if let Kind::Coflows(places) = kind
+                            && places.is_empty()
+                        {
+                            *places = order(lockstep, capacities, streams);
+                        }
+                        let mut ranks = vec![None; jobs];
+                        streams.iter().for_each(|stream| ranks[stream.job] = Some(kind.rank(stream.job)));
+                        lockstep.ordered(&ranks);
+                    }
+                }
+                for stream in streams {
+                    stream.rate = lockstep.rates()[stream.job];
                 }
             }
         }
         Ok(())
     }
 
-    /// The queue of a job at a port.
-    pub(super) fn queue(&self, job: usize, port: Port) -> u32 {
-        let queue = match &self.kind {
-            Kind::Flows => 0,
+    /// Brings the weights up to date.
+    fn update(&mut self) -> Result<(), SharingError> {
+        let Kind::Saba(controller, _) = &mut self.kind else { return Ok(()) };
+        for port in controller.update().changed {
+            let Some(plan) = controller.plan(port) else { continue };
+            for (queue, &weight) in (port * self.queues..).zip(&plan.weights) {
+                // A queue that nobody uses keeps the weight that it had.
+                if weight > 0.0 {
+                    match &mut self.rates {
+                        Rates::Flows(wfq) => wfq.set_weight(queue as usize, weight)?,
+                        Rates::Groups(lockstep, _) => lockstep.set_weight(queue as usize, weight)?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    /// The queue of a job at a port, if ports have so many.
+    fn queue(&self, queues: u32, job: usize, port: Port) -> u32 {
+        let queue = match self {
             Kind::Applications => job as u32,
             Kind::Saba(controller, _) => {
                 let level = controller.level(AppId(job as u64)).map_or(0, usize::from);
                 let queue = controller.plan(port).and_then(|plan| plan.queue_of.get(level));
                 queue.map_or(0, |&queue| u32::from(queue))
             }
+            Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => 0,
         };
-        port * self.queues + queue
+        port * queues + queue
     }
+
+    /// When a job is served: the lower, the earlier.
+    fn rank(&self, job: usize) -> u32 {
+        match self {
+            Kind::Sizes(cutoffs, sizes) => cutoffs.partition_point(|cutoff| *cutoff < sizes[job]) as u32,
+            Kind::Coflows(places) => places[job],
+            _ => 0,
+        }
+    }
+}
+
+/// The place of each job in Sincronia's order of the transfers under way. O(transfers x (links + transfers)).
+fn order(lockstep: &Lockstep, capacities: &[f64], streams: &[Stream]) -> Vec<u32> {
+    let demand = |stream: &Stream| {
+        let seconds =
+            |(link, flows): (u32, f64)| (link as usize, flows * stream.left / capacities[link as usize]);
+        let ports = lockstep.footprint(stream.job).map(seconds).filter(|(_, time)| *time > 0.0);
+        Demand { weight: 1.0, ports: ports.collect() }
+    };
+    let demands: Vec<Demand> = streams.iter().map(demand).collect();
+    let mut places = vec![0; lockstep.rates().len()];
+    for (place, at) in bssi(&demands, capacities.len()).into_iter().enumerate() {
+        places[streams[at].job] = place as u32;
+    }
+    places
 }

@@ -8,7 +8,7 @@ use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Rate, Time};
 use weir_sim::stage::cluster::{self, Coupling, Options, Placed};
 use weir_sim::stage::setup::{self, Drawn};
-use weir_sim::stage::sharing::{Connections, Saba, Sharing};
+use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
 use weir_sim::stage::workload::{Workload, link};
 
 use crate::failure::Failure;
@@ -135,6 +135,7 @@ impl<'a> Lab<'a> {
                 levels: NonZeroU16::new(16).expect("16 is not 0"),
                 floor,
                 connections,
+                controllers: Controllers::Central,
             }),
         };
         let rate = Rate::new(link().get() * world.links).unwrap_or_else(link);

@@ -26,7 +26,8 @@ pub(super) struct Relaxed {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scratch {
     jumps: Vec<f64>,
-    room: Vec<f64>,
+    /// The parts that could be larger at the same cost, and by how much.
+    room: Vec<(usize, f64)>,
 }
 
 /// Sums over all parts of what is cheapest at a price.
@@ -63,12 +64,15 @@ pub(super) fn relax(
     scratch.room.clear();
     let mut bound = low * total;
     let mut left = total;
-    for (cost, envelope) in costs.iter().zip(envelopes) {
+    for (at, (cost, envelope)) in costs.iter().zip(envelopes).enumerate() {
         // Where two prices are next to each other, what lies between the parts at both is equally good.
-        let (below, above) = (envelope.cheapest(low), envelope.cheapest(high));
-        let (part, top) = if low == high { (below.least, below.most) } else { (below.most, above.least) };
+        let below = envelope.cheapest(low);
+        let (part, top) =
+            if low == high { (below.least, below.most) } else { (below.most, envelope.cheapest(high).least) };
         parts.push(part);
-        scratch.room.push((top - part).max(0.0));
+        if part < top {
+            scratch.room.push((at, top - part));
+        }
         bound += cost.at(part) - low * part;
         left -= part;
     }
@@ -93,8 +97,12 @@ fn bracket(envelopes: &[Envelope], total: f64, start: f64, jumps: &mut Vec<f64>)
     for _ in 0..STEPS {
         if bisect {
             let middle = low + 0.5 * (high - low);
-            let inside = jumps.iter().copied().filter(|&jump| low < jump && jump < high);
-            price = inside.min_by(|a, b| (a - middle).abs().total_cmp(&(b - middle).abs())).unwrap_or(middle);
+            jumps.retain(|&jump| low < jump && jump < high);
+            price = jumps
+                .iter()
+                .copied()
+                .min_by(|a, b| (a - middle).abs().total_cmp(&(b - middle).abs()))
+                .unwrap_or(middle);
             if !(low < price && price < high) {
                 break;
             }
@@ -121,29 +129,30 @@ fn bracket(envelopes: &[Envelope], total: f64, start: f64, jumps: &mut Vec<f64>)
 }
 
 /// Gives out what is `left` of the total to parts that have room at the same cost, and what rounding leaves to any.
-fn fill(envelopes: &[Envelope], total: f64, mut left: f64, room: &mut [f64], parts: &mut [f64]) {
+fn fill(envelopes: &[Envelope], total: f64, mut left: f64, room: &mut [(usize, f64)], parts: &mut [f64]) {
     // Whole jumps first: between its two sides a part costs more than its envelope says.
-    for ((part, room), envelope) in parts.iter_mut().zip(&mut *room).zip(envelopes) {
-        if !envelope.straight && 0.0 < *room && *room <= left {
-            *part += *room;
+    for (at, room) in &mut *room {
+        if !envelopes[*at].straight && *room <= left {
+            parts[*at] += *room;
             left -= *room;
             *room = 0.0;
         }
     }
     // Then lines, each as much of what it can take as any other.
-    let straight: f64 = room.iter().zip(envelopes).filter(|(_, e)| e.straight).map(|(room, _)| room).sum();
+    let is_straight = |room: &&mut (usize, f64)| envelopes[room.0].straight;
+    let straight: f64 = room.iter_mut().filter(is_straight).map(|(_, room)| *room).sum();
     if left > 0.0 && straight > 0.0 {
         let share = (left / straight).min(1.0);
-        for ((part, room), _) in parts.iter_mut().zip(&mut *room).zip(envelopes).filter(|(_, e)| e.straight) {
-            *part += share * *room;
+        for (at, room) in room.iter_mut().filter(is_straight) {
+            parts[*at] += share * *room;
             left -= share * *room;
             *room = 0.0;
         }
     }
     // Then a part of a jump.
-    for (part, room) in parts.iter_mut().zip(&*room) {
+    for &(at, room) in &*room {
         let more = room.min(left).max(0.0);
-        *part += more;
+        parts[at] += more;
         left -= more;
     }
     // Each pass leaves the rounding of a sum, so the second leaves next to nothing.

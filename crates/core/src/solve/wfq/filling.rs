@@ -4,19 +4,19 @@ use super::Queue;
 
 /// What a queue is asked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) queue: u32,
+pub(in crate::solve) struct Asked {
+    pub(in crate::solve) queue: u32,
     /// Where its classes begin and end in the list of asks.
-    pub(super) from: u32,
-    pub(super) to: u32,
-    pub(super) unresponsive: f64,
-    pub(super) total: f64,
+    pub(in crate::solve) from: u32,
+    pub(in crate::solve) to: u32,
+    pub(in crate::solve) unresponsive: f64,
+    pub(in crate::solve) total: f64,
     /// Whether it gets less than that.
-    pub(super) short: bool,
+    pub(in crate::solve) short: bool,
 }
 
 /// The share of a weight of one; queues that ask for less than theirs are not short.
-pub(super) fn share(capacity: f64, asked: &mut [Asked], queues: &[Queue]) -> f64 {
+pub(in crate::solve) fn share(capacity: f64, asked: &mut [Asked], queues: &[Queue]) -> f64 {
     loop {
         let (mut left, mut weights) = (capacity, 0.0);
         for asked in asked.iter() {
@@ -42,7 +42,7 @@ pub(super) fn share(capacity: f64, asked: &mut [Asked], queues: &[Queue]) -> f64
 
 /// The level at which classes that ask for more than `gets` together get it. Each step fixes those that ask for less than
 /// the level so far, so the level only rises.
-pub(super) fn fill(gets: f64, elastic: &[(f64, f64)]) -> f64 {
+pub(in crate::solve) fn fill(gets: f64, elastic: &[(f64, f64)]) -> f64 {
     let mut level = 0.0;
     loop {
         let (mut left, mut flows) = (gets, 0.0);

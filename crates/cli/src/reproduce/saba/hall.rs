@@ -1,0 +1,234 @@
+//! Runs the synthetic workloads on the fabric of section 8.1, under one way of sharing or another.
+
+use std::num::NonZeroU16;
+
+use weir_core::model::topology::{Builder, NodeId, Plan, Topology, TopologyError};
+use weir_core::saba::Fraction;
+use weir_core::saba::share::FLOOR;
+use weir_core::solve::polynomial::Degree;
+use weir_core::units::{Rate, Time};
+use weir_sim::outcome::mean;
+use weir_sim::stage::cluster::{self, Placed};
+use weir_sim::stage::fabric::{Fabric, Paths};
+use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, even_cutoffs};
+use weir_sim::stage::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::run;
+
+/// Priority levels of InfiniBand (section 7.2).
+const LEVELS: u16 = 16;
+
+/// Priorities of switches, all of which Homa uses.
+const PRIORITIES: u32 = 8;
+
+/// How links are shared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rival {
+    /// Max-min between flows.
+    Baseline,
+    /// Max-min between workloads.
+    Ideal,
+    /// Priorities by size.
+    Homa,
+    /// Priorities by the order of coflows.
+    Sincronia,
+    /// Saba with so many queues, or as many as there are jobs; and this least weight.
+    Saba(Option<u16>, Fraction, Controllers),
+}
+
+/// Saba as in study 4.
+pub const SABA: Rival = Rival::Saba(Some(8), FLOOR, Controllers::Central);
+
+/// Saba as in study 7.
+pub const DISTRIBUTED: Rival = Rival::Saba(Some(8), FLOOR, Controllers::Distributed);
+
+/// What the workloads run in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct World {
+    /// Links between switches carry this part of what they do in the paper.
+    pub between: f64,
+    /// All links carry this part of what they do otherwise.
+    pub links: f64,
+    /// How flows choose among paths.
+    pub paths: Paths,
+    /// How many workloads a server runs.
+    pub layers: usize,
+    /// After so many times as long as they take with all bandwidth bytes are not waited for.
+    pub limit: Option<f64>,
+}
+
+/// The paper's world as far as it is known.
+pub const PAPER: World = World { between: 1.0, links: 1.0, paths: Paths::Even, layers: 1, limit: None };
+
+/// The hall.
+pub struct Hall<'a> {
+    workloads: Vec<Synthetic>,
+    /// The seed that workloads and places are drawn by.
+    pub seed: u64,
+    jobs: usize,
+    progress: &'a Progress,
+    fabrics: Vec<(Ground, Vec<Vec<u32>>, Fabric)>,
+    kept: Vec<(World, Rival, Run)>,
+}
+
+/// What of a world decides which links jobs cross: between, links, paths and layers.
+type Ground = (f64, f64, Paths, usize);
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// When each job did, in seconds. Job i is one of workload i, modulo the number of workloads.
+    pub ends: Vec<f64>,
+    /// The links that jobs crossed, and the different ones of those.
+    pub links: (usize, usize),
+    /// How often rates were found, and how often of these they had not settled.
+    pub solutions: (u64, u64),
+}
+
+/// Geometric means of speed-ups.
+pub struct Speedups {
+    /// By workload.
+    pub workloads: Vec<f64>,
+    /// Of all.
+    pub all: f64,
+}
+
+impl<'a> Hall<'a> {
+    /// Draws the workloads.
+    pub fn new(seed: u64, jobs: usize, progress: &'a Progress) -> Hall<'a> {
+        Hall {
+            workloads: Synthetic::draw(seed, WORKLOADS),
+            seed,
+            jobs,
+            progress,
+            fabrics: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// The workloads.
+    pub fn workloads(&self) -> &[Synthetic] {
+        &self.workloads
+    }
+
+    /// Runs all that is wanted and not known yet.
+    pub fn prepare(&mut self, wanted: &[(World, Rival)]) -> Result<(), Failure> {
+        let mut missing: Vec<(World, Rival)> = Vec::new();
+        for &(world, rival) in wanted {
+            if self.known(world, rival).is_none() && !missing.contains(&(world, rival)) {
+                missing.push((world, rival));
+            }
+        }
+        for &(world, _) in &missing {
+            self.lay(world)?;
+        }
+        let bar = self.progress.steps("fabric", missing.len());
+        let found = run::pool(missing.len(), self.jobs, |at| {
+            let ran = self.run(missing[at].0, missing[at].1)?;
+            bar.inc(1);
+            Ok(ran)
+        });
+        bar.finish_and_clear();
+        for ((world, rival), ran) in missing.into_iter().zip(found?) {
+            self.kept.push((world, rival, ran));
+        }
+        Ok(())
+    }
+
+    /// A run that is known.
+    pub fn known(&self, world: World, rival: Rival) -> Option<&Run> {
+        self.kept.iter().find(|(w, r, _)| *w == world && *r == rival).map(|(.., run)| run)
+    }
+
+    /// The speed-ups of one run over another, which is made unless it is known.
+    pub fn compared(&mut self, run: (World, Rival), over: (World, Rival)) -> Result<Speedups, Failure> {
+        self.prepare(&[run, over])?;
+        let ends = |(world, rival)| self.known(world, rival).map_or(&[][..], |run| &run.ends);
+        let logs: Vec<f64> = ends(over).iter().zip(ends(run)).map(|(base, end)| (base / end).ln()).collect();
+        let workload = |number: usize| {
+            let own: Vec<f64> = logs.iter().copied().skip(number).step_by(WORKLOADS).collect();
+            mean(&own).exp()
+        };
+        Ok(Speedups { workloads: (0..WORKLOADS).map(workload).collect(), all: mean(&logs).exp() })
+    }
+
+    /// Finds the links that jobs cross in a world, which is the same however they are shared.
+    fn lay(&mut self, world: World) -> Result<(), Failure> {
+        let ground = (world.between, world.links, world.paths, world.layers);
+        if !self.fabrics.iter().any(|(known, ..)| *known == ground) {
+            let topology = scaled(world.links, world.between * world.links).map_err(Failure::undone)?;
+            let servers = place(self.seed, topology.hosts() as u32, world.layers * WORKLOADS, INSTANCES);
+            let fabric = Fabric::new(&topology, &servers, world.paths).map_err(Failure::undone)?;
+            self.fabrics.push((ground, servers, fabric));
+        }
+        Ok(())
+    }
+
+    fn run(&self, world: World, rival: Rival) -> Result<Run, Failure> {
+        if interrupt::asked() {
+            let message = "interrupted; nothing was written".to_owned();
+            return Err(Failure { code: interrupt::exit_code(), message });
+        }
+        let workloads: Vec<Synthetic> = match world.limit {
+            Some(limit) => self.workloads.iter().map(|workload| workload.limited(limit)).collect(),
+            None => self.workloads.clone(),
+        };
+        let ground = (world.between, world.links, world.paths, world.layers);
+        let laid = self.fabrics.iter().find(|(known, ..)| *known == ground);
+        let (_, servers, fabric) = laid.expect("worlds are laid out before anything runs in them");
+        let jobs: Vec<Placed> = servers
+            .iter()
+            .enumerate()
+            .map(|(job, servers)| {
+                let model = job % WORKLOADS;
+                Placed { stages: workloads[model].stages.clone(), servers: servers.clone(), model }
+            })
+            .collect();
+        let sharing = match rival {
+            Rival::Baseline => Sharing::Flows,
+            Rival::Ideal => Sharing::Applications,
+            Rival::Homa => {
+                let flows: Vec<_> =
+                    jobs.iter().map(|job| (job.stages.as_slice(), job.servers.len())).collect();
+                Sharing::Sizes(even_cutoffs(&flows, PRIORITIES))
+            }
+            Rival::Sincronia => Sharing::Coflows,
+            Rival::Saba(queues, floor, controllers) => {
+                let own = jobs.len() as u16;
+                let models = workloads.iter().map(|w| w.sensitivity(Degree::Three)).collect();
+                let levels = NonZeroU16::new(queues.map_or(own, |_| LEVELS)).expect("there are jobs");
+                let queues = queues.unwrap_or(own);
+                let connections = Connections::Transfer;
+                Sharing::Saba(Saba { models, queues, levels, floor, connections, controllers })
+            }
+        };
+        let ended = cluster::run_on(&jobs, fabric, &sharing).map_err(Failure::undone)?;
+        Ok(Run {
+            ends: ended.ends.into_iter().map(Time::get).collect(),
+            links: fabric.links(),
+            solutions: (ended.solutions, ended.unsettled),
+        })
+    }
+}
+
+/// The fabric of section 8.1, whose links of servers and those between switches carry these parts of what they do there.
+fn scaled(servers: f64, between: f64) -> Result<Topology, TopologyError> {
+    let whole = Plan::SabaTiers.build()?;
+    let mut builder = Builder::new();
+    for node in (0..whole.nodes() as u32).map(NodeId) {
+        match whole.is_host(node) {
+            true => builder.host(whole.name(node))?,
+            false => builder.switch(whole.name(node), whole.tier(node))?,
+        }
+    }
+    for cable in whole.links().chunks_exact(2) {
+        let own = whole.is_host(cable[0].from) || whole.is_host(cable[0].to);
+        let part = if own { servers } else { between };
+        let rate = Rate::new(cable[0].rate.get() * part).unwrap_or(cable[0].rate);
+        builder.cable(whole.name(cable[0].from), whole.name(cable[0].to), rate)?;
+    }
+    builder.build()
+}

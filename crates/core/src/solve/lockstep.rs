@@ -1,0 +1,387 @@
+//! Rates of groups of flows that are all as fast as the slowest of the group, over links with weighted queues or priorities.
+//!
+//! A group may cross each of its links with another number of flows, and has one rate. So a few numbers describe a
+//! shuffle over thousands of links, where flow by flow would be a hundred thousand. What a link's queues give is as in
+//! [`super::wfq`]: a queue gets what it asks for or its weighted share; in a queue flows share max-min; and a group asks
+//! at a link for the least that its other links let it have.
+//!
+//! [`Lockstep::weighted`] visits the links for which something has changed, in rounds, from the lowest level on. A round costs the
+//! groups at those links. Where rounds do not settle they are damped, and in the end rates are cut to what the links carry, as in
+//! [`super::wfq`]. [`Lockstep::ordered`] serves groups by rank and those of one rank max-min: each step fixes at least
+//! one group, and costs the links of those that are left.
+
+use super::wfq::filling::{Asked, fill, share};
+use super::wfq::{Queue, WfqError};
+
+/// A change of a rate below this part of it is none.
+const SAME: f64 = 1e-10;
+
+/// Rounds until they are damped, and rounds in all.
+const DAMPED: u32 = 30;
+const ROUNDS: u32 = 200;
+
+/// A group at a link.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    group: u32,
+    link: u32,
+    flows: f64,
+    /// What the link gives each flow at most; infinite if it is not short.
+    level: f64,
+}
+
+/// The least that the links of a group give it, the least of the others, and which links these are.
+#[derive(Debug, Clone, Copy)]
+struct Least {
+    level: f64,
+    member: u32,
+    others: f64,
+    second: u32,
+}
+
+impl Least {
+    const NONE: Least =
+        Least { level: f64::INFINITY, member: u32::MAX, others: f64::INFINITY, second: u32::MAX };
+
+    /// Takes a level into account.
+    fn take(&mut self, member: u32, level: f64) {
+        if level < self.level {
+            *self = Least { level, member, others: self.level, second: self.member };
+        } else if level < self.others {
+            (self.others, self.second) = (level, member);
+        }
+    }
+}
+
+/// What one visit of a link works with.
+#[derive(Debug, Clone, Default)]
+struct Visit {
+    /// The queue, the member and what it asks for.
+    asks: Vec<(u32, u32, f64)>,
+    asked: Vec<Asked>,
+    elastic: Vec<(f64, f64)>,
+}
+
+/// Links with queues, and groups of flows over them.
+#[derive(Debug, Clone)]
+pub struct Lockstep {
+    capacities: Vec<f64>,
+    queues: Vec<Queue>,
+    /// By link.
+    members: Vec<Member>,
+    link_starts: Vec<u32>,
+    /// The members of each group.
+    of_group: Vec<u32>,
+    group_starts: Vec<u32>,
+    least: Vec<Least>,
+    rates: Vec<f64>,
+    left: Vec<f64>,
+    lowest: Vec<f64>,
+    dirty: Vec<bool>,
+    round: Vec<u32>,
+    visit: Visit,
+}
+
+impl Lockstep {
+    /// Links of these capacities, in bytes per second, with these queues; and for each group the links that it crosses, each
+    /// once, and with how many flows, which is more than none.
+    ///
+    /// # Errors
+    /// A number that is out of its range, a link that is not there, or one that a group has twice.
+    pub fn new(
+        capacities: &[f64],
+        queues: &[Queue],
+        groups: &[Vec<(u32, f64)>],
+    ) -> Result<Lockstep, WfqError> {
+        // What a link or a queue may be is the same there.
+        super::Wfq::new(capacities, queues)?;
+        let links = capacities.len();
+        let mut link_starts = vec![0u32; links + 1];
+        let mut crossed = vec![u32::MAX; links];
+        for (group, footprint) in groups.iter().enumerate() {
+            for &(link, flows) in footprint {
+                let Some(last) = crossed.get_mut(link as usize) else {
+                    return Err(WfqError::Link { queue: group, link, links });
+                };
+                if std::mem::replace(last, group as u32) == group as u32 {
+                    return Err(WfqError::Loop { class: group, link });
+                }
+                if !(super::wfq::SMALLEST..=super::wfq::LARGEST).contains(&flows) {
+                    return Err(WfqError::Flows { class: group, flows });
+                }
+                link_starts[link as usize + 1] += 1;
+            }
+        }
+        for link in 0..links {
+            link_starts[link + 1] += link_starts[link];
+        }
+        let mut next = link_starts.clone();
+        let none = Member { group: 0, link: 0, flows: 0.0, level: f64::INFINITY };
+        let mut members = vec![none; groups.iter().map(Vec::len).sum()];
+        let (mut of_group, mut group_starts) = (Vec::with_capacity(members.len()), vec![0]);
+        for (group, footprint) in groups.iter().enumerate() {
+            for &(link, flows) in footprint {
+                let place = &mut next[link as usize];
+                members[*place as usize] = Member { group: group as u32, link, flows, ..none };
+                of_group.push(*place);
+                *place += 1;
+            }
+            group_starts.push(of_group.len() as u32);
+        }
+        Ok(Lockstep {
+            capacities: capacities.to_vec(),
+            queues: queues.to_vec(),
+            members,
+            link_starts,
+            of_group,
+            group_starts,
+            least: vec![Least::NONE; groups.len()],
+            rates: vec![0.0; groups.len()],
+            left: Vec::new(),
+            lowest: vec![0.0; links],
+            dirty: vec![false; links],
+            round: Vec::new(),
+            visit: Visit::default(),
+        })
+    }
+
+    /// Changes a queue's weight.
+    ///
+    /// # Errors
+    /// If the weight is out of its range.
+    pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
+        super::wfq::check_weight(queue, weight)?;
+        self.queues[queue].weight = weight;
+        Ok(())
+    }
+
+    /// What each flow of each group gets by the last solution, in bytes per second; nothing if the group was not active.
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// The links of a group, and its flows over each.
+    pub fn footprint(&self, group: usize) -> impl Iterator<Item = (u32, f64)> + '_ {
+        let (from, to) = (self.group_starts[group] as usize, self.group_starts[group + 1] as usize);
+        self.of_group[from..to].iter().map(|&member| {
+            let Member { link, flows, .. } = self.members[member as usize];
+            (link, flows)
+        })
+    }
+
+    /// Finds the rates of the active groups by the weights of queues, of which `queue_of` gives each group's at a link, as a position
+    /// in the list of queues. Answers the largest change of a rate in the last round, 0 if the rates have settled.
+    pub fn weighted(&mut self, active: &[bool], queue_of: impl Fn(u32, u32) -> u32) -> f64 {
+        let mut visit = std::mem::take(&mut self.visit);
+        self.round.clear();
+        for member in &mut self.members {
+            member.level = f64::INFINITY;
+        }
+        self.least.fill(Least::NONE);
+        for link in 0..self.capacities.len() {
+            let flows: f64 = self.at(link).filter(|m| active[m.group as usize]).map(|m| m.flows).sum();
+            self.dirty[link] = flows > 0.0;
+            if flows > 0.0 {
+                self.lowest[link] = self.capacities[link] / flows;
+                self.round.push(link as u32);
+            }
+        }
+        let mut change = 0.0;
+        for number in 0..ROUNDS {
+            if self.round.is_empty() {
+                break;
+            }
+            let mut round = std::mem::take(&mut self.round);
+            let lowest = &self.lowest;
+            round
+                .sort_unstable_by(|&a, &b| lowest[a as usize].total_cmp(&lowest[b as usize]).then(a.cmp(&b)));
+            let part = if number < DAMPED { 1.0 } else { 0.5 };
+            change = 0.0;
+            for &link in &round {
+                if std::mem::take(&mut self.dirty[link as usize]) {
+                    change = f64::max(change, self.visit(link, part, active, &queue_of, &mut visit));
+                }
+            }
+            round.clear();
+            let dirty = self.dirty.iter().enumerate().filter(|(_, dirty)| **dirty);
+            round.extend(dirty.map(|(link, _)| link as u32));
+            self.round = round;
+        }
+        self.visit = visit;
+        for (group, rate) in self.rates.iter_mut().enumerate() {
+            *rate = if active[group] { self.least[group].level } else { 0.0 };
+        }
+        if self.round.is_empty() {
+            return 0.0;
+        }
+        for &link in &self.round {
+            self.dirty[link as usize] = false;
+        }
+        self.cut();
+        change
+    }
+
+    /// Serves active groups, those with a rank, in the order of ranks: what groups leave is for those of higher ranks. Groups of one rank
+    /// share max-min between flows.
+    pub fn ordered(&mut self, ranks: &[Option<u32>]) {
+        let mut left = std::mem::take(&mut self.left);
+        left.clone_from(&self.capacities);
+        self.rates.fill(0.0);
+        let mut order: Vec<(u32, usize)> =
+            ranks.iter().enumerate().filter_map(|(group, rank)| Some(((*rank)?, group))).collect();
+        order.sort_unstable();
+        let mut flows = vec![0.0; self.capacities.len()];
+        for alike in order.chunk_by(|a, b| a.0 == b.0) {
+            let mut open: Vec<usize> = alike.iter().map(|&(_, group)| group).collect();
+            while !open.is_empty() {
+                flows.fill(0.0);
+                for &group in &open {
+                    for (link, n) in self.footprint(group) {
+                        flows[link as usize] += n;
+                    }
+                }
+                let level = |link: usize| left[link].max(0.0) / flows[link];
+                let short = (0..flows.len()).filter(|&link| flows[link] > 0.0);
+                let Some(tight) = short.min_by(|&a, &b| level(a).total_cmp(&level(b))) else { break };
+                let rate = level(tight);
+                let (fixed, rest): (Vec<usize>, Vec<usize>) = open
+                    .iter()
+                    .partition(|&&group| self.footprint(group).any(|(link, _)| link as usize == tight));
+                for group in fixed {
+                    self.rates[group] = rate;
+                    for (link, n) in self.footprint(group) {
+                        left[link as usize] -= n * rate;
+                    }
+                }
+                open = rest;
+            }
+        }
+        self.left = left;
+    }
+
+    fn at(&self, link: usize) -> impl Iterator<Item = &Member> + '_ {
+        self.members[self.link_starts[link] as usize..self.link_starts[link + 1] as usize].iter()
+    }
+
+    /// Sets the levels of a link's queues to what is asked for now, or goes this part of the way there. The answer is the largest
+    /// change of a rate.
+    fn visit(
+        &mut self,
+        link: u32,
+        part: f64,
+        active: &[bool],
+        queue_of: &impl Fn(u32, u32) -> u32,
+        visit: &mut Visit,
+    ) -> f64 {
+        let Visit { asks, asked, elastic } = visit;
+        asks.clear();
+        let (from, to) = (self.link_starts[link as usize], self.link_starts[link as usize + 1]);
+        for member in from..to {
+            let group = self.members[member as usize].group;
+            if active[group as usize] {
+                let least = self.least[group as usize];
+                let ask = if least.member == member { least.others } else { least.level };
+                asks.push((queue_of(group, link), member, ask));
+            }
+        }
+        asks.sort_unstable_by_key(|&(queue, member, _)| (queue, member));
+        asked.clear();
+        elastic.clear();
+        for some in asks.chunk_by(|a, b| a.0 == b.0) {
+            let from = elastic.len() as u32;
+            elastic.extend(some.iter().map(|&(_, member, ask)| (ask, self.members[member as usize].flows)));
+            let total = elastic[from as usize..].iter().map(|(ask, flows)| ask * flows).sum();
+            let to = elastic.len() as u32;
+            asked.push(Asked { queue: some[0].0, from, to, unresponsive: 0.0, total, short: true });
+        }
+        let share = share(self.capacities[link as usize], asked, &self.queues);
+        let (mut change, mut lowest) = (0.0f64, f64::INFINITY);
+        for asked in &*asked {
+            let range = asked.from as usize..asked.to as usize;
+            let gets = share * self.queues[asked.queue as usize].weight;
+            let goal = if asked.short { fill(gets, &elastic[range.clone()]) } else { f64::INFINITY };
+            for &(_, member, ask) in &asks[range] {
+                let before = self.members[member as usize].level;
+                // Where it limits nobody it need not be reached in steps.
+                let level = if part < 1.0 && before.is_finite() && goal < ask {
+                    before.min(ask) + part * (goal - before.min(ask))
+                } else {
+                    goal
+                };
+                change = change.max(self.put(member, level));
+                lowest = lowest.min(level);
+                if part < 1.0 && (level - goal).abs() > SAME * goal {
+                    self.dirty[link as usize] = true;
+                }
+            }
+        }
+        self.lowest[link as usize] = lowest;
+        change
+    }
+
+    /// Gives a member a level, and marks the links that this changes something for. The answer is the change of the rate.
+    fn put(&mut self, member: u32, level: f64) -> f64 {
+        let Member { group, link, level: before, .. } = self.members[member as usize];
+        self.members[member as usize].level = level;
+        if level == before {
+            return 0.0;
+        }
+        let old = self.least[group as usize];
+        let own = self.group_starts[group as usize] as usize..self.group_starts[group as usize + 1] as usize;
+        let mut new = old;
+        if member == old.member && level <= old.others {
+            new.level = level;
+        } else if (member == old.member || member == old.second) && level > before {
+            // Any of the links can be the next.
+            new = Least::NONE;
+            for &other in &self.of_group[own.clone()] {
+                new.take(other, self.members[other as usize].level);
+            }
+        } else if member == old.second && level >= old.level {
+            new.others = level;
+        } else if member == old.second {
+            new = Least { level, member, others: old.level, second: old.member };
+        } else {
+            new.take(member, level);
+        }
+        self.least[group as usize] = new;
+        if differ(old.level, new.level) {
+            for &other in &self.of_group[own] {
+                let at = self.members[other as usize].link;
+                self.dirty[at as usize] |= at != link;
+            }
+        } else if old.member != new.member || differ(old.others, new.others) {
+            for other in [old.member, new.member].into_iter().filter(|other| *other != u32::MAX) {
+                let at = self.members[other as usize].link;
+                self.dirty[at as usize] |= at != link;
+            }
+        }
+        if old.level == new.level {
+            0.0
+        } else if old.level.is_finite() && new.level.is_finite() {
+            (old.level - new.level).abs() / old.level.max(new.level)
+        } else {
+            1.0
+        }
+    }
+
+    /// Cuts rates that have not settled to what the links carry.
+    fn cut(&mut self) {
+        let mut loads = vec![0.0; self.capacities.len()];
+        for group in 0..self.rates.len() {
+            for (link, flows) in self.footprint(group) {
+                loads[link as usize] += flows * self.rates[group];
+            }
+        }
+        for group in 0..self.rates.len() {
+            let fits =
+                self.footprint(group).map(|(link, _)| self.capacities[link as usize] / loads[link as usize]);
+            let part = fits.fold(1.0, f64::min);
+            self.rates[group] *= part;
+        }
+    }
+}
+
+fn differ(a: f64, b: f64) -> bool {
+    (a - b).abs() > SAME * a.min(b)
+}

@@ -1,0 +1,151 @@
+//! Jobs on networks with paths, the rivals of Saba's section 8.4, and its synthetic workloads.
+
+use std::num::NonZeroU16;
+
+use weir_core::model::topology::Plan;
+use weir_core::saba::profile::{FRACTIONS, Profile};
+use weir_core::saba::share::FLOOR;
+use weir_core::solve::polynomial::Degree;
+use weir_core::units::{Bytes, Rate, Time};
+use weir_sim::stage::cluster::{ClusterError, Coupling, Options, Placed, run, run_on};
+use weir_sim::stage::fabric::{Fabric, Paths};
+use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, SharingError, even_cutoffs};
+use weir_sim::stage::synthetic::{INSTANCES, PROFILER, Synthetic, WORKLOADS, place};
+use weir_sim::stage::workload::link;
+use weir_sim::stage::{Profiled, Stage};
+
+fn moving(bytes: f64) -> Stage {
+    Stage { compute: Time::ZERO, beside: Time::ZERO, bytes: Bytes::new(bytes).unwrap(), patience: None }
+}
+
+fn job(stages: &[Stage], servers: &[u32], model: usize) -> Placed {
+    Placed { stages: stages.to_vec(), servers: servers.to_vec(), model }
+}
+
+fn fabric(plan: Plan, jobs: &[Placed], paths: Paths) -> Fabric {
+    let servers: Vec<Vec<u32>> = jobs.iter().map(|job| job.servers.clone()).collect();
+    Fabric::new(&plan.build().unwrap(), &servers, paths).unwrap()
+}
+
+fn ends(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing) -> Vec<f64> {
+    let ended = run_on(jobs, fabric, sharing).unwrap();
+    assert!(ended.solutions > 0 && ended.unsettled == 0, "{ended:?}");
+    ended.ends.into_iter().map(Time::get).collect()
+}
+
+fn saba(jobs: &[Synthetic], queues: u16, controllers: Controllers) -> Sharing {
+    Sharing::Saba(Saba {
+        models: jobs.iter().map(|w| w.sensitivity(Degree::Three)).collect(),
+        queues,
+        levels: NonZeroU16::new(16).unwrap(),
+        floor: FLOOR,
+        connections: Connections::Transfer,
+        controllers,
+    })
+}
+
+#[test]
+fn a_big_switch_is_a_fabric_too() {
+    let workloads = Synthetic::draw(7, 5);
+    let servers = [&[0, 1, 2, 3][..], &[2, 3, 4], &[0, 4, 5, 6, 7], &[1, 6], &[3, 5, 7]];
+    let jobs: Vec<Placed> =
+        workloads.iter().zip(servers).enumerate().map(|(n, (w, s))| job(&w.stages, s, n)).collect();
+    let plan = Plan::BigSwitch { hosts: 8, rate: link() };
+    let options = Options { servers: 8, rate: link(), coupling: Coupling::Lockstep };
+    let flows = [Sharing::Flows, Sharing::Applications, saba(&workloads, 8, Controllers::Central)];
+    for sharing in flows {
+        let other: Vec<f64> = run(&jobs, &options, &sharing).unwrap().into_iter().map(Time::get).collect();
+        for paths in [Paths::Even, Paths::Hashed(3)] {
+            let found = ends(&jobs, &fabric(plan, &jobs, paths), &sharing);
+            for (a, b) in found.iter().zip(&other) {
+                assert!((a / b - 1.0).abs() < 1e-6, "{sharing:?}: {a} {b}");
+            }
+        }
+    }
+    let refused = run(&jobs, &options, &Sharing::Coflows).unwrap_err();
+    assert_eq!(refused, ClusterError::Sharing(SharingError::Order));
+}
+
+#[test]
+fn flows_are_counted_on_every_link_of_their_paths() {
+    // Two leaves of two hosts, two spines, all links alike. The job has all four hosts: of each host's three flows two leave the
+    // leaf, so that each of the leaf's two links up has 2 of 4.
+    let plan = Plan::LeafSpine { spines: 2, leaves: 2, hosts: 2, rate: link(), oversubscription: 1.0 };
+    let jobs = [job(&[moving(1e12)], &[0, 1, 2, 3], 0)];
+    let even = fabric(plan, &jobs, Paths::Even);
+    // Host links with 3 flows each, and links between switches with 2.
+    assert_eq!(even.links(), (8 + 8, 2));
+    let alone = ends(&jobs, &even, &Sharing::Flows)[0];
+    assert!((alone - 1e12 / link().get()).abs() < 1e-9);
+    // By hash, the most that share a link between switches are up to 4: then it is 4 / 3 as slow.
+    let hashed = ends(&jobs, &fabric(plan, &jobs, Paths::Hashed(1)), &Sharing::Flows)[0];
+    assert!([1.0, 4.0 / 3.0].iter().any(|slow| (hashed / alone - slow).abs() < 1e-9), "{hashed} {alone}");
+}
+
+#[test]
+fn orders_are_strict() {
+    let rate = Rate::new(10.0).unwrap();
+    let plan = Plan::BigSwitch { hosts: 3, rate };
+    // Two jobs on the same servers, 20 and 40 bytes of each server.
+    let jobs = [job(&[moving(40.0)], &[0, 1], 0), job(&[moving(20.0)], &[0, 1], 0)];
+    let fabric = fabric(plan, &jobs, Paths::Even);
+    assert_eq!(ends(&jobs, &fabric, &Sharing::Flows), [6.0, 4.0]);
+    assert_eq!(ends(&jobs, &fabric, &Sharing::Coflows), [6.0, 2.0], "Sincronia: the smaller one first");
+    assert_eq!(ends(&jobs, &fabric, &Sharing::Sizes(vec![20.0])), [6.0, 2.0]);
+    assert_eq!(ends(&jobs, &fabric, &Sharing::Sizes(vec![40.0])), [6.0, 4.0], "one priority for both");
+}
+
+#[test]
+fn cutoffs_give_priorities_as_many_bytes() {
+    let (small, large) = ([moving(10.0), moving(30.0)], [moving(20.0), moving(60.0)]);
+    // Flows of 10, 30, 20 and 60 bytes of two servers each: 240 bytes, of which 120 are in flows of up to 30.
+    let jobs = [(&small[..], 2), (&large[..], 2)];
+    assert_eq!(even_cutoffs(&jobs, 2), [30.0]);
+    assert_eq!(even_cutoffs(&jobs, 1), [0.0; 0]);
+    // With three servers each flow is half of what a server sends.
+    assert_eq!(even_cutoffs(&[(&small[..], 3), (&large[..], 3)], 2), [15.0]);
+}
+
+#[test]
+fn synthetic_workloads_are_as_sensitive_as_they_say() {
+    let workloads = Synthetic::draw(1, WORKLOADS);
+    assert_eq!(workloads, Synthetic::draw(1, WORKLOADS));
+    assert_ne!(workloads, Synthetic::draw(2, WORKLOADS));
+    for workload in &workloads {
+        let mut job = Profiled { stages: workload.stages.clone(), servers: PROFILER, rate: link() };
+        let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
+        for sample in profile.samples() {
+            let formula = workload.slowdown(sample.bandwidth.get());
+            assert!((sample.slowdown / formula - 1.0).abs() < 1e-9, "{sample:?}");
+        }
+        let all = profile.samples().last().unwrap().time.get();
+        assert!((all / workload.seconds - 1.0).abs() < 1e-9);
+        assert!((2..=10).contains(&workload.stages.len()) && (60.0..=600.0).contains(&workload.seconds));
+    }
+    assert!(workloads.windows(2).all(|pair| pair[0].moving < pair[1].moving), "from little to much");
+    // What is not waited for does no harm.
+    assert!(workloads[WORKLOADS - 1].slowdown(0.05) > 10.0);
+}
+
+#[test]
+fn instances_are_spread_over_all_servers() {
+    let jobs = place(1, 1944, WORKLOADS, INSTANCES);
+    let mut all: Vec<u32> = jobs.concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 1940, "no server has two");
+    assert!(all.iter().all(|server| *server < 1944) && jobs.iter().all(|job| job.len() == INSTANCES));
+    let twice = place(1, 1944, 2 * WORKLOADS, INSTANCES);
+    assert_eq!(twice[..WORKLOADS], jobs);
+    assert_ne!(twice[WORKLOADS], jobs[0]);
+}
+
+#[test]
+fn fabrics_refuse_what_is_not_there() {
+    let topology = Plan::BigSwitch { hosts: 3, rate: link() }.build().unwrap();
+    let refused = Fabric::new(&topology, &[vec![0, 3]], Paths::Even).unwrap_err();
+    assert_eq!(refused.to_string(), "job 0: server `3`: expected each once, from 0 to 2");
+    let fabric = Fabric::new(&topology, &[vec![0, 1]], Paths::Even).unwrap();
+    let refused = run_on(&[], &fabric, &Sharing::Flows).unwrap_err();
+    assert_eq!(refused, ClusterError::Jobs { jobs: 0, expected: 1 });
+}
