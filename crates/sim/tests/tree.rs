@@ -3,7 +3,7 @@
 mod common;
 
 use proptest::prelude::*;
-use weir_core::model::{Names, Workload};
+use weir_core::model::{Change, CoflowSpec, Names, Workload};
 use weir_core::policy::{AnyPolicy, TABLE, build};
 use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
 use weir_sim::{Moment, Observer, Options, Outcome, Silent, replay};
@@ -70,6 +70,24 @@ impl Observer for Capacity {
     }
 }
 
+/// The time that each coflow takes with the network to itself, all ports at their best.
+fn alone(w: &Workload) -> Vec<f64> {
+    let best = w.events.iter().filter_map(|event| match event.what {
+        Change::PortRate { factor, .. } => Some(factor),
+        _ => None,
+    });
+    let best = best.fold(1.0, f64::max);
+    let time = |coflow: &CoflowSpec| {
+        let mut loads = vec![[0.0; 2]; w.ports as usize];
+        for flow in &coflow.flows {
+            loads[flow.src as usize][0] += flow.bytes.get();
+            loads[flow.dst as usize][1] += flow.bytes.get();
+        }
+        loads.into_iter().flatten().fold(0.0, f64::max) / best
+    };
+    w.coflows.iter().map(time).collect()
+}
+
 fn leaf_policies() -> impl Strategy<Value = Vec<&'static str>> {
     let known: Vec<&str> =
         TABLE.iter().map(|entry| entry.name).filter(|name| check_leaf(name).is_ok()).collect();
@@ -103,7 +121,7 @@ proptest! {
     }
 
     /// Trees of any policies end every workload, with ports that fail, data that comes late and flows that start anew; no
-    /// port is over its capacity; and the same again is the same.
+    /// port is over its capacity, no coflow is faster than alone; and the same again is the same.
     #[test]
     fn trees_end_every_workload(
         w in workloads(Kinds::ALL),
@@ -134,6 +152,9 @@ proptest! {
         let first = first.map_err(|error| TestCaseError::fail(format!("{policies:?}: {error}")))?;
         prop_assert_eq!(first.ccts(), run(&w, plan(), &options).ccts());
         prop_assert_eq!(first.coflows.len(), w.coflows.len());
+        for (cct, alone) in first.ccts().into_iter().zip(alone(&w)) {
+            prop_assert!(cct >= alone * (1.0 - 1e-9), "{:?}: {} s, alone {} s", policies, cct, alone);
+        }
     }
 
     #[test]

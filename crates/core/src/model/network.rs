@@ -258,6 +258,9 @@ impl Network {
         for &entry in &*order {
             let own = &mut own[entry as usize];
             let Some(Some(coflow)) = slots.get_mut(own.slot as usize) else { continue };
+            if coflow.sharing == Sharing::Equal {
+                continue;
+            }
             if own.slot != last {
                 (last, per_level) = (own.slot, 1.0 / coflow.level(now));
             }
@@ -309,13 +312,17 @@ impl Network {
         let Network { order, own, own_ends, slots, .. } = self;
         let (mut last, mut level, mut slope) = (NONE, 0.0, 0.0);
         for &entry in &*order {
-            let Own { slot, flow, rate, .. } = own[entry as usize];
+            let Own { slot, flow, rate, since, .. } = own[entry as usize];
             let coflow = slots[slot as usize].as_ref().expect("the slot holds a coflow");
             if slot != last {
                 (last, level, slope) = (slot, coflow.level(now), coflow.slope());
             }
-            let base = coflow.flows[flow as usize].base;
-            own_ends[entry as usize] = now + base * level / (rate - slope * base);
+            let f = &coflow.flows[flow as usize];
+            let (left, rate) = match coflow.sharing {
+                Sharing::Equal => (f.size - f.base - level - rate * (now - since), rate + slope),
+                Sharing::Remaining => (f.base * level, rate - slope * f.base),
+            };
+            own_ends[entry as usize] = now + left.max(0.0) / rate;
         }
     }
 
