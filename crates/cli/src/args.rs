@@ -123,7 +123,7 @@ pub struct Reading {
     pub trace_unit: TraceUnit,
 
     /// The most flows to accept, which bounds memory
-    #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows)]
+    #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = max_flows)]
     pub max_flows: usize,
 }
 
@@ -140,7 +140,7 @@ pub struct Replay {
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval)]
     pub interval: Time,
 
-    /// Make one coflow of all coflows of one job, stage and wave (Saath, section 4.3)
+    /// Make one coflow of all coflows of one job, stage and wave (Saath, section 4.3), if they are of one application
     #[arg(long)]
     pub per_stage: bool,
 }
@@ -355,7 +355,15 @@ pub struct Man {
 /// A port rate, which has to be above zero.
 pub fn port_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error| format!("{error}"))?;
-    if rate.get() > 0.0 { Ok(rate) } else { Err("a port has to carry something".to_owned()) }
+    if (0.125..=1e15).contains(&rate.get()) { Ok(rate) } else { Err("expected 1bit to 8000Tbit".to_owned()) }
+}
+
+/// A bound of flows: each takes some 100 bytes.
+fn max_flows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(flows @ 1..=100_000_000) => Ok(flows),
+        _ => Err("expected a whole number from 1 to 100000000".to_owned()),
+    }
 }
 
 /// A scheduling interval. Zero needs no unit.
@@ -363,7 +371,9 @@ pub fn interval(text: &str) -> Result<Time, String> {
     if text == "0" {
         return Ok(Time::ZERO);
     }
-    text.parse().map_err(|error| format!("{error}, or 0 to schedule whenever something happens"))
+    let interval: Time =
+        text.parse().map_err(|error| format!("{error}, or 0 to schedule whenever something happens"))?;
+    if interval.get() <= 1e9 { Ok(interval) } else { Err("expected at most 1e9s".to_owned()) }
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

@@ -37,7 +37,9 @@ impl Failure {
     pub fn replay(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
-            ReplayError::Workload(_) | ReplayError::Tree(_) => Failure::input(message),
+            ReplayError::Workload(_) | ReplayError::Tree(_) | ReplayError::Ports(_) => {
+                Failure::input(message)
+            }
             ReplayError::Interrupted { .. } => Failure {
                 code: crate::interrupt::exit_code(),
                 message: format!("{message}; nothing was written"),

@@ -27,6 +27,8 @@ impl Pending {
     /// # Errors
     /// If there can be no such file.
     pub fn begin(path: &Path) -> Result<Pending, Failure> {
+        // `-` is the standard output, as it is the standard input elsewhere.
+        let path = if path == Path::new("-") { Path::new("/dev/stdout") } else { path };
         Pending::open(path).map_err(|error| Failure::output(path, &error))
     }
 
@@ -96,7 +98,10 @@ impl Pending {
 /// Whether this names something that is no file of its own: a device, a pipe, or what is behind `/dev/stdout`.
 fn is_device(path: &Path) -> bool {
     let special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
-    path.starts_with("/dev") || path.starts_with("/proc") || fs::metadata(path).is_ok_and(special)
+    path == Path::new("-")
+        || path.starts_with("/dev")
+        || path.starts_with("/proc")
+        || fs::metadata(path).is_ok_and(special)
 }
 
 /// Readable by everybody, writable by the owner, less what the umask takes away.
@@ -140,8 +145,8 @@ impl Sink {
     /// If there can be no such file.
     pub fn new(path: Option<&Path>) -> Result<Sink, Failure> {
         Ok(match path {
-            Some(path) => Sink::File(Pending::begin(path)?),
-            None => Sink::Stdout,
+            Some(path) if path != Path::new("-") => Sink::File(Pending::begin(path)?),
+            _ => Sink::Stdout,
         })
     }
 

@@ -48,6 +48,36 @@ fn bad_traces_name_line_and_field() {
 }
 
 #[test]
+fn more_ports_than_a_table_of_pairs_is_made_for_are_refused() {
+    let place = Place::new();
+    place.write("wide.txt", "65536 1\n1 0 1 0 1 1:1\n");
+    refused(&place, "sim wide.txt --policy fair", 2, &["`fair`", "4096", "65536"]);
+    assert!(place.print("sim wide.txt --policy saath --no-timing").contains("8.000 ms"));
+}
+
+#[test]
+fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
+    let place = Place::new();
+    place.write("late.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=1ms\nflow 0 1 1MB\n");
+    let found = place.json("compare late.weir --policies saath,fair --interval 1h --format json");
+    for policy in found.as_array().unwrap() {
+        let cct = policy["mean_cct_s"].as_f64().unwrap();
+        assert!((cct - 3600.007).abs() < 1e-6, "{cct}");
+    }
+}
+
+#[test]
+fn a_dash_is_the_standard_output() {
+    let place = Place::new();
+    let files = place.files();
+    let plain = place.print("sim trace.txt --policy saath --no-timing --format csv");
+    assert_eq!(place.print("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
+    let both = place.print("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
+    assert!(both.contains("policy,coflow,arrival_s,width,bytes,cct_s\n"), "{both}");
+    assert_eq!(place.files(), files);
+}
+
+#[test]
 fn errors_say_what_was_expected() {
     let place = Place::new();
     let ran = place.run("trace check none.txt");
@@ -74,7 +104,10 @@ fn wrong_usage_is_exit_2() {
         ("compare trace.txt --policies saath,fifo:x=1", "has no parameter `x`"),
         ("sim trace.txt --policy saath --port-rate 1000", "is not a rate"),
         ("sim trace.txt --policy saath --port-rate 1Gbps", "`bps` is ambiguous"),
-        ("sim trace.txt --policy saath --port-rate 0Gbit", "has to carry something"),
+        ("sim trace.txt --policy saath --port-rate 0Gbit", "expected 1bit to 8000Tbit"),
+        ("sim trace.txt --policy saath --port-rate 1e300Gbit", "expected 1bit to 8000Tbit"),
+        ("sim trace.txt --policy saath --interval 1e300s", "expected at most 1e9s"),
+        ("trace check trace.txt --max-flows 99999999999", "1 to 100000000"),
         ("sim trace.txt --policy saath --interval 8", "is not a time"),
         ("sim trace.txt --policy saath --interval -8ms", "unexpected argument"),
         ("sim trace.txt --policy saath --trace-unit mb", "is not a trace unit"),

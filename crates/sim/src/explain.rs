@@ -245,7 +245,7 @@ impl Explainer {
         Explainer {
             index,
             port_rate: options.port_rate.get(),
-            slack: options.interval.get() * 1e-6,
+            slack: options.slack(),
             left: sizes.clone(),
             sizes,
             restarts: restarts.collect(),

@@ -9,6 +9,7 @@ use weir_core::engine::Engine;
 use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Slot, Workload, WorkloadError};
 use weir_core::order::Key;
 use weir_core::policy::AnyPolicy;
+use weir_core::solve::Levels;
 use weir_core::tree::TreeError;
 use weir_core::units::{Rate, Time};
 
@@ -28,6 +29,14 @@ pub struct Options {
     pub keep_flows: bool,
 }
 
+impl Options {
+    /// What rounding may put between two things that happen at once, in seconds: a millionth of the interval, but no more than
+    /// 10 ns, so that what comes early by that has sent next to nothing.
+    pub(crate) fn slack(&self) -> f64 {
+        (self.interval.get() * 1e-6).min(1e-8)
+    }
+}
+
 impl Default for Options {
     /// 1 Gbit/s ports and 8 ms, as in the Saath paper.
     fn default() -> Options {
@@ -44,6 +53,9 @@ pub enum ReplayError {
     /// The policy tree has no place for a service or an application of the workload.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// Rates are left to plain TCP, whose table of flows between ports is not made for so many of them.
+    #[error("max-min between flows (`fair`) is worked out for up to {most} ports: these are {0}", most = Levels::MAX_PORTS)]
+    Ports(usize),
     /// Coflows are left and nothing more can happen: their ports failed for good.
     #[error(
         "nothing moves after {at:.3} s: {left} coflows are not done, the first is coflow {id}; \
@@ -240,12 +252,7 @@ impl Replay<'_> {
             return at;
         }
         // Adding zero makes a zero of the negative one.
-        ((at - self.slack()) / interval).ceil() * interval + 0.0
-    }
-
-    /// What rounding may put between two things that happen at once: a millionth of the interval.
-    fn slack(&self) -> f64 {
-        self.options.interval.get() * 1e-6
+        ((at - self.options.slack()) / interval).ceil() * interval + 0.0
     }
 
     fn run(&mut self, observer: &mut dyn Observer) -> Result<(), ReplayError> {
@@ -265,7 +272,7 @@ impl Replay<'_> {
                 return Err(self.stalled(now));
             }
             now = next.max(now);
-            let limit = now + self.slack().max(now * 1e-14);
+            let limit = now + self.options.slack().max(now * 1e-14);
             self.run_out(limit, observer);
             self.happen(limit, now, observer);
             if self.done == self.workload.coflows.len() {
@@ -275,7 +282,7 @@ impl Replay<'_> {
             let started = Instant::now();
             self.engine.schedule(now);
             let mut took = started.elapsed();
-            self.settle(now);
+            self.settle(now)?;
             self.report();
             let started = Instant::now();
             wake = self.engine.wake(now);
@@ -320,12 +327,12 @@ impl Replay<'_> {
     }
 
     /// Lets the transport carry out what was decided, if the policy leaves rates to it.
-    fn settle(&mut self, now: f64) {
+    fn settle(&mut self, now: f64) -> Result<(), ReplayError> {
         let network = self.engine.network();
         if self.transport.is_none()
             && let Some(queues) = self.engine.allocation().queues()
         {
-            let mut transport = realise(queues, network);
+            let mut transport = realise(queues, network)?;
             for &slot in network.active() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self.size(self.by_slot[slot as usize], network.coflow(slot).original(flow));
@@ -337,6 +344,7 @@ impl Replay<'_> {
         if let Some(transport) = &mut self.transport {
             transport.settle(network, self.engine.allocation(), now);
         }
+        Ok(())
     }
 
     /// Reports to the engine what the transport has sent, as agents do.

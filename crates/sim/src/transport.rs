@@ -9,7 +9,9 @@ mod shared;
 
 use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
 use weir_core::model::{Ended, Network, Slot};
+use weir_core::solve::Levels;
 
+use crate::replay::ReplayError;
 use coordinated::Coordinated;
 use local::Local;
 use shared::Shared;
@@ -50,10 +52,17 @@ pub(crate) trait Transport {
 }
 
 /// The transport that realises these queues.
-pub(crate) fn realise(queues: &Queues, network: &Network) -> Box<dyn Transport> {
-    match (queues.inside, queues.receivers) {
-        (Inside::MaxMin, _) => Box::new(Shared::new(network.fabric())),
-        (Inside::Fifo, Receivers::Transport) => Box::new(Local::new(queues, network.fabric())),
-        (Inside::Fifo, Receivers::Queues) => Box::new(Coordinated::new(queues, network.fabric())),
-    }
+///
+/// # Errors
+/// If there is none for so many ports.
+pub(crate) fn realise(queues: &Queues, network: &Network) -> Result<Box<dyn Transport>, ReplayError> {
+    let fabric = network.fabric();
+    Ok(match (queues.inside, queues.receivers) {
+        (Inside::MaxMin, _) if fabric.ports() > Levels::MAX_PORTS => {
+            return Err(ReplayError::Ports(fabric.ports()));
+        }
+        (Inside::MaxMin, _) => Box::new(Shared::new(fabric)),
+        (Inside::Fifo, Receivers::Transport) => Box::new(Local::new(queues, fabric)),
+        (Inside::Fifo, Receivers::Queues) => Box::new(Coordinated::new(queues, fabric)),
+    })
 }

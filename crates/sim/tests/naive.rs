@@ -258,7 +258,7 @@ impl World<'_> {
 
     /// What is this close to a schedule is in time for it.
     fn slack(&self) -> f64 {
-        EPS.max(1e-6 * self.interval)
+        (1e-6 * self.interval).clamp(EPS, 1e-8)
     }
 
     /// Every coflow's completion time, and whether rounding may have decided some order.
