@@ -40,7 +40,9 @@ pub struct NetshareReproduction {
 /// `weir reproduce saba`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It needs no trace: the workloads are simulated. The 500 setups of the paper take some minutes.
+    after_help = "It needs no trace: the workloads are simulated, on the testbed's 32 servers (Fig. 8 and 9) and on 1,944 servers
+under Saba, ideal max-min, Homa-like priorities and Sincronia (Fig. 10 and 11). The 500 setups of the paper
+take some minutes.
 
 Example:
   weir reproduce saba --out docs/results/saba.md --jobs 2"

@@ -1,4 +1,4 @@
-//! `weir reproduce saba`: the sensitivity models and the testbed of Saba, published and measured.
+//! `weir reproduce saba`: the sensitivity models, the testbed and the simulations of Saba, published and measured.
 
 mod calibration;
 mod hall;
@@ -26,11 +26,13 @@ pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
     let sink = Sink::new(args.out.as_deref())?;
     let progress = Progress::new(args.running.quiet);
     let mut lab = Lab::new(args.setups, args.seed, args.running.jobs, &progress);
+    let mut hall = Hall::new(args.seed, args.running.jobs, &progress);
     let mut out = head(args);
     out.push_str(&testbed::summary(&mut lab)?);
+    out.push_str(&simulation::summary(&mut hall)?);
     out.push_str(&calibration::section(&lab)?);
     out.push_str(&testbed::section(&mut lab)?);
-    out.push_str(&simulation::section(&mut Hall::new(args.seed, args.running.jobs, &progress))?);
+    out.push_str(&simulation::section(&mut hall)?);
     sink.fill(doc::tidy(out).as_bytes())
 }
 

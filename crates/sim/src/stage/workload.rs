@@ -156,8 +156,12 @@ impl Workload {
 
     /// The model that the profiler fits, by the formula.
     pub fn model(&self, degree: Degree) -> Polynomial {
-        let fit = fit_polynomial(&self.shape.samples(), degree);
-        fit.expect("seven finite samples at seven places").polynomial
+        fitted(&self.shape, degree)
+    }
+
+    /// The model that a profiler with `data` times the data on `nodes` times the nodes would fit.
+    pub fn model_at(&self, degree: Degree, data: f64, nodes: f64) -> Polynomial {
+        fitted(&self.scaled(data, nodes), degree)
     }
 
     /// How well the model of this degree explains the workload with other data and nodes (section 4.2).
@@ -188,6 +192,10 @@ impl Workload {
     pub fn sensitivity(&self, degree: Degree) -> Sensitivity {
         Sensitivity::new(self.model(degree))
     }
+}
+
+fn fitted(shape: &Shape, degree: Degree) -> Polynomial {
+    fit_polynomial(&shape.samples(), degree).expect("seven finite samples at seven places").polynomial
 }
 
 /// The exponent below 1 with which a workload comes closest to the published drifts, by a search over hundredths.

@@ -3,9 +3,10 @@
 use std::num::NonZeroU16;
 
 use weir_core::model::topology::{Builder, NodeId, Plan, Topology, TopologyError};
-use weir_core::saba::Fraction;
+use weir_core::saba::profile::FRACTIONS;
 use weir_core::saba::share::FLOOR;
-use weir_core::solve::polynomial::Degree;
+use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::solve::polynomial::{Degree, fit};
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::mean;
 use weir_sim::stage::cluster::{self, Placed};
@@ -58,10 +59,13 @@ pub struct World {
     pub layers: usize,
     /// After so many times as long as they take with all bandwidth bytes are not waited for.
     pub limit: Option<f64>,
+    /// Models take a part of a link for so many times that part of a server's bandwidth. In the paper it is once.
+    pub worth: f64,
 }
 
 /// The paper's world as far as it is known.
-pub const PAPER: World = World { between: 1.0, links: 1.0, paths: Paths::Even, layers: 1, limit: None };
+pub const PAPER: World =
+    World { between: 1.0, links: 1.0, paths: Paths::Even, layers: 1, limit: None, worth: 1.0 };
 
 /// The hall.
 pub struct Hall<'a> {
@@ -155,6 +159,16 @@ impl<'a> Hall<'a> {
         Ok(Speedups { workloads: (0..WORKLOADS).map(workload).collect(), all: mean(&logs).exp() })
     }
 
+    /// How many times longer jobs take than with all bandwidth: the geometric mean over all jobs of a run, which is made unless it is
+    /// known.
+    pub fn slowdown(&mut self, run: (World, Rival)) -> Result<f64, Failure> {
+        self.prepare(&[run])?;
+        let ends = self.known(run.0, run.1).map_or(&[][..], |run| &run.ends);
+        let alone = self.workloads.iter().cycle().map(|workload| workload.seconds);
+        let logs: Vec<f64> = ends.iter().zip(alone).map(|(end, alone)| (end / alone).ln()).collect();
+        Ok(mean(&logs).exp())
+    }
+
     /// Finds the links that jobs cross in a world, which is the same however they are shared.
     fn lay(&mut self, world: World) -> Result<(), Failure> {
         let ground = (world.between, world.links, world.paths, world.layers);
@@ -198,7 +212,7 @@ impl<'a> Hall<'a> {
             Rival::Sincronia => Sharing::Coflows,
             Rival::Saba(queues, floor, controllers) => {
                 let own = jobs.len() as u16;
-                let models = workloads.iter().map(|w| w.sensitivity(Degree::Three)).collect();
+                let models = workloads.iter().map(|w| sensitivity(w, world.worth)).collect();
                 let levels = NonZeroU16::new(queues.map_or(own, |_| LEVELS)).expect("there are jobs");
                 let queues = queues.unwrap_or(own);
                 let connections = Connections::Transfer;
@@ -212,6 +226,15 @@ impl<'a> Hall<'a> {
             solutions: (ended.solutions, ended.unsettled),
         })
     }
+}
+
+/// What Saba knows of a workload to which a part of a link is so many times that part of a server's bandwidth.
+fn sensitivity(workload: &Synthetic, worth: f64) -> Sensitivity {
+    if worth == 1.0 {
+        return workload.sensitivity(Degree::Three);
+    }
+    let samples = FRACTIONS.map(Fraction::get).map(|part| (part, workload.slowdown((worth * part).min(1.0))));
+    Sensitivity::new(fit(&samples, Degree::Three).expect("seven finite samples at seven places").polynomial)
 }
 
 /// The fabric of section 8.1, whose links of servers and those between switches carry these parts of what they do there.

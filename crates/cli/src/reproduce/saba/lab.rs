@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU16;
 
-use weir_core::saba::Fraction;
 use weir_core::saba::share::FLOOR;
+use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Rate, Time};
 use weir_sim::stage::cluster::{self, Coupling, Options, Placed};
@@ -43,11 +43,19 @@ pub struct World {
     pub small: bool,
     /// How the flows of a transfer depend on each other.
     pub coupling: Coupling,
+    /// The profiler has so many times the data and the nodes that it has in the paper.
+    pub profiled: (f64, f64),
 }
 
 /// The paper's world as far as it is known.
-pub const PLAIN: World =
-    World { limited: false, compute: 1.0, links: 1.0, small: false, coupling: Coupling::Lockstep };
+pub const PLAIN: World = World {
+    limited: false,
+    compute: 1.0,
+    links: 1.0,
+    small: false,
+    coupling: Coupling::Lockstep,
+    profiled: (1.0, 1.0),
+};
 
 /// When each job of each setup ends, in seconds.
 pub type Ends = Vec<Vec<f64>>;
@@ -130,7 +138,11 @@ impl<'a> Lab<'a> {
             Way::Flows => Sharing::Flows,
             Way::Applications => Sharing::Applications,
             Way::Saba(degree, queues, floor, connections) => Sharing::Saba(Saba {
-                models: workloads.iter().map(|workload| workload.sensitivity(degree)).collect(),
+                models: workloads
+                    .iter()
+                    .map(|w| w.model_at(degree, world.profiled.0, world.profiled.1))
+                    .map(Sensitivity::new)
+                    .collect(),
                 queues,
                 levels: NonZeroU16::new(16).expect("16 is not 0"),
                 floor,
