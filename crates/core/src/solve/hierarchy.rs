@@ -117,6 +117,8 @@ pub struct Hierarchy {
     extra: Vec<(u32, f64)>,
     /// Classes that changed since the last solution, if there was one.
     changed: Vec<u32>,
+    /// Classes that lost their last flow since.
+    emptied: Vec<u32>,
     /// Links whose capacity changed since.
     resized: Vec<u32>,
     solved: bool,
@@ -142,6 +144,7 @@ impl Hierarchy {
             fill: Fill::new(links, cells, capped),
             extra: Vec::new(),
             changed: Vec::new(),
+            emptied: Vec::new(),
             resized: Vec::new(),
             solved: false,
             settled: true,
@@ -183,9 +186,16 @@ impl Hierarchy {
         Ok(class)
     }
 
-    /// Removes one flow of a class; does nothing if it has none. The class stays, for flows that come. O(links of the path).
+    /// Removes one flow of a class; does nothing if it has none. O(links of the path).
+    ///
+    /// A class that [`Hierarchy::add_flow`] made ends with its last flow: after the next solution its number may be that of
+    /// other flows over as many links, so there are never more of these classes than there were at once.
     pub fn remove_flow(&mut self, class: ClassId) {
-        self.set_flows(class, self.flows(class).saturating_sub(1));
+        let flows = self.flows(class);
+        self.set_flows(class, flows.saturating_sub(1));
+        if flows == 1 {
+            self.emptied.push(class.0);
+        }
     }
 
     /// Changes how many flows a class has.
@@ -227,7 +237,7 @@ impl Hierarchy {
         }
     }
 
-    /// How many classes there are.
+    /// How many classes there are, with those that ended and whose numbers nobody has yet.
     pub fn classes(&self) -> usize {
         self.network.classes()
     }
@@ -325,6 +335,7 @@ impl Hierarchy {
     fn finish(&mut self, full: bool) -> Solved {
         self.changed.clear();
         self.resized.clear();
+        self.emptied.drain(..).for_each(|class| self.network.release(class));
         if self.shares.guarantees_any() {
             self.hand_out_rest();
         }
