@@ -64,8 +64,12 @@
 //! moves; the rates are those from the start. How far changes go is up to the network: where links have few flows, they
 //! stay with a few links. Where all edges send to all others, one flow more moves every level among the links that flows
 //! connect to its own, if only by millionths: an edge's flow is one of hundreds on its link, and the change at the next link
-//! one of as many again. All of these links are solved anew then, and none besides. Rounding can be seen in what a link has left
-//! after nearly all of its flows stopped: it is some 1e-12 of the link, which may be some 1e-9 of a flow that gets it.
+//! one of as many again. All of these links are solved anew then, and none besides.
+//!
+//! What rounding takes from a link, or leaves on it, may all be one flow's, and bounds pass it on. So limits of many flows are
+//! not added up one by one, but as their number times the least of them, and what each has on top: added up plainly, 1e-13
+//! of a service's part on a link became 2e-9 of a rate where a service has 3,175 flows on it. The bench checks that rates after
+//! changes are those from the start to 1e-9 of each.
 
 mod bounds;
 mod divide;
@@ -79,9 +83,10 @@ use fill::Fill;
 use network::Network;
 pub use shares::{Guarantee, HierarchyError, Shares};
 
-/// Offers that differ by less than this part are the same. What a link has left when most flows stopped may be a small
-/// part of it, so this is much smaller than the error that it leads to.
-const SAME: f64 = 1e-14;
+/// Offers that differ by less than this part are the same: rounding of a product and a quotient, so that what ties is seen to.
+/// What a link has left when most flows stopped may be a small part of it, so this is much smaller than the error that it leads
+/// to.
+const SAME: f64 = 1e-15;
 /// Bounds that are this close, as a part, have met.
 const MET: f64 = 1e-10;
 /// Three rounds of lower bounds, with upper ones between them.
