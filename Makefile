@@ -5,7 +5,7 @@ PREFIX ?= $(HOME)/.local
 WEIR = $(CARGO) run --locked --release --quiet -p weir-cli --bin weir --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fmt bench criterion docs docs-check results install clean
+.PHONY: help demo test lint fmt bench criterion docs docs-check results allocator install clean
 
 help: ## List what can be made
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -57,6 +57,13 @@ results: ## Make docs/results/saath.md, netshare.md, saba.md and composition.md 
 	$(WEIR) reproduce saath --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/saath.md --jobs 2
 	$(WEIR) reproduce saba --out docs/results/saba.md --jobs 2
 	$(WEIR) reproduce composition --out docs/results/composition.md --jobs 2
+
+allocator: ## Make docs/results/allocator.md anew: what the central allocator takes, and how far its rates are from bottlenecks
+	$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy --no-run
+	{ printf '# The central allocator, measured\n\n<!-- Made by `make allocator`. -->\n\n'; \
+		printf 'Made with %s on %s. Times are of one processor and depend on the machine; ratios hardly do.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)"; \
+		$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy; } > docs/results/allocator.md.new
+	mv docs/results/allocator.md.new docs/results/allocator.md
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
 	$(CARGO) install --locked --path crates/cli --root $(PREFIX)

@@ -1,4 +1,4 @@
-//! What rates are assured, by rounds over all links and all of their classes, written as plainly as that can be.
+//! Bounds of rates, by rounds over all links and all of their classes, written as plainly as that can be.
 
 /// Flows of one service over two links.
 #[derive(Debug, Clone)]
@@ -13,23 +13,52 @@ type Offers = Vec<Vec<f64>>;
 
 /// What all rates are assured: lower bounds after three rounds.
 pub fn plain(capacities: &[f64], weights: &[f64], classes: &[Class]) -> Vec<f64> {
-    let mut on: Vec<Vec<Vec<usize>>> = vec![vec![Vec::new(); weights.len()]; capacities.len()];
-    for (index, class) in classes.iter().enumerate() {
-        for link in class.links {
-            on[link as usize][class.service].push(index);
+    Plain::new(capacities, weights, classes).bounds(2 * 3 - 1)
+}
+
+/// Lower and upper bounds of all rates that have bottlenecks, after so many rounds of each.
+pub fn between(
+    capacities: &[f64],
+    weights: &[f64],
+    classes: &[Class],
+    rounds: usize,
+) -> (Vec<f64>, Vec<f64>) {
+    let plain = Plain::new(capacities, weights, classes);
+    (plain.bounds(2 * rounds - 1), plain.bounds(2 * rounds))
+}
+
+struct Plain<'a> {
+    capacities: &'a [f64],
+    weights: &'a [f64],
+    classes: &'a [Class],
+    /// By link and service, who is there.
+    on: Vec<Vec<Vec<usize>>>,
+}
+
+impl Plain<'_> {
+    fn new<'a>(capacities: &'a [f64], weights: &'a [f64], classes: &'a [Class]) -> Plain<'a> {
+        let mut on = vec![vec![Vec::new(); weights.len()]; capacities.len()];
+        for (index, class) in classes.iter().enumerate() {
+            for link in class.links {
+                on[link as usize][class.service].push(index);
+            }
         }
+        Plain { capacities, weights, classes, on }
     }
-    let answer = |offers: &Offers| -> Offers {
-        (0..capacities.len())
-            .map(|link| divide(link, capacities[link], weights, classes, &on[link], offers))
-            .collect()
-    };
-    let mut low = answer(&vec![vec![f64::INFINITY; weights.len()]; capacities.len()]);
-    for _ in 0..2 {
-        low = answer(&answer(&low));
+
+    /// Bounds of rates after so many stages: lower ones if that is odd, else upper ones.
+    fn bounds(&self, stages: usize) -> Vec<f64> {
+        let mut offers: Offers = vec![vec![f64::INFINITY; self.weights.len()]; self.capacities.len()];
+        for _ in 0..stages {
+            let divide = |(link, on): (usize, &Vec<Vec<usize>>)| {
+                divide(link, self.capacities[link], self.weights, self.classes, on, &offers)
+            };
+            offers = self.on.iter().enumerate().map(divide).collect();
+        }
+        let rate =
+            |c: &Class| c.links.iter().map(|&l| offers[l as usize][c.service]).fold(c.demand, f64::min);
+        self.classes.iter().map(rate).collect()
     }
-    let rate = |c: &Class| c.links.iter().map(|&l| low[l as usize][c.service]).fold(c.demand, f64::min);
-    classes.iter().map(rate).collect()
 }
 
 /// The offers of one link.

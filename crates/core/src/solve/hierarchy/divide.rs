@@ -22,6 +22,7 @@ pub(super) struct Limits {
     end: usize,
     pub wanted: f64,
     flows: f64,
+    least: f64,
     pub highest: f64,
 }
 
@@ -29,14 +30,15 @@ impl Limits {
     /// So many flows without any.
     pub fn unlimited(flows: f64) -> Limits {
         let wanted = f64::INFINITY;
-        Limits { start: 0, end: 0, wanted, flows, highest: wanted }
+        Limits { start: 0, end: 0, wanted, flows, least: wanted, highest: wanted }
     }
 
     /// These and those that were gathered right after them. (Which is highest is lost.)
     pub fn and(self, next: Limits) -> Limits {
         let start = if self.start == self.end { next.start } else { self.start };
         let (wanted, flows) = (self.wanted + next.wanted, self.flows + next.flows);
-        Limits { start, end: next.end, wanted, flows, ..self }
+        let least = if self.start == self.end { next.least } else { self.least.min(next.least) };
+        Limits { start, end: next.end, wanted, flows, least, ..self }
     }
 }
 
@@ -72,18 +74,21 @@ impl Divider {
     /// Takes in limits and numbers of flows of one service.
     pub fn gather(&mut self, members: impl Iterator<Item = (f64, f64)>) -> Limits {
         let start = self.limits.len();
-        let (mut wanted, mut total, mut highest) = (0.0, 0.0, 0.0f64);
+        let (mut total, mut least, mut highest) = (0.0, f64::INFINITY, 0.0f64);
         for (limit, flows) in members {
             if flows == 0.0 {
                 continue;
             }
             self.limits.push(limit);
             self.flows.push(flows);
-            wanted += limit * flows;
             total += flows;
+            least = least.min(limit);
             highest = highest.max(limit);
         }
-        Limits { start, end: self.limits.len(), wanted, flows: total, highest }
+        let base = base(least);
+        let own = self.limits[start..].iter().zip(&self.flows[start..]);
+        let wanted = base * total + own.map(|(&limit, &flows)| (limit - base) * flows).sum::<f64>();
+        Limits { start, end: self.limits.len(), wanted, flows: total, least, highest }
     }
 
     /// Fills in every claim's part: what the service would get if it wanted more, and the others what they want.
@@ -152,14 +157,16 @@ impl Divider {
             return part / limits.flows;
         }
         let (list, flows) = (&self.limits[limits.start..limits.end], &self.flows[limits.start..limits.end]);
+        let base = base(limits.least);
         // Newton's method: what flows get is concave in the offer, so from the second step on it only rises.
         let least = part / limits.flows;
         let (mut offer, mut sure) = if guess.is_finite() { (guess, false) } else { (least, true) };
         loop {
-            let (mut below, mut above) = (0.0, 0.0);
+            let (mut beside, mut below, mut above) = (0.0, 0.0, 0.0);
             for (&limit, &flows) in list.iter().zip(flows) {
                 let is_below = limit <= offer;
-                below += if is_below { limit * flows } else { 0.0 };
+                beside += if is_below { (limit - base) * flows } else { 0.0 };
+                below += if is_below { flows } else { 0.0 };
                 above += if is_below { 0.0 } else { flows };
             }
             if above == 0.0 {
@@ -169,13 +176,19 @@ impl Divider {
                 (offer, sure) = (least, true);
                 continue;
             }
-            let next = ((part - below) / above).max(least);
+            let next = ((part - (base * below + beside)) / above).max(least);
             if next == offer || (sure && next < offer) {
                 return next;
             }
             (offer, sure) = (next, true);
         }
     }
+}
+
+/// What sums of limits count from, so that limits that are all the same add up to their number of times, without
+/// rounding at each: between a part and what is wanted of it, that would be much of a flow.
+fn base(least: f64) -> f64 {
+    if least.is_finite() { least } else { 0.0 }
 }
 
 /// What all that can get more want together; finite only if somebody asks who wants a finite amount and nobody is short.

@@ -56,6 +56,16 @@ impl Cell {
         }
         self.set_demand(self.members.len() - 1, demand);
     }
+
+    /// Takes out a member, and says which class has its place now, if any.
+    fn remove(&mut self, place: usize) -> Option<u32> {
+        self.flows -= u64::from(self.members.swap_remove(place).flows);
+        self.classes.swap_remove(place);
+        if !self.demands.is_empty() {
+            self.demands.swap_remove(place);
+        }
+        self.classes.get(place).copied()
+    }
 }
 
 /// A service, a path, and the bits of a demand.
@@ -75,6 +85,8 @@ pub(super) struct Network {
     connected: Vec<u32>,
     /// Classes that were made for single flows. Looked up, never gone through.
     known: HashMap<Key, u32>,
+    /// By length of path, classes that were made for single flows and have none: their numbers are for others.
+    idle: Vec<Vec<u32>>,
 }
 
 impl Network {
@@ -91,6 +103,7 @@ impl Network {
             path: Vec::new(),
             connected: (0..links as u32).collect(),
             known: HashMap::new(),
+            idle: Vec::new(),
         })
     }
 
@@ -101,6 +114,18 @@ impl Network {
         flows: u32,
         demand: f64,
     ) -> Result<ClassId, HierarchyError> {
+        self.check(service, links, demand)?;
+        let class = self.classes();
+        if class >= LONG as usize || self.path.len() + links.len() > u32::MAX as usize {
+            return Err(HierarchyError::TooMany { what: "classes", most: LONG - 1 });
+        }
+        self.path.resize(self.path.len() + links.len(), (0, 0));
+        self.starts.push(self.path.len() as u32);
+        self.enter(class as u32, service, links, flows, demand);
+        Ok(ClassId(class as u32))
+    }
+
+    fn check(&self, service: usize, links: &[u32], demand: f64) -> Result<(), HierarchyError> {
         if service >= self.services {
             return Err(HierarchyError::Service { service, services: self.services });
         }
@@ -116,12 +141,13 @@ impl Network {
                 return Err(HierarchyError::Twice { link });
             }
         }
-        let class = self.classes();
-        if class >= LONG as usize || self.path.len() + links.len() > u32::MAX as usize {
-            return Err(HierarchyError::TooMany { what: "classes", most: LONG - 1 });
-        }
-        let class = class as u32;
+        Ok(())
+    }
+
+    /// Puts a class, which has room for the path, on its links.
+    fn enter(&mut self, class: u32, service: usize, links: &[u32], flows: u32, demand: f64) {
         let cell = |link: u32| link as usize * self.services + service;
+        let start = self.starts[class as usize] as usize;
         for (at, &link) in links.iter().enumerate() {
             let next = match links.len() {
                 1 => self.cells.len() as u32,
@@ -129,14 +155,24 @@ impl Network {
                 _ => LONG | class,
             };
             let place = &mut self.cells[cell(link)];
-            self.path.push((cell(link) as u32, place.members.len() as u32));
+            self.path[start + at] = (cell(link) as u32, place.members.len() as u32);
             place.push(class, Member { next, flows }, demand);
         }
-        self.starts.push(self.path.len() as u32);
         for pair in links.windows(2) {
             self.connect(pair[0], pair[1]);
         }
-        Ok(ClassId(class))
+    }
+
+    /// Takes a class off its links.
+    fn leave(&mut self, class: u32) {
+        for at in self.range(class) {
+            let (cell, place) = self.path[at];
+            if let Some(moved) = self.cells[cell as usize].remove(place as usize) {
+                let range = self.range(moved);
+                let entry = self.path[range].iter_mut().find(|entry| entry.0 == cell);
+                entry.expect("a class is a member of the cells of its path").1 = place;
+            }
+        }
     }
 
     fn connect(&mut self, a: u32, b: u32) {
@@ -164,7 +200,8 @@ impl Network {
         (0..self.links as u32).filter(|&link| wanted[self.root(link) as usize]).collect()
     }
 
-    /// The class of single flows of a service that want so much over this path; made without flows if there is none.
+    /// The class of single flows of a service that want so much over this path. If there is none, it is made, without
+    /// flows, of an idle one where possible.
     pub fn class_of(
         &mut self,
         service: usize,
@@ -176,9 +213,29 @@ impl Network {
         if let Some(&class) = self.known.get(&key) {
             return Ok(ClassId(class));
         }
-        let class = self.add(service, links, 0, demand)?;
+        self.check(service, links, demand)?;
+        let class = match self.idle.get_mut(links.len()).and_then(Vec::pop) {
+            Some(class) => {
+                self.leave(class);
+                self.enter(class, service, links, 0, demand);
+                ClassId(class)
+            }
+            None => self.add(service, links, 0, demand)?,
+        };
         self.known.insert(key, class.0);
         Ok(class)
+    }
+
+    /// Lets others have a class's number if it was made for single flows and has none. Until then it stays where it is.
+    pub fn release(&mut self, class: u32) {
+        if self.flows(class) > 0 || !self.forget_key(class) {
+            return;
+        }
+        let length = self.range(class).len();
+        if self.idle.len() <= length {
+            self.idle.resize(length + 1, Vec::new());
+        }
+        self.idle[length].push(class);
     }
 
     pub fn set_flows(&mut self, class: ClassId, flows: u32) {
@@ -193,7 +250,8 @@ impl Network {
 
     pub fn set_demand(&mut self, class: ClassId, demand: f64) -> Result<(), HierarchyError> {
         check_demand(demand)?;
-        self.forget_key(class);
+        // It is no longer that of the flows that want what it wanted.
+        self.forget_key(class.0);
         for at in self.range(class.0) {
             let (cell, place) = self.path[at];
             self.cells[cell as usize].set_demand(place as usize, demand);
@@ -201,17 +259,19 @@ impl Network {
         Ok(())
     }
 
-    /// A class whose demand is set is no longer that of the flows that want what it wanted.
-    fn forget_key(&mut self, class: ClassId) {
+    /// New flows that want what a class's flows want will be in another one. Whether new flows would have been in it so far.
+    fn forget_key(&mut self, class: u32) -> bool {
         if self.known.is_empty() {
-            return;
+            return false;
         }
-        let path = self.path(class.0);
+        let path = self.path(class);
         let links = path.iter().map(|&(cell, _)| self.link_of(cell as usize) as u32).collect();
-        let key: Key = (path[0].0 as usize % self.services, (self.demand(class.0) + 0.0).to_bits(), links);
-        if self.known.get(&key) == Some(&class.0) {
+        let key: Key = (path[0].0 as usize % self.services, (self.demand(class) + 0.0).to_bits(), links);
+        let known = self.known.get(&key) == Some(&class);
+        if known {
             self.known.remove(&key);
         }
+        known
     }
 
     fn range(&self, class: u32) -> std::ops::Range<usize> {

@@ -1,0 +1,136 @@
+//! NetShare's examples, and where its procedure goes wrong.
+
+use weir_core::solve::{Guarantee, Shares};
+
+use super::reference::{Flows, Net, lazy_heap, paper};
+use super::{INF, assert_close, build, flows, rates};
+
+fn example(weights: &[f64], capacities: &[f64], classes: Vec<Flows>) -> Vec<f64> {
+    let net = Net::weighted(capacities, weights, classes);
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(weights).unwrap());
+    assert!(hierarchy.solve().settled);
+    let rates = rates(&hierarchy, &ids);
+    // The paper's procedure knows no demands here. On its own examples it agrees.
+    if net.flows.iter().all(|f| f.demand == INF && f.flows > 0) {
+        assert_close(&paper(&net), &rates);
+    }
+    rates
+}
+
+#[test]
+fn figure_1() {
+    // Links: E1 to C1, C1 to E2, C1 to E3, E4 to C1.
+    let classes = |a1| {
+        vec![
+            flows(0, &[0, 1], 1, a1),
+            flows(1, &[0, 1], 1, INF),
+            flows(1, &[0, 2], 1, INF),
+            flows(2, &[3, 2], 1, INF),
+        ]
+    };
+    assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 4], classes(INF)), &[8.0, 1.0, 1.0, 9.0]);
+    // A1 wants 6 only.
+    assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 4], classes(6.0)), &[6.0, 2.0, 2.0, 8.0]);
+}
+
+#[test]
+fn figure_2() {
+    // Links: E1 to C1, C1 to E2.
+    let classes = vec![flows(0, &[1], 1, INF), flows(1, &[0, 1], 1, INF), flows(2, &[0], 1, INF)];
+    assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 2], classes), &[8.0, 2.0, 8.0]);
+}
+
+#[test]
+fn figure_3() {
+    let classes = |h2: usize, h3: usize| {
+        vec![
+            flows(0, &[1], 1, INF),
+            flows(1, &[0, 1], 1, INF),
+            flows(h2, &[1], 1, INF),
+            flows(h3, &[0], 1, INF),
+        ]
+    };
+    assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 2], classes(1, 2)), &[8.0, 1.0, 1.0, 9.0]);
+    // A queue for each connection is a service for each.
+    let per_connection = example(&[4.0, 1.0, 1.0, 1.0], &[10.0; 2], classes(2, 3));
+    assert_close(&per_connection, &[20.0 / 3.0, 5.0 / 3.0, 5.0 / 3.0, 25.0 / 3.0]);
+}
+
+#[test]
+fn figure_5() {
+    let solve = |shares: Shares, a3: f64| {
+        let classes = vec![flows(0, &[0], 1, INF), flows(1, &[0], 1, INF), flows(2, &[0], 1, a3)];
+        let (mut hierarchy, ids) = build(&Net::weighted(&[10.0], &[1.0; 3], classes), shares);
+        hierarchy.solve();
+        rates(&hierarchy, &ids)
+    };
+    let third = 10.0 / 3.0;
+    let excess = |weights: &[f64; 3]| Shares::with_excess(&[1.0; 3], weights).unwrap();
+    assert_close(&solve(excess(&[2.0, 1.0, 1.0]), INF), &[third; 3]);
+    assert_close(&solve(Shares::weighted(&[1.0; 3]).unwrap(), 0.0), &[5.0, 5.0, 0.0]);
+    assert_close(&solve(excess(&[2.0, 1.0, 1.0]), 0.0), &[50.0 / 9.0, 40.0 / 9.0, 0.0]);
+    // "By setting the excess weight to zero we can prevent a service from getting any excess bandwidth."
+    assert_close(&solve(excess(&[1.0, 0.0, 1.0]), 0.0), &[2.0 * third, third, 0.0]);
+    // The same by rates on this link.
+    let guarantees = (0..3).map(|service| Guarantee { link: 0, service, rate: third }).collect();
+    let by_rates = Shares::with_guarantees(guarantees, &[2.0, 1.0, 1.0]).unwrap();
+    assert_close(&solve(by_rates, 0.0), &[50.0 / 9.0, 40.0 / 9.0, 0.0]);
+}
+
+#[test]
+fn the_phases_of_section_5_3() {
+    // Links: E1 to C, C to E2, C to E3, E2 to C; weights 1:3:9; as the queues of TCP flows would have it.
+    let classes = |on: [u32; 3]| {
+        vec![flows(0, &[0, 1], on[0], INF), flows(1, &[0, 2], on[1], INF), flows(2, &[3, 2], on[2], INF)]
+    };
+    let phase = |on| example(&[1.0, 3.0, 9.0], &[1000.0; 4], classes(on));
+    assert_close(&phase([1, 1, 0])[..2], &[250.0, 750.0]);
+    assert_close(&phase([0, 1, 1])[1..], &[250.0, 750.0]);
+    assert_close(&phase([1, 1, 1]), &[750.0, 250.0, 750.0]);
+}
+
+/// One service sends over eight slow links into a fast one, which it shares with another one that has the same weight.
+fn funnel() -> Net {
+    let mut classes: Vec<Flows> = (1..=8).map(|nic| flows(0, &[nic, 0], 1, INF)).collect();
+    classes.push(flows(1, &[0], 1, INF));
+    let mut capacities = vec![10.0; 9];
+    capacities[0] = 90.0;
+    Net::weighted(&capacities, &[1.0, 1.0], classes)
+}
+
+#[test]
+fn a_service_counts_with_its_total_on_a_link() {
+    let net = funnel();
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&[1.0, 1.0]).unwrap());
+    hierarchy.solve();
+    let mut expected = vec![45.0 / 8.0; 8];
+    expected.push(45.0);
+    assert_close(&rates(&hierarchy, &ids), &expected);
+    // As the paper prints it, the other service gets 10 instead of its 45: the slow links come first, one by one,
+    // and what they take from the fast link does not count. (Section 6 promises half.)
+    let printed = paper(&net);
+    assert_close(&printed[8..], &[10.0]);
+    assert_close(&printed[..8], &[10.0; 8]);
+}
+
+#[test]
+fn the_paper_with_old_heap_entries_hands_out_too_much() {
+    // On link 1, B / (sum of weights) falls from 8/2 to 5/2 once service 0's first flow is fixed at link 0 with 3: service 0
+    // has another flow there, so both weights still count. The heap's entry still says 4.
+    let net = Net::weighted(
+        &[6.0, 8.0],
+        &[1.0, 1.0],
+        vec![
+            flows(0, &[0, 1], 1, INF),
+            flows(0, &[1], 1, INF),
+            flows(1, &[0], 1, INF),
+            flows(1, &[1], 1, INF),
+        ],
+    );
+    let lazy = lazy_heap(&net);
+    assert_close(&lazy, &[3.0, 4.0, 3.0, 4.0]);
+    assert_close(&[net.used(1, &lazy) / 8.0], &[11.0 / 8.0]);
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&[1.0, 1.0]).unwrap());
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids), &[2.0, 2.0, 4.0, 4.0]);
+}
