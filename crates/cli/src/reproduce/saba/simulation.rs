@@ -57,8 +57,7 @@ pub fn summary(hall: &mut Hall<'_>) -> Result<String, Failure> {
     };
     Ok(format!(
         "- In section 8.4, over the baseline, measured (published): {}. Under the baseline jobs take {} times as long as with all bandwidth{why}.\n\
-         - Where links between switches carry a quarter, jobs take {} times as long under the baseline, and the averages over it are: {}; Saba with a least weight of half an even share {}, and with models of what parts of those links are worth {}. \
-         Saba's models are of parts of a server's bandwidth, and Eq. 2 takes parts of any link for that.\n\
+         - Where links between switches carry a quarter, jobs take {} times as long under the baseline, and the averages over it are: {}; Saba with a least weight of half an even share {}, and with models of what parts of those links are worth {}.\n\
          - Section 8.5, the time that the controller takes (Fig. 12), is not in this document, which has no times of this machine.\n\n",
         averages.join(", "),
         n(slow),
