@@ -27,8 +27,7 @@ impl Pending {
     /// # Errors
     /// If there can be no such file.
     pub fn begin(path: &Path) -> Result<Pending, Failure> {
-        // `-` is the standard output, as it is the standard input elsewhere.
-        let path = if path == Path::new("-") { Path::new("/dev/stdout") } else { path };
+        let path = if is_stdout(path) { Path::new("/dev/stdout") } else { path };
         Pending::open(path).map_err(|error| Failure::output(path, &error))
     }
 
@@ -95,10 +94,15 @@ impl Pending {
     }
 }
 
+/// Whether this is `-`: the standard output, as it is the standard input elsewhere.
+pub fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 /// Whether this names something that is no file of its own: a device, a pipe, or what is behind `/dev/stdout`.
 fn is_device(path: &Path) -> bool {
     let special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
-    path == Path::new("-")
+    is_stdout(path)
         || path.starts_with("/dev")
         || path.starts_with("/proc")
         || fs::metadata(path).is_ok_and(special)
@@ -145,7 +149,7 @@ impl Sink {
     /// If there can be no such file.
     pub fn new(path: Option<&Path>) -> Result<Sink, Failure> {
         Ok(match path {
-            Some(path) if path != Path::new("-") => Sink::File(Pending::begin(path)?),
+            Some(path) if !is_stdout(path) => Sink::File(Pending::begin(path)?),
             _ => Sink::Stdout,
         })
     }

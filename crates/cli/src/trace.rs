@@ -218,7 +218,7 @@ fn specification(args: &args::Generate) -> Spec {
 
 fn convert(args: &args::Convert) -> Result<(), Failure> {
     let source = Source::read(&args.input, args.per_stage)?;
-    let out = (args.to_file != Path::new("-")).then_some(args.to_file.as_path());
+    let out = Some(args.to_file.as_path());
     output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
     write(&source.workload, args.to, args.input.reading.trace_unit, out)
 }
@@ -231,6 +231,7 @@ fn write(
     unit: TraceUnit,
     path: Option<&Path>,
 ) -> Result<(), Failure> {
+    let path = path.filter(|path| !output::is_stdout(path));
     let named = path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "weir"));
     let to = to.unwrap_or(if named { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark });
     let put = |out: &mut dyn std::io::Write| match to {

@@ -74,6 +74,9 @@ fn a_dash_is_the_standard_output() {
     assert_eq!(place.print("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
     let both = place.print("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
     assert!(both.contains("policy,coflow,arrival_s,width,bytes,cct_s\n"), "{both}");
+    // Nothing but the trace, so that it can be read on.
+    let trace = place.print("trace generate --coflows 3 --seed 1");
+    assert_eq!(place.print("trace generate --coflows 3 --seed 1 --out -"), trace);
     assert_eq!(place.files(), files);
 }
 
