@@ -36,8 +36,8 @@ pub use saba::saba;
 /// # Errors
 /// Whatever ends it early.
 pub fn saath(args: &args::Reproduction) -> Result<(), Failure> {
-    output::check_distinct(&args.trace, &[("--out", args.out.as_deref())])?;
-    let sink = Sink::new(args.out.as_deref())?;
+    output::check_distinct(&args.trace, &[("--out", args.making.out.as_deref())])?;
+    let sink = Sink::new(args.making.out.as_deref())?;
     let trace = weir_trace::read(&args.trace, args.reading.trace_unit, &limits(&args.reading))?;
     let name = args.trace.file_name().unwrap_or(args.trace.as_os_str()).to_string_lossy().into_owned();
     let source = Source { name, workload: trace.workload, format: trace.format };
@@ -50,7 +50,7 @@ pub fn saath(args: &args::Reproduction) -> Result<(), Failure> {
     let lab = Lab::new(&source.workload, unit.bytes(), args.port_rate, args.interval);
     // The first time it only asks.
     document(args, &source, &description, &lab);
-    lab.run(args.running.jobs, &Progress::new(args.running.quiet))?;
+    lab.run(args.making.running.jobs, &Progress::new(args.making.running.quiet))?;
     sink.fill(document(args, &source, &description, &lab).as_bytes())
 }
 

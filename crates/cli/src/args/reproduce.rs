@@ -20,6 +20,17 @@ pub enum Reproduce {
     Composition(CompositionReproduction),
 }
 
+/// How to make a document, and where it goes.
+#[derive(Debug, Args)]
+pub struct Making {
+    #[command(flatten)]
+    pub running: Running,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
 /// `weir reproduce netshare`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -30,11 +41,7 @@ pub struct NetshareReproduction {
     pub seeds: u64,
 
     #[command(flatten)]
-    pub running: Running,
-
-    /// Write the document to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
-    pub out: Option<PathBuf>,
+    pub making: Making,
 }
 
 /// `weir reproduce saba`.
@@ -57,11 +64,7 @@ pub struct SabaReproduction {
     pub seed: u64,
 
     #[command(flatten)]
-    pub running: Running,
-
-    /// Write the document to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
-    pub out: Option<PathBuf>,
+    pub making: Making,
 }
 
 /// `weir reproduce composition`.
@@ -74,11 +77,7 @@ pub struct CompositionReproduction {
     pub seeds: u64,
 
     #[command(flatten)]
-    pub running: Running,
-
-    /// Write the document to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
-    pub out: Option<PathBuf>,
+    pub making: Making,
 }
 
 /// `weir reproduce saath`.
@@ -104,11 +103,7 @@ pub struct Reproduction {
     pub interval: Time,
 
     #[command(flatten)]
-    pub running: Running,
-
-    /// Write the document to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
-    pub out: Option<PathBuf>,
+    pub making: Making,
 
     /// Leave out what a clock measured, so that the same input gives the same bytes
     #[arg(long, help_heading = OUTPUT)]

@@ -244,11 +244,11 @@ impl Found {
 /// # Errors
 /// Whatever ends it early.
 pub fn composition(args: &args::CompositionReproduction) -> Result<(), Failure> {
-    let sink = Sink::new(args.out.as_deref())?;
+    let sink = Sink::new(args.making.out.as_deref())?;
     let options = Options { port_rate: Rate::GBIT, interval: Time::ZERO, keep_flows: false };
     let workloads = (1..=args.seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
-    let progress = Progress::new(args.running.quiet);
-    let found = pool(WAYS.len() * workloads.len(), args.running.jobs, |at| {
+    let progress = Progress::new(args.making.running.quiet);
+    let found = pool(WAYS.len() * workloads.len(), args.making.running.jobs, |at| {
         let (way, workload) = (&WAYS[at / workloads.len()], &workloads[at % workloads.len()]);
         let mut watched = Contended {
             watch: progress.watch(way.name, workload.coflows.len()),
@@ -347,6 +347,9 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
     let line = |level: &str, expected: &str, before: String, after: String, is: bool| {
         vec![level.to_owned(), expected.to_owned(), format!("{before} to {after}"), doc::yes(is)]
     };
+    let falls = |level: &str, expected: &str, before: f64, after: f64| {
+        line(level, expected, doc::n(before), doc::n(after), after < before)
+    };
     // Of the service that is worse off.
     let most = |f: &Found| f.short[0].max(f.short[1]);
     let percent = |f: &Found| doc::share(most(f));
@@ -359,13 +362,7 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
             percent(services),
             services.short.iter().all(|short| *short < DUST) && fair.short.iter().any(|short| *short > DUST),
         ),
-        line(
-            "services",
-            "the heavier service ends its coflows sooner",
-            doc::n(fair.ccts[0]),
-            doc::n(services.ccts[0]),
-            services.ccts[0] < fair.ccts[0],
-        ),
+        falls("services", "the heavier service ends its coflows sooner", fair.ccts[0], services.ccts[0]),
         line(
             "applications",
             "the most sensitive application is slowed down less",
@@ -387,33 +384,14 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
             percent(both),
             both.short.iter().all(|short| *short < DUST),
         ),
-        line(
-            "`saath` in services",
-            "the mean CCT falls",
-            doc::n(services.cct),
-            doc::n(coflows.cct),
-            coflows.cct < services.cct,
-        ),
-        line(
-            "`saath` in applications",
-            "the mean CCT falls",
-            doc::n(both.cct),
-            doc::n(saath.cct),
-            saath.cct < both.cct,
-        ),
-        line(
-            "`varys` in applications",
-            "the mean CCT falls",
-            doc::n(both.cct),
-            doc::n(varys.cct),
-            varys.cct < both.cct,
-        ),
-        line(
+        falls("`saath` in services", "the mean CCT falls", services.cct, coflows.cct),
+        falls("`saath` in applications", "the mean CCT falls", both.cct, saath.cct),
+        falls("`varys` in applications", "the mean CCT falls", both.cct, varys.cct),
+        falls(
             "`saath` in applications",
             "all-or-none is what costs: without it, the mean CCT falls",
-            doc::n(saath.cct),
-            doc::n(not_all.cct),
-            not_all.cct < saath.cct,
+            saath.cct,
+            not_all.cct,
         ),
         line(
             "`varys` in services",

@@ -28,9 +28,9 @@ struct Making<'a> {
 /// # Errors
 /// Whatever ends it early.
 pub fn netshare(args: &args::NetshareReproduction) -> Result<(), Failure> {
-    let sink = Sink::new(args.out.as_deref())?;
-    let progress = Progress::new(args.running.quiet);
-    let making = Making { seeds: args.seeds, jobs: args.running.jobs, progress: &progress };
+    let sink = Sink::new(args.making.out.as_deref())?;
+    let progress = Progress::new(args.making.running.quiet);
+    let making = Making { seeds: args.seeds, jobs: args.making.running.jobs, progress: &progress };
     let mut out = head(args);
     out.push_str(&examples::section(&making)?);
     out.push_str(&throttling::section(&making)?);

@@ -23,10 +23,10 @@ use lab::Lab;
 /// # Errors
 /// Whatever ends it early.
 pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
-    let sink = Sink::new(args.out.as_deref())?;
-    let progress = Progress::new(args.running.quiet);
-    let mut lab = Lab::new(args.setups, args.seed, args.running.jobs, &progress);
-    let mut hall = Hall::new(args.seed, args.running.jobs, &progress);
+    let sink = Sink::new(args.making.out.as_deref())?;
+    let progress = Progress::new(args.making.running.quiet);
+    let mut lab = Lab::new(args.setups, args.seed, args.making.running.jobs, &progress);
+    let mut hall = Hall::new(args.seed, args.making.running.jobs, &progress);
     let mut out = head(args);
     out.push_str(&testbed::summary(&mut lab)?);
     out.push_str(&simulation::summary(&mut hall)?);
