@@ -63,8 +63,8 @@ impl Engine {
         }
     }
 
-    /// A coflow is released; the names of the engine have its service and application. Flows whose data is there and that have bytes go live; flows without bytes end at
-    /// once and are put in `ended`; the others wait for [`Engine::data`].
+    /// A coflow is released; the names of the engine have its service and application. Flows whose data is there and that
+    /// have bytes go live; flows without bytes end at once and are put in `ended`; the others wait for [`Engine::data`].
     pub fn release(&mut self, spec: &CoflowSpec, index: usize, now: f64, ended: &mut Vec<Ended>) -> Slot {
         let slot = match &mut self.root {
             Root::Blind(_) => self.network.insert(spec, index, now, Sharing::Equal),

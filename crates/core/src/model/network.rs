@@ -224,7 +224,7 @@ impl Network {
     /// Folds what a flow was sent at a rate of its own into its base.
     fn fold_own(&mut self, slot: Slot, flow: u32, now: f64) {
         let own = self.coflow(slot).flows[flow as usize].own;
-        if own == NONE {
+        if own == NONE || self.own[own as usize].since == now {
             return;
         }
         let entry = &mut self.own[own as usize];
@@ -279,12 +279,8 @@ impl Network {
         self.common_under_own = false;
         self.apply_common(allocation, now);
         self.apply_own(allocation, now);
-        if self.sharing == Sharing::Remaining {
+        if self.sharing == Sharing::Remaining || self.common_under_own {
             self.predict_ends(now);
-        } else if self.common_under_own {
-            for i in 0..self.order.len() {
-                self.predict_end(self.order[i], now);
-            }
         } else {
             for i in 0..self.changed.len() {
                 let (slot, flow) = self.changed[i];
@@ -307,7 +303,8 @@ impl Network {
         self.own_next = next.into_iter().fold(rest, f64::min);
     }
 
-    /// Of all flows with rates of their own that were folded at `now` ([`Sharing::Remaining`]).
+    /// Finds when each flow with a rate of its own ends. Those of coflows that are counted by what they have left were folded at
+    /// `now`.
     fn predict_ends(&mut self, now: f64) {
         let Network { order, own, own_ends, slots, .. } = self;
         let (mut last, mut level, mut slope) = (NONE, 0.0, 0.0);
@@ -319,7 +316,7 @@ impl Network {
             }
             let f = &coflow.flows[flow as usize];
             let (left, rate) = match coflow.sharing {
-                Sharing::Equal => (f.size - f.base - level - rate * (now - since), rate + slope),
+                Sharing::Equal => (f.size - (f.base + level + rate * (now - since)), rate + slope),
                 Sharing::Remaining => (f.base * level, rate - slope * f.base),
             };
             own_ends[entry as usize] = now + left.max(0.0) / rate;
@@ -377,9 +374,7 @@ impl Network {
                 self.new_own(slot, flow, rate, now)
             } else {
                 if self.own[entry as usize].rate != rate {
-                    if self.own[entry as usize].since != now {
-                        self.fold_own(slot, flow, now);
-                    }
+                    self.fold_own(slot, flow, now);
                     self.own[entry as usize].rate = rate;
                     self.changed.push((slot, flow));
                 }

@@ -460,7 +460,7 @@ impl Local {
         let mut rates = std::mem::take(&mut self.rates);
         rates.clear();
         rates.extend(offers.iter().map(|offer| self.row_rates[offer.row as usize]));
-        let [offered, _] = sums(&rates, |rate| [rate, 0.0]);
+        let [offered] = sums(&rates, |rate| [rate]);
         // Rounding must not make a receiver busy that gets just what it carries.
         let busy = offered > capacity * (1.0 + 1e-12);
         let level = if busy { cut_off(&rates, capacity) } else { f64::INFINITY };
@@ -637,22 +637,15 @@ impl Local {
     }
 }
 
-/// The sums of two functions of `values`; in four parts, so that the additions need not wait for each other.
-fn sums(values: &[f64], of: impl Fn(f64) -> [f64; 2]) -> [f64; 2] {
-    let mut parts = [[0.0; 4]; 2];
-    let fours = values.chunks_exact(4);
-    let rest = fours.remainder();
-    for four in fours {
-        for lane in 0..4 {
-            let [a, b] = of(four[lane]);
-            parts[0][lane] += a;
-            parts[1][lane] += b;
+/// The sums of functions of `values`; in four parts, so that the additions need not wait for each other.
+fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N]) -> [f64; N] {
+    let mut parts = [[0.0; 4]; N];
+    for four in values.chunks(4) {
+        for (lane, &value) in four.iter().enumerate() {
+            for (part, term) in parts.iter_mut().zip(of(value)) {
+                part[lane] += term;
+            }
         }
-    }
-    for (lane, &value) in rest.iter().enumerate() {
-        let [a, b] = of(value);
-        parts[0][lane] += a;
-        parts[1][lane] += b;
     }
     parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
 }
