@@ -640,13 +640,17 @@ impl Local {
 /// The sums of functions of `values`; in four parts, so that the additions need not wait for each other.
 fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N]) -> [f64; N] {
     let mut parts = [[0.0; 4]; N];
-    for four in values.chunks(4) {
-        for (lane, &value) in four.iter().enumerate() {
-            for (part, term) in parts.iter_mut().zip(of(value)) {
-                part[lane] += term;
-            }
+    let mut add = |lane: usize, value: f64| {
+        for (part, term) in parts.iter_mut().zip(of(value)) {
+            part[lane] += term;
         }
+    };
+    let fours = values.chunks_exact(4);
+    let rest = fours.remainder();
+    for four in fours {
+        (0..4).for_each(|lane| add(lane, four[lane]));
     }
+    rest.iter().enumerate().for_each(|(lane, &value)| add(lane, value));
     parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
 }
 
