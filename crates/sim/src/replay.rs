@@ -58,7 +58,7 @@ pub enum ReplayError {
     Ports(usize),
     /// Coflows are left and nothing more can happen: their ports failed for good.
     #[error(
-        "nothing moves after {at:.3} s: {left} coflows are not done, the first is coflow {id}; \
+        "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
          do its ports have capacity?"
     )]
     Stalled {
