@@ -85,6 +85,21 @@ fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
 }
 
 #[test]
+fn an_end_at_the_edge_of_a_tick_comes() {
+    let place = Place::new();
+    // 1,000,001 bytes end a millionth of the interval after a tick, which is just what is still taken for the same time.
+    place.write(
+        "edge.weir",
+        "weir-trace 1\nports 4\ncoflow 1 arrival=0.9485849526392044s\nflow 1 0 1000000B\nflow 1 3 1B\n",
+    );
+    for policy in ["fifo", "varys", "scf", "srtf"] {
+        let found = place.json(&format!("sim edge.weir --policy {policy} --format json"));
+        let cct = found["mean_cct_s"].as_f64().unwrap();
+        assert!((cct - (0.952 + 0.008_000_008 - 0.9485849526392044)).abs() < 1e-12, "{policy}: {cct}");
+    }
+}
+
+#[test]
 fn a_dash_is_the_standard_output() {
     let place = Place::new();
     let files = place.files();
