@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::{Rate, Time};
 use weir_trace::TraceUnit;
 
+use crate::failure::Failure;
 use crate::spec;
 use crate::sweep::Vary;
 
@@ -297,9 +298,14 @@ pub struct Sweep {
 
 /// `weir explain`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "The table's time line counts from the coflow's release. CSV and JSON have that as since_release_s, and \
+with from_s and to_s, as arrival_s and end_s, the time since the trace's start, as its events have.
+
+Examples:
   weir explain trace.txt --policy saath --coflow 7
-  weir explain trace.txt --policy aalo --coflow 7 --all --format csv")]
+  weir explain trace.txt --policy aalo --coflow 7 --all --format csv"
+)]
 pub struct Explain {
     #[command(flatten)]
     pub input: Input,
@@ -330,7 +336,7 @@ pub struct Explain {
 /// `weir policies`.
 #[derive(Debug, Args)]
 pub struct Policies {
-    /// Only this policy
+    /// Only this policy; `tree` for policy trees
     pub name: Option<String>,
 
     #[command(flatten)]
@@ -390,21 +396,35 @@ fn coflow_id(text: &str) -> Result<u64, String> {
 /// A policy that exists, with parameters that it has.
 fn policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
-    match spec::build(spec) {
+    match spec::build(spec, None) {
         Ok(_) => Ok(spec.to_owned()),
         Err(failure) => Err(failure.message),
     }
 }
 
 /// The policies to replay, and the place of the baseline among them. A baseline that is not among them goes first.
-pub fn with_baseline(policies: &[String], baseline: Option<&String>) -> (Vec<String>, usize) {
+///
+/// # Errors
+/// A policy that is there twice.
+pub fn with_baseline(
+    policies: &[String],
+    baseline: Option<&String>,
+) -> Result<(Vec<String>, usize), Failure> {
+    if let Some(policy) = repeated(policies) {
+        return Err(Failure::input(format_args!("--policies: `{policy}`: expected each policy once")));
+    }
     let mut policies = policies.to_vec();
-    let Some(baseline) = baseline else { return (policies, 0) };
-    match policies.iter().position(|policy| policy == baseline) {
+    let Some(baseline) = baseline else { return Ok((policies, 0)) };
+    Ok(match policies.iter().position(|policy| policy == baseline) {
         Some(place) => (policies, place),
         None => {
             policies.insert(0, baseline.clone());
             (policies, 0)
         }
-    }
+    })
+}
+
+/// The first text that is there a second time.
+pub fn repeated(texts: &[String]) -> Option<&String> {
+    (1..).zip(texts).find_map(|(end, text)| texts[..end - 1].contains(text).then_some(text))
 }

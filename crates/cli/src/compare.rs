@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::run::{self, Task};
 use crate::spec;
-use crate::table::{Align, Table, bytes, number, optional, percent, seconds};
+use crate::table::{Align, Table, bytes, count, number, optional, percent, seconds};
 
 /// How a replay is to go.
 pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {
@@ -118,7 +118,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let outcomes = run::run(&tasks, 1, &Progress::new(args.running.quiet), |_, outcome| outcome)?;
 
     let setting = Setting::new(&source, &source.workload, options, !args.details.no_timing);
-    let record = setting.record(&args.policy, &outcomes[0], None);
+    let record = setting.record(&args.policy, &outcomes[0], None)?;
     let text = match args.output.format {
         Format::Json => record::json(&record).into_bytes(),
         Format::Csv => record::csv(&[record]),
@@ -142,7 +142,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let options = options(&args.replay, args.details.per_flow.is_some());
     let listed =
         if args.policies.is_empty() { spec::all(&source.workload.names) } else { args.policies.clone() };
-    let (policies, place) = args::with_baseline(&listed, args.baseline.as_ref());
+    let (policies, place) = args::with_baseline(&listed, args.baseline.as_ref())?;
     let tasks: Vec<Task<'_>> = policies
         .iter()
         .map(|policy| Task { policy: policy.clone(), workload: &source.workload, options })
@@ -152,17 +152,17 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
 
     let setting = Setting::new(&source, &source.workload, options, !args.details.no_timing);
     let baseline = Baseline::new(&policies[place], &outcomes[place]);
-    let records: Vec<Record> = policies
+    let records = policies
         .iter()
         .zip(&outcomes)
         .map(|(policy, outcome)| setting.record(policy, outcome, Some(&baseline)))
-        .collect();
+        .collect::<Result<Vec<Record>, Failure>>()?;
     let text = match args.output.format {
         Format::Json => record::json(&records).into_bytes(),
         Format::Csv => record::csv(&records),
         Format::Table => {
             let mut text = caption(&source, options.port_rate, options.interval);
-            if let Some(bound) = setting.bound {
+            if let Some(bound) = setting.least_mean() {
                 writeln!(text, "No schedule has a mean CCT below {}.", seconds(bound))
                     .expect("memory takes all");
             }
@@ -182,12 +182,12 @@ pub fn caption(source: &Source, port_rate: Rate, interval: Time) -> String {
         interval => format!("a schedule every {interval}"),
     };
     format!(
-        "{}: {} coflows, {} flows, {} on {} ports ({})\nPorts of {port_rate}, {schedules}.\n",
+        "{}: {}, {}, {} on {} ({})\nPorts of {port_rate}, {schedules}.\n",
         source.name,
-        workload.coflows.len(),
-        workload.flows(),
+        count(workload.coflows.len(), "coflow"),
+        count(workload.flows(), "flow"),
         bytes(total),
-        workload.ports,
+        count(workload.ports, "port"),
         source.understood(),
     )
 }

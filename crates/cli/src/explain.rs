@@ -15,7 +15,7 @@ use crate::output::{self, Sink};
 use crate::progress::{Progress, Watch};
 use crate::record::{self, Record};
 use crate::spec;
-use crate::table::{Align, Table, bytes, number, percent, seconds};
+use crate::table::{Align, Table, bytes, count, number, percent, seconds};
 
 /// Lines of a time line that is still read.
 const LINES: usize = 24;
@@ -51,15 +51,15 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let workload = &source.workload;
     let Some(index) = workload.coflows.iter().position(|c| c.id == args.coflow) else {
         return Err(Failure::input(format_args!(
-            "{}: no coflow {}: expected one of the trace's {} ids{}",
+            "{}: no coflow {}: expected one of the trace's {}{}",
             source.name,
             args.coflow,
-            workload.coflows.len(),
+            count(workload.coflows.len(), "id"),
             some_ids(&source),
         )));
     };
     let options = options(&args.replay, false);
-    let policy = spec::build(&args.policy)?;
+    let policy = spec::build(&args.policy, Some(&workload.names))?;
     let mut explainer = Explainer::new(workload, index, &options);
     let watch = Progress::new(args.quiet).watch(&args.policy, workload.coflows.len());
     let mut both = Both { watch, explainer: &mut explainer };
@@ -72,7 +72,10 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let lines = merged(&found.segments, if args.all { usize::MAX } else { LINES });
     let text = match args.output.format {
         Format::Json => record::json(&as_json(&source, &args.policy, &found, &lines)).into_bytes(),
-        Format::Csv => record::csv(&lines.iter().map(Line::record).collect::<Vec<_>>()),
+        Format::Csv => {
+            let records: Vec<Record> = lines.iter().map(|line| line.record(found.outcome.arrival)).collect();
+            record::csv(&records)
+        }
         Format::Table => {
             let mut text = caption(&source, options.port_rate, options.interval);
             text.push('\n');
@@ -119,7 +122,8 @@ impl<'a> Line<'a> {
         if time > 0.0 { self.alone / time } else { 0.0 }
     }
 
-    fn record(&self) -> Record {
+    /// The line for programs, of a coflow that was released at `release`.
+    fn record(&self, release: f64) -> Record {
         let mut r = Record::default();
         let side = side_of(self.main.cause);
         r.add("from_s", self.from);
@@ -137,6 +141,7 @@ impl<'a> Line<'a> {
         r.add("behind_queue", first.map(|h| h.queue));
         r.add("behind_share", first.map(|h| h.share));
         r.add("segments", self.segments);
+        r.add("since_release_s", self.from - release);
         r
     }
 }
@@ -264,9 +269,9 @@ fn for_people(policy: &str, found: &Explanation, lines: &[Line<'_>], out: &mut S
         out.push('\n');
     };
     line(format!(
-        "Coflow {} under {policy}: {} flows, {}, released at {}, done at {}.",
+        "Coflow {} under {policy}: {}, {}, released at {}, done at {}.",
         outcome.id,
-        outcome.width,
+        count(outcome.width, "flow"),
         bytes(outcome.bytes),
         seconds(outcome.arrival),
         seconds(outcome.end),
@@ -287,10 +292,10 @@ fn for_people(policy: &str, found: &Explanation, lines: &[Line<'_>], out: &mut S
         return;
     }
 
-    out.push_str("\nFrom its release on:\n\n");
+    out.push_str("\nIts time line, in seconds since its release:\n\n");
     let mut table = Table::new(&[
-        ("from s", Align::Right),
-        ("to s", Align::Right),
+        ("from", Align::Right),
+        ("to", Align::Right),
         ("", Align::Left),
         ("pace", Align::Right),
         ("moved", Align::Right),
@@ -397,7 +402,7 @@ fn as_json(source: &Source, policy: &str, found: &Explanation, lines: &[Line<'_>
     r.add("by_coflow", coflows.collect::<Vec<Value>>());
     let segments: Vec<Value> = lines
         .iter()
-        .map(|line| serde_json::to_value(line.record()).expect("a record has names for keys"))
+        .map(|line| serde_json::to_value(line.record(outcome.arrival)).expect("a record has names for keys"))
         .collect();
     r.add("segments", segments);
     r

@@ -10,7 +10,7 @@ use crate::args::{self, Format};
 use crate::failure::Failure;
 use crate::output::{self, Sink};
 use crate::record::{self, Record};
-use crate::table::{Align, BITS, Table, number, rate};
+use crate::table::{Align, BITS, Table, count, number, rate};
 
 /// Runs `weir fabric`.
 ///
@@ -31,8 +31,9 @@ fn check(args: &args::FabricCheck) -> Result<(), Failure> {
 }
 
 fn counts(topology: &Topology) -> String {
-    let (hosts, cables) = (topology.hosts(), topology.links().len() / 2);
-    format!("{hosts} hosts, {} switches, {cables} cables", topology.nodes() - hosts)
+    let hosts = topology.hosts();
+    let (switches, cables) = (topology.nodes() - hosts, topology.links().len() / 2);
+    format!("{}, {}, {}", count(hosts, "host"), count(switches, "switch"), count(cables, "cable"))
 }
 
 fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {

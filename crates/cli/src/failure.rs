@@ -8,6 +8,8 @@ use weir_sim::ReplayError;
 use weir_trace::generate::SpecError;
 use weir_trace::{TraceError, WriteError};
 
+use crate::interrupt;
+
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub struct Failure {
@@ -30,7 +32,13 @@ impl Failure {
 
     /// An output did not take what was written.
     pub fn output(path: &Path, error: &io::Error) -> Failure {
-        Failure::undone(format_args!("{}: cannot be written: {error}", path.display()))
+        let message = format!("{}: cannot be written: {error}", path.display());
+        if interrupt::asked() { Failure::interrupted(message) } else { Failure::undone(message) }
+    }
+
+    /// Somebody asked to stop.
+    pub fn interrupted(message: impl Display) -> Failure {
+        Failure { code: interrupt::exit_code(), message: message.to_string() }
     }
 
     /// A replay under `policy` has no outcome.
@@ -40,10 +48,9 @@ impl Failure {
             ReplayError::Workload(_) | ReplayError::Tree(_) | ReplayError::Ports(_) => {
                 Failure::input(message)
             }
-            ReplayError::Interrupted { .. } => Failure {
-                code: crate::interrupt::exit_code(),
-                message: format!("{message}; nothing was written"),
-            },
+            ReplayError::Interrupted { .. } => {
+                Failure::interrupted(format_args!("{message}; nothing was written"))
+            }
             ReplayError::Stalled { .. } => Failure::undone(message),
         }
     }

@@ -1,9 +1,8 @@
-//! Ctrl-C and termination: noted when they come, heeded at the next schedule.
+//! Ctrl-C and termination. They end the process at once, as ever, until there is work that heeds them: then they are noted when
+//! they come, and heeded at the next schedule or the next bytes of a file.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -14,15 +13,15 @@ fn signal() -> &'static Arc<AtomicUsize> {
     SIGNAL.get_or_init(Arc::default)
 }
 
-/// From now on, signals that ask to stop are noted instead of ending the process at once, so that it can tidy up.
-///
-/// # Errors
-/// If the system does not allow it.
-pub fn watch() -> io::Result<()> {
-    for number in [SIGINT, SIGTERM] {
-        flag::register_usize(number, Arc::clone(signal()), number as usize)?;
-    }
-    Ok(())
+/// From now on, signals that ask to stop are noted instead of ending the process at once, so that it can say how far it came and
+/// tidy up. Where the system does not allow it, they still end it.
+pub fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        for number in [SIGINT, SIGTERM] {
+            let _ = flag::register_usize(number, Arc::clone(signal()), number as usize);
+        }
+    });
 }
 
 /// Whether to stop.

@@ -31,10 +31,7 @@ use args::{Cli, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let result = interrupt::watch()
-        .map_err(|error| Failure::undone(format_args!("signals cannot be watched: {error}")))
-        .and_then(|()| dispatch(&Cli::parse().command));
-    let Err(failure) = result else { return ExitCode::SUCCESS };
+    let Err(failure) = dispatch(&Cli::parse().command) else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
         // If nobody listens there either, the exit code has to do.
         let _ = writeln!(io::stderr(), "weir: {}", failure.message);

@@ -7,16 +7,20 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// A file that appears under its name when it is complete, and not before.
+///
+/// It is written under another name beside it (`.weir-*`), from its first bytes on and not while they are worked out. What
+/// cannot be tidied up after, as `kill -9` or a power cut, leaves that file only in the moment of writing.
 pub struct Pending {
     target: PathBuf,
     file: Kind,
 }
 
 enum Kind {
-    /// Written beside the target, then renamed.
-    Renamed(BufWriter<NamedTempFile>),
+    /// Written beside the target, then renamed; nothing until there is something to write.
+    Renamed(Option<BufWriter<NamedTempFile>>),
     /// A device or a pipe, which has no name to take over.
     Direct(BufWriter<fs::File>),
 }
@@ -32,7 +36,6 @@ impl Pending {
     }
 
     fn open(path: &Path) -> io::Result<Pending> {
-        let found = fs::metadata(path);
         if is_device(path) {
             // `/dev/stdout` may be a file that others write to as well: what they wrote stays.
             let file = fs::OpenOptions::new().append(true).open(path)?;
@@ -40,41 +43,43 @@ impl Pending {
         }
         // A link stays one: what it points at is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let file = match found {
-            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            found => {
-                let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                if !folder.is_dir() {
-                    let message = format!("there is no directory {}", folder.display());
-                    return Err(io::Error::new(io::ErrorKind::NotFound, message));
-                }
-                let mut builder = tempfile::Builder::new();
-                builder.prefix(".weir-");
-                builder.permissions(match found {
-                    Ok(found) => found.permissions(),
-                    Err(_) => ordinary(),
-                });
-                Kind::Renamed(BufWriter::new(builder.tempfile_in(folder)?))
+        if target.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // Only to see whether there can be one.
+        drop(beside(&target)?);
+        Ok(Pending { target, file: Kind::Renamed(None) })
+    }
+
+    /// Where its bytes go.
+    fn buffer(&mut self) -> io::Result<&mut dyn Write> {
+        if interrupt::asked() {
+            return Err(io::Error::other("interrupted"));
+        }
+        match &mut self.file {
+            Kind::Direct(buffer) => Ok(buffer),
+            Kind::Renamed(Some(buffer)) => Ok(buffer),
+            Kind::Renamed(none) => {
+                interrupt::watch();
+                Ok(none.insert(BufWriter::new(beside(&self.target)?)))
             }
-        };
-        Ok(Pending { target, file })
+        }
     }
 
     /// Gives the file its name.
     ///
     /// # Errors
     /// If the last of it cannot be written. Then the name is as it was.
-    pub fn finish(self) -> Result<(), Failure> {
-        let Pending { target, file } = self;
-        let done = match file {
-            Kind::Renamed(buffer) => buffer
-                .into_inner()
-                .map_err(io::IntoInnerError::into_error)
-                .and_then(|temp| temp.persist(&target).map_err(|error| error.error))
-                .map(drop),
-            Kind::Direct(mut buffer) => buffer.flush(),
-        };
-        done.map_err(|error| Failure::output(&target, &error))
+    pub fn finish(mut self) -> Result<(), Failure> {
+        // Also a file without bytes gets its name.
+        let done = self.flush().and_then(|()| match self.file {
+            Kind::Renamed(Some(buffer)) => {
+                let temp = buffer.into_inner().map_err(io::IntoInnerError::into_error)?;
+                temp.persist(&self.target).map(drop).map_err(|error| error.error)
+            }
+            _ => Ok(()),
+        });
+        done.map_err(|error| Failure::output(&self.target, &error))
     }
 
     /// Writes all of `text` and gives the file its name.
@@ -120,18 +125,25 @@ compile_error!("the permissions of new files are those of Unix");
 
 impl Write for Pending {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.file {
-            Kind::Renamed(buffer) => buffer.write(bytes),
-            Kind::Direct(buffer) => buffer.write(bytes),
-        }
+        self.buffer()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.file {
-            Kind::Renamed(buffer) => buffer.flush(),
-            Kind::Direct(buffer) => buffer.flush(),
-        }
+        self.buffer()?.flush()
     }
+}
+
+/// A file with a name of its own beside `target`, which goes away when it is dropped.
+fn beside(target: &Path) -> io::Result<NamedTempFile> {
+    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        let message = format!("there is no directory {}", folder.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".weir-");
+    builder.permissions(fs::metadata(target).map_or_else(|_| ordinary(), |found| found.permissions()));
+    builder.tempfile_in(folder)
 }
 
 /// Where a result goes.

@@ -6,6 +6,7 @@ use crate::args::{self, Format};
 use crate::failure::Failure;
 use crate::output::Sink;
 use crate::record::{self, Record};
+use crate::spec;
 use crate::table::{Align, Table};
 
 /// Runs `weir policies`.
@@ -13,12 +14,12 @@ use crate::table::{Align, Table};
 /// # Errors
 /// A name that no policy has, or an output that cannot be written.
 pub fn policies(args: &args::Policies) -> Result<(), Failure> {
-    let entries: Vec<&Entry> = match &args.name {
+    let entries: Vec<&Entry> = match args.name.as_deref() {
         None => TABLE.iter().collect(),
-        Some(name) => vec![TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| {
-            let known: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
-            Failure::input(format_args!("no policy is called `{name}`: expected one of {}", known.join(", ")))
-        })?],
+        Some(name) if spec::tree(name).is_some() => return tree(&args.output),
+        Some(name) => {
+            vec![TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| spec::unknown(name))?]
+        }
     };
     let text = match args.output.format {
         Format::Table => text(&entries, args.name.is_some()).into_bytes(),
@@ -26,6 +27,46 @@ pub fn policies(args: &args::Policies) -> Result<(), Failure> {
         Format::Csv => record::csv(&records(&entries)),
     };
     Sink::new(args.output.out.as_deref())?.fill(&text)
+}
+
+/// What is said about trees, which are no line of the table.
+const TREE: (&str, &str) =
+    ("tree:FILE", "services, their applications and a policy for each, from a file: docs/policy-tree.md");
+
+/// A tree that is read, for somebody who has no documents at hand.
+const EXAMPLE: &str = "
+Such as:
+
+  weir-tree = 1
+
+  [service.ads]                     # a service of the trace
+  weight = 2                        # at every port; 1 if absent
+  applications = \"weights\"          # or \"saba\", or \"whole\" (not at all), which is the default
+  policy = \"saath:d=4\"              # of its applications that do not say
+
+  [service.ads.application.sort]    # an application of it
+  weight = 3
+  policy = \"varys\"
+
+  [default]                         # all other services
+  policy = \"fair\"
+";
+
+/// Describes trees.
+fn tree(output: &args::Output) -> Result<(), Failure> {
+    let (name, about) = TREE;
+    let mut r = Record::default();
+    for (key, value) in
+        [("policy", name), ("about", about), ("parameter", ""), ("default", ""), ("meaning", "")]
+    {
+        r.add(key, value);
+    }
+    let text = match output.format {
+        Format::Table => format!("{name}  {about}\n{EXAMPLE}").into_bytes(),
+        Format::Json => record::json(&[r]).into_bytes(),
+        Format::Csv => record::csv(&[r]),
+    };
+    Sink::new(output.out.as_deref())?.fill(&text)
 }
 
 /// A line for each parameter of each policy; an empty one for a policy without.
@@ -61,10 +102,7 @@ fn text(entries: &[&Entry], alone: bool) -> String {
         }
     }
     if !alone {
-        table.line(vec![
-            "tree:FILE".to_owned(),
-            "services, their applications and a policy for each, from a file: docs/policy-tree.md".to_owned(),
-        ]);
+        table.line(vec![TREE.0.to_owned(), TREE.1.to_owned()]);
     }
     table.print(&mut out);
     out

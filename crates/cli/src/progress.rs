@@ -11,8 +11,9 @@ use crate::interrupt;
 pub struct Progress(MultiProgress);
 
 impl Progress {
-    /// Shows bars if the standard error is a terminal, unless told not to.
+    /// Shows bars if the standard error is a terminal, unless told not to. What goes on under them heeds [`interrupt`].
     pub fn new(quiet: bool) -> Progress {
+        interrupt::watch();
         let shown = !quiet && io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         Progress(MultiProgress::with_draw_target(target))

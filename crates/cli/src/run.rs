@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use weir_core::model::Workload;
+use weir_core::policy::AnyPolicy;
 use weir_sim::{Options, Outcome, replay};
 
 use crate::failure::Failure;
@@ -22,12 +23,16 @@ pub struct Task<'a> {
 }
 
 impl Task<'_> {
+    fn build(&self) -> Result<AnyPolicy, Failure> {
+        spec::build(&self.policy, Some(&self.workload.names))
+    }
+
     /// Runs it.
     ///
     /// # Errors
     /// If the policy does not exist, or the replay has no outcome.
     pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
-        let policy = spec::build(&self.policy)?;
+        let policy = self.build()?;
         let mut watch = progress.watch(&self.policy, self.workload.coflows.len());
         replay(self.workload, policy, &self.options, &mut watch)
             .map_err(|error| Failure::replay(&self.policy, &error))
@@ -45,6 +50,8 @@ pub fn run<T: Send>(
     progress: &Progress,
     each: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<Vec<T>, Failure> {
+    // A policy that does not fit its trace is refused before the others are replayed.
+    tasks.iter().try_for_each(|task| task.build().map(drop))?;
     pool(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| each(at, outcome)))
 }
 

@@ -142,6 +142,7 @@ fn text(profiled: &[Profiled], degree: usize) -> String {
 type Weighed = (String, f64, f64);
 
 fn weights(args: &args::SabaWeights) -> Result<(), Failure> {
+    output::check_distinct(&args.table, &[("--out", args.output.out.as_deref())])?;
     let table = sensitivity::read(&args.table)?;
     let mut models: Vec<Polynomial> = Vec::with_capacity(args.apps.len());
     for name in &args.apps {
@@ -196,5 +197,11 @@ fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction) -> Strin
     let bound = number(shares.slowdown - shares.gap);
     let all = number(c_saba.get());
     out.push_str(&format!("\nC_saba is {all}. No weights whatever have a sum of slowdowns below {bound}.\n"));
+    if weighed.iter().any(|(_, _, slowdown)| *slowdown < 1.0) {
+        out.push_str(
+            "\nA slowdown below 1 is the model's error: a polynomial through the runs need not be 1 with all of the bandwidth, nor\n\
+             at least 1 before. Weights are found with the models as they are.\n",
+        );
+    }
     out
 }

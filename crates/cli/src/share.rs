@@ -10,7 +10,7 @@ use crate::interrupt;
 use crate::output::{self, Sink};
 use crate::progress::Progress;
 use crate::record::{self, Record};
-use crate::table::{Align, BITS, Table, number, rate};
+use crate::table::{Align, BITS, Table, count, number, rate};
 
 /// Runs `weir share`.
 ///
@@ -65,10 +65,9 @@ pub fn under(scenario: &Scenario, mechanism: Mechanism, progress: &Progress) -> 
     });
     bar.finish_and_clear();
     outcome.map_err(|error| match error {
-        ShareError::Interrupted { .. } => Failure {
-            code: interrupt::exit_code(),
-            message: format!("{mechanism}: {error}; nothing was written"),
-        },
+        ShareError::Interrupted { .. } => {
+            Failure::interrupted(format_args!("{mechanism}: {error}; nothing was written"))
+        }
         ShareError::Scenario(_) | ShareError::TooLarge { .. } => Failure::input(error),
     })
 }
@@ -116,10 +115,11 @@ fn phases<'a>(scenario: &'a Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<L
 fn for_people(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> String {
     let connections: u64 = scenario.demands.iter().map(|demand| demand.count()).sum();
     let mut out = format!(
-        "{name}: {} services, {connections} connections on {} hosts, until {}\n\n\
+        "{name}: {}, {} on {}, until {}\n\n\
          What arrives of each service, on average over a phase and at its end, and what it sends then:\n\n",
-        scenario.services.len(),
-        scenario.topology.hosts(),
+        count(scenario.services.len(), "service"),
+        count(connections, "connection"),
+        count(scenario.topology.hosts(), "host"),
         scenario.end,
     );
     let columns = [

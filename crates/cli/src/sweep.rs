@@ -37,6 +37,9 @@ impl FromStr for Vary {
         if key.is_empty() || values.iter().any(String::is_empty) {
             return Err("expected KEY=V1,V2,... without empty parts".to_owned());
         }
+        if let Some(value) = args::repeated(&values) {
+            return Err(format!("`{value}` is there twice: expected each value once"));
+        }
         let known = ["policy", "baseline", "trace", "coflows", "flows"];
         if known.contains(&key.as_str()) {
             return Err(format!("`{key}` is no parameter"));
@@ -63,7 +66,7 @@ struct Point {
 /// Whatever ends it early.
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_keys(&args.vary)?;
-    let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref());
+    let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref())?;
     let (points, speeds) = points(&args.vary, options(&args.replay, false))?;
     let plans = points
         .iter()
@@ -108,7 +111,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
             for (vary, value) in args.vary.iter().zip(&point.values) {
                 r.add_named(format!("vary_{}", vary.key), value.clone());
             }
-            r.append(setting.record(&tasks[at].policy, &outcomes[at], Some(&baseline)));
+            r.append(setting.record(&tasks[at].policy, &outcomes[at], Some(&baseline))?);
             records.push(r);
         }
     }

@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// How a column is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,16 @@ pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), number)
 }
 
+/// A number of things: `1 coflow`, `2 coflows`, `0 switches`.
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
+    let plural = match one {
+        _ if number == N::from(1) => "",
+        one if one.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{number} {one}{plural}")
+}
+
 /// A share as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -145,6 +155,13 @@ mod tests {
         assert_eq!(bytes(35.5e12), "35.50 TB");
         assert_eq!(bytes(0.0), "0 B");
         assert_eq!((rate(725.0 * 125e3), rate(0.0)), ("725.0 Mbit".to_owned(), "0 bit".to_owned()));
+    }
+
+    #[test]
+    fn one_is_singular() {
+        let found =
+            (count(1u32, "switch"), count(0usize, "switch"), count(1u64, "flow"), count(2u64, "flow"));
+        assert_eq!(found, ("1 switch".into(), "0 switches".into(), "1 flow".into(), "2 flows".into()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `weir trace`.
 
+use std::io;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 use crate::input::{self, Source};
 use crate::output::{self, Pending, Sink};
 use crate::record;
-use crate::table::{Align, Table, bytes, number, percent, seconds};
+use crate::table::{Align, Table, bytes, count, number, percent, seconds};
 
 /// Runs `weir trace`.
 ///
@@ -35,14 +36,14 @@ fn check(args: &args::Check) -> Result<(), Failure> {
     let total: f64 = workload.coflows.iter().map(|c| c.bytes()).sum();
     let last = workload.coflows.iter().map(|c| c.arrival).fold(Time::ZERO, |a, b| if b > a { b } else { a });
     let line = format!(
-        "ok: {}: {}; {} ports, {} coflows, {} flows, {}, {} events, arrivals until {}\n",
+        "ok: {}: {}; {}, {}, {}, {}, {}, arrivals until {}\n",
         source.name,
         source.understood(),
-        workload.ports,
-        workload.coflows.len(),
-        workload.flows(),
+        count(workload.ports, "port"),
+        count(workload.coflows.len(), "coflow"),
+        count(workload.flows(), "flow"),
         bytes(total),
-        workload.events.len(),
+        count(workload.events.len(), "event"),
         seconds(last.get()),
     );
     Ok(output::print(line.as_bytes())?)
@@ -81,7 +82,7 @@ fn for_people(source: &Source, d: &Description) -> String {
     line("bytes", format!("{}, {} of them within a port", bytes(d.bytes), percent(d.same_port)));
     line("arrivals", format!("{} to {}", seconds(d.first_arrival), seconds(d.last_arrival)));
     line("events", d.events.to_string());
-    line("services", format!("{}, of {} applications in all", d.services, d.applications));
+    line("services", format!("{}, of {} in all", d.services, count(d.applications, "application")));
     line("longest chain of parents", d.depth.to_string());
     for (side, load) in [("busiest sender", d.send), ("busiest receiver", d.receive)] {
         let (most, mean) = (bytes(load.max), bytes(load.mean));
@@ -234,9 +235,17 @@ fn write(
     let path = path.filter(|path| !output::is_stdout(path));
     let named = path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "weir"));
     let to = to.unwrap_or(if named { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark });
-    let put = |out: &mut dyn std::io::Write| match to {
+    let put = |out: &mut dyn io::Write| match to {
         TraceFormat::CoflowBenchmark => coflow_benchmark::write(workload, unit, out),
         TraceFormat::Weir => format::write(workload, out),
+    };
+    let refused = |error: WriteError| match (&error, to) {
+        (WriteError::Inexpressible { .. }, TraceFormat::CoflowBenchmark)
+            if format::write(workload, io::sink()).is_ok() =>
+        {
+            Failure::undone(format_args!("{error}; expected --to weir, the format that can say it"))
+        }
+        _ => error.into(),
     };
     match path {
         Some(path) => {
@@ -248,19 +257,19 @@ fn write(
                         TraceFormat::CoflowBenchmark => format!("coflow-benchmark, {unit}"),
                         TraceFormat::Weir => "Weir's own format".to_owned(),
                     };
-                    let (coflows, flows) = (workload.coflows.len(), workload.flows());
-                    let line =
-                        format!("wrote {}: {coflows} coflows, {flows} flows ({form})\n", path.display());
+                    let coflows = count(workload.coflows.len(), "coflow");
+                    let flows = count(workload.flows(), "flow");
+                    let line = format!("wrote {}: {coflows}, {flows} ({form})\n", path.display());
                     Ok(output::print(line.as_bytes())?)
                 }
                 Err(WriteError::Io(error)) => Err(file.failure(&error)),
-                Err(other) => Err(other.into()),
+                Err(other) => Err(refused(other)),
             }
         }
         None => {
             // In memory first: the standard output gets nothing of a trace that cannot be said in full.
             let mut text = Vec::new();
-            put(&mut text)?;
+            put(&mut text).map_err(refused)?;
             Ok(output::print(&text)?)
         }
     }

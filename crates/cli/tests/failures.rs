@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::fs;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,6 +12,22 @@ use std::time::Duration;
 use common::{Place, Ran};
 
 const LEFT: [&str; 2] = ["own.weir", "trace.txt"];
+
+/// Waits until a process notes Ctrl-C instead of being ended by it.
+fn await_heed(process: u32) {
+    let heeds = || {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
+    };
+    while !heeds() {
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn send(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
 
 /// Ends with a code and one line that has these words; writes nothing.
 fn refused(place: &Place, line: &str, code: i32, words: &[&str]) {
@@ -67,6 +85,21 @@ fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
 }
 
 #[test]
+fn an_end_at_the_edge_of_a_tick_comes() {
+    let place = Place::new();
+    // 1,000,001 bytes end a millionth of the interval after a tick, which is just what is still taken for the same time.
+    place.write(
+        "edge.weir",
+        "weir-trace 1\nports 4\ncoflow 1 arrival=0.9485849526392044s\nflow 1 0 1000000B\nflow 1 3 1B\n",
+    );
+    for policy in ["fifo", "varys", "scf", "srtf"] {
+        let found = place.json(&format!("sim edge.weir --policy {policy} --format json"));
+        let cct = found["mean_cct_s"].as_f64().unwrap();
+        assert!((cct - (0.952 + 0.008_000_008 - 0.9485849526392044)).abs() < 1e-12, "{policy}: {cct}");
+    }
+}
+
+#[test]
 fn a_dash_is_the_standard_output() {
     let place = Place::new();
     let files = place.files();
@@ -102,7 +135,8 @@ fn wrong_usage_is_exit_2() {
         ("", "Usage"),
         ("fly", "unrecognized subcommand"),
         ("sim trace.txt", "--policy"),
-        ("sim trace.txt --policy nope", "no policy is called `nope`: expected one of"),
+        ("sim trace.txt --policy nope", "no policy is called `nope`: expected one of fair, "),
+        ("sim trace.txt --policy nope", "saba, tree:FILE"),
         ("sim trace.txt --policy saath:nope=1", "has no parameter `nope`"),
         ("compare trace.txt --policies saath,fifo:x=1", "has no parameter `x`"),
         ("sim trace.txt --policy saath --port-rate 1000", "is not a rate"),
@@ -122,7 +156,10 @@ fn wrong_usage_is_exit_2() {
         ("sweep trace.txt --policies saath --vary d=1 --vary d=2", "given twice"),
         ("sweep trace.txt --policies saath --vary d=1 --vary start=1MB --vary growth=2", "one or two"),
         ("sweep trace.txt --policies saath --vary d", "KEY=V1,V2"),
-        ("policies nope", "no policy is called `nope`"),
+        ("policies nope", "saba, tree:FILE"),
+        ("compare trace.txt --policies saath,fifo,saath", "--policies: `saath`: expected each policy once"),
+        ("sweep trace.txt --policies fifo,fifo --vary interval=0", "`fifo`: expected each policy once"),
+        ("sweep trace.txt --policies saath --vary d=1,2,1", "`1` is there twice: expected each value once"),
         ("explain trace.txt --policy saath --coflow 3", "no coflow 3"),
         ("trace generate --mappers uniform:3,1", "MIN <= MAX"),
         ("trace generate --preset small --size constant:1", "cannot be used with"),
@@ -147,7 +184,8 @@ fn what_cannot_be_done_is_exit_1() {
     );
     refused(&place, "compare trace.txt --out .", 1, &["cannot be written"]);
     let convert = "trace convert own.weir made.txt --to coflow-benchmark";
-    refused(&place, convert, 1, &["the trace cannot be written in this format: it has events"]);
+    let words = ["the trace cannot be written in this format: it has events", "expected --to weir"];
+    refused(&place, convert, 1, &words);
     place.write(
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
@@ -190,6 +228,42 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
+fn what_heeds_no_signal_is_ended_by_it() {
+    let place = Place::new();
+    let files = place.files();
+    for line in [
+        "fabric describe - --out o.txt",
+        "trace describe - --out o.txt",
+        "trace convert - o.weir",
+        "compare - --out o.txt --per-coflow c.csv",
+    ] {
+        for (signal, number) in [("-INT", 2), ("-KILL", 9)] {
+            // It waits for input that does not come.
+            let mut child = place.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            sleep(Duration::from_millis(200));
+            send(signal, child.id());
+            assert_eq!(child.wait().unwrap().signal(), Some(number), "weir {line}");
+            assert_eq!(place.files(), files, "weir {line}");
+        }
+    }
+}
+
+#[test]
+fn work_that_is_killed_leaves_nothing_behind() {
+    let place = Place::new();
+    place.print("trace generate --preset facebook --out big.txt");
+    let files = place.files();
+    let line =
+        "compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --per-coflow c.csv";
+    let mut child = place.command(line).stdout(Stdio::null()).spawn().unwrap();
+    await_heed(child.id());
+    sleep(Duration::from_millis(100));
+    send("-KILL", child.id());
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(place.files(), files);
+}
+
+#[test]
 fn an_interrupt_leaves_nothing_behind() {
     let place = Place::new();
     place.print("trace generate --preset facebook --out big.txt");
@@ -200,12 +274,9 @@ fn an_interrupt_leaves_nothing_behind() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Its unfinished output says that it has begun.
-        while !place.files().iter().any(|name| name.starts_with(".weir-")) {
-            sleep(Duration::from_millis(5));
-        }
+        await_heed(child.id());
         sleep(Duration::from_millis(100));
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        send(signal, child.id());
         let ran = Ran::new(child.wait_with_output().unwrap());
         assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""));
         assert!(ran.err.contains("interrupted after ") && ran.err.contains(" of 526 coflows"), "{}", ran.err);

@@ -187,7 +187,18 @@ fn explain_accounts_for_all_of_the_time() {
     assert_eq!(found["segments"][0]["behind"], 1);
     let text = place.print("explain trace.txt --policy fifo --coflow 2 --interval 0");
     assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
+    // It arrives at 100 ms.
+    assert_eq!(
+        (&found["segments"][0]["from_s"], &found["segments"][0]["since_release_s"]),
+        (&0.1.into(), &0.0.into())
+    );
+    let second = &found["segments"][1];
+    let after = second["from_s"].as_f64().unwrap() - second["since_release_s"].as_f64().unwrap();
+    assert!((after - 0.1).abs() < 1e-12, "{second}");
+    assert!(text.contains("in seconds since its release:\n\n  from      to  "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
     let csv = place.print("explain trace.txt --policy fifo --coflow 2 --format csv --all");
+    assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
     assert!(csv.starts_with("from_s,to_s,state,pace,bytes,queue,rule,cause,port,side,behind,"), "{csv}");
 }
 
@@ -252,4 +263,54 @@ fn completions_and_man_pages() {
     place.print("man --out pages");
     assert!(place.read("pages/weir-trace-generate.1").contains("preset"));
     assert!(place.read("pages/weir-compare.1").contains("baseline"));
+}
+
+#[test]
+fn the_mean_of_nothing_is_not_there() {
+    let place = Place::new();
+    place.write("none.txt", "4 0\n");
+    place.write("empty.txt", "4 1\n1 0 1 0 1 1:0.0\n");
+    let found = place.json("compare none.txt --policies saath,fair --format json");
+    for name in [
+        "mean_cct_s",
+        "p50_cct_s",
+        "p99_cct_s",
+        "speedup_p50",
+        "speedup_mean",
+        "lower_bound_mean_cct_s",
+        "over_bound",
+        "out_of_sync_p50",
+        "utilisation_mean",
+        "utilisation_max",
+        "schedule_mean_us",
+    ] {
+        assert_eq!(found[1][name], Value::Null, "{name}");
+    }
+    assert_eq!((&found[1]["coflows"], &found[1]["makespan_s"]), (&0.into(), &0.0.into()));
+    let table = place.print("compare none.txt --policies saath --no-timing");
+    assert!(table.lines().any(|line| line.split_whitespace().take(3).eq(["saath", "-", "-"])), "{table}");
+    assert!(!table.contains("No schedule"), "{table}");
+    assert!(place.print("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
+    let csv = place.print("sim none.txt --policy saath --format csv");
+    assert!(csv.contains("\nsaath,0,0,,,,,,0.0,,,"), "{csv}");
+    // A coflow without bytes has a mean, no port that could have been busy, and no flows that could be out of sync.
+    let found = place.json("sim empty.txt --policy saath --format json");
+    assert_eq!((&found["mean_cct_s"], &found["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
+    assert_eq!((&found["utilisation_mean"], &found["out_of_sync_p90"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn one_of_a_thing_is_not_several() {
+    let place = Place::new();
+    place.write(
+        "one.weir",
+        "weir-trace 1\nports 1\ncoflow 1\nflow 0 0 1MB\nevent 1s port=0 side=send rate=1\n",
+    );
+    let checked = place.print("trace check one.weir");
+    assert!(checked.contains("; 1 port, 1 coflow, 1 flow, 1.000 MB, 1 event, arrivals"), "{checked}");
+    let explained = place.print("explain one.weir --policy saath --coflow 1");
+    assert!(explained.contains("one.weir: 1 coflow, 1 flow, 1.000 MB on 1 port ("), "{explained}");
+    assert!(explained.contains("Coflow 1 under saath: 1 flow, "), "{explained}");
+    assert!(place.print("trace convert one.weir two.weir").contains(": 1 coflow, 1 flow ("));
+    assert!(place.print("trace describe one.weir").contains("1, of 1 application in all"));
 }

@@ -39,10 +39,26 @@ fn chosen_workloads_and_degrees() {
 }
 
 #[test]
+fn a_predicted_slowdown_below_1_is_explained() {
+    let place = Place::new();
+    // 2 - 1.1 b: 1.45 with half of the bandwidth, 0.9 with all.
+    place.write("t.toml", "version = 1\n[[application]]\nname = \"A\"\ncoefficients = [2, -1.1]\n");
+    let note = "A slowdown below 1 is the model's error";
+    let alone = place.print("saba weights t.toml --apps A");
+    assert!(alone.contains("0.9000") && alone.contains(note), "{alone}");
+    let shared = place.print("saba weights t.toml --apps A,A");
+    assert!(shared.contains("1.450") && !shared.contains(note), "{shared}");
+}
+
+#[test]
 fn what_is_asked_for_wrongly_is_refused() {
     let place = Place::new();
     place.print("saba profile --workload LR --out table.toml");
     let cases = [
+        (
+            "saba weights table.toml --apps LR --out table.toml",
+            "expected another file than that of the input",
+        ),
         ("saba profile --workload XX --out other.toml", "`XX`: expected all or some of LR"),
         ("saba profile --degree 4", "4"),
         ("saba weights none.toml --apps LR", "none.toml"),

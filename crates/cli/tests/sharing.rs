@@ -93,7 +93,7 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
 fn fabrics_are_made_checked_and_described() {
     let place = place();
     for (plan, counts) in [
-        ("big-switch --hosts 5 --rate 1Gbit", "5 hosts, 1 switches, 5 cables"),
+        ("big-switch --hosts 5 --rate 1Gbit", "5 hosts, 1 switch, 5 cables"),
         (
             "leaf-spine --spines 2 --leaves 3 --hosts 4 --rate 10Gbit --oversubscription 2",
             "12 hosts, 5 switches, 18 cables",

@@ -81,7 +81,10 @@ fn what_is_wrong_is_said() {
         ("tree:-", "expected `tree:FILE`"),
         ("tree:nowhere.toml", "nowhere.toml: cannot be read"),
         ("tree:bad.toml", "bad.toml:3: field `service a policy`: `\"aalo\"`"),
-        ("tree:some.toml", "no service `service-2`"),
+        (
+            "tree:some.toml",
+            "weir: some.toml:2: field `service`: `service-2`: expected all services of the trace: `[service.service-2]`",
+        ),
         ("netshare:weights=0", "numbers from 1e-9 to 1e9"),
         ("netshare:weights=1/nan", "numbers from 1e-9 to 1e9"),
         ("saba:slowdown=0.5", "numbers of 1 to 1e6"),
@@ -97,6 +100,44 @@ fn generated_services_show_in_the_description() {
     place.print(MADE);
     assert!(place.print("trace describe shared.weir").contains("2, of 4 applications in all"));
     assert!(fail(&place, "trace generate --services 0", 2).contains("`services`: `0`"));
-    assert!(fail(&place, "trace generate --services 2", 1).contains("it has services or applications"));
+    for (line, coflow) in [("trace generate --services 2", 1), ("trace convert shared.weir made.txt", 1)] {
+        let error = fail(&place, line, 1);
+        let words =
+            format!("coflow {coflow} cannot be written in this format: it has a service or an application");
+        assert!(error.contains(&words) && error.contains("expected --to weir"), "{error}");
+    }
+}
+
+#[test]
+fn a_tree_that_does_not_fit_is_refused_before_anything_is_replayed() {
+    let place = with_examples();
+    place.write("some.toml", "weir-tree = 1\n[service.a]\n");
+    // The replay that comes first would end with code 1.
+    place.write(
+        "dead.weir",
+        "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
+    );
+    assert!(fail(&place, "compare dead.weir --policies saath -q", 1).contains("nothing moves"));
+    let error = fail(&place, "compare dead.weir --policies saath,tree:some.toml -q", 2);
+    assert!(error.contains("some.toml:2: field `service`: `default`: expected"), "{error}");
+    let explained = fail(&place, "explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);
+    assert_eq!(explained, error);
+}
+
+#[test]
+fn trees_are_described_with_one_that_is_read() {
+    let place = with_examples();
     assert!(place.print("policies").contains("tree:FILE"));
+    let text = place.print("policies tree");
+    assert!(text.starts_with("tree:FILE  services, their applications and a policy for each"), "{text}");
+    assert_eq!(place.print("policies tree:tree.toml"), text);
+    let example: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    place.write("shown.toml", &example.join("\n"));
+    place.print("sim trace.txt --policy tree:shown.toml");
+    assert_eq!(place.json("policies tree --format json")[0]["policy"], "tree:FILE");
+    assert!(
+        place
+            .print("policies tree --format csv")
+            .starts_with("policy,about,parameter,default,meaning\ntree:FILE,")
+    );
 }

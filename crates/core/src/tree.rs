@@ -96,6 +96,14 @@ const MET: f64 = 1e-10;
 const DUST: f64 = 1e-9;
 
 impl Plan {
+    /// Whether there is a place for all services and applications of these names.
+    ///
+    /// # Errors
+    /// The first that there is none for.
+    pub fn check(&self, names: &Names) -> Result<(), TreeError> {
+        self.lay_out(names).map(drop)
+    }
+
     /// The policy of all coflows, if this plan has only one leaf for these names.
     pub(crate) fn only(&self, names: &Names) -> Result<Option<AnyPolicy>, TreeError> {
         match &self.lay_out(names)?.policies[..] {

@@ -1,4 +1,4 @@
-//! A lower bound on the mean CCT that no schedule beats, whatever it knows.
+//! Lower bounds on the CCT of each coflow and on their mean that no schedule beats, whatever it knows.
 //!
 //! Take one side of one port, and forget all other ports. What is left is a single machine: every coflow with bytes
 //! there is a job of that length, released when the coflow is. A coflow is not done before its job is, and any
@@ -21,39 +21,119 @@ use std::collections::BinaryHeap;
 use weir_core::model::{Change, CoflowSpec, Workload};
 use weir_core::units::Rate;
 
-/// The least mean CCT that any schedule of `workload` has on ports of `port_rate`, in seconds. `None` where an event
-/// makes a port faster than that, or if nothing can be moved; 0 of no coflows.
-///
-/// O(n log n) for n pairs of a coflow and a port's side that it uses.
+use crate::outcome::{Outcome, mean};
+
+/// What no schedule of a workload beats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bounds {
+    /// The least mean CCT, in seconds; 0 of no coflows.
+    pub mean_cct: f64,
+    /// The least CCT of each coflow, in the order of the workload: its bottleneck time, in seconds.
+    pub ccts: Vec<f64>,
+}
+
+/// An outcome that no schedule has: a fault of the policy, or of the simulator. Times in seconds.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Impossible {
+    /// A coflow was faster than alone.
+    #[error("coflow {id} took {cct} s, and no schedule takes less than {least} s")]
+    Coflow {
+        /// Its number in the trace.
+        id: u64,
+        /// What it took.
+        cct: f64,
+        /// What it takes at least.
+        least: f64,
+    },
+    /// All coflows together were faster than they can be.
+    #[error("the mean CCT is {mean} s, and no schedule has one below {least} s")]
+    Mean {
+        /// The mean CCT.
+        mean: f64,
+        /// The least that there is.
+        least: f64,
+    },
+    /// A port moved more than it can.
+    #[error("port {port} {side} {used} times what it can")]
+    Port {
+        /// The port.
+        port: usize,
+        /// `sent` or `received`.
+        side: &'static str,
+        /// What it moved, over what it can move.
+        used: f64,
+    },
+}
+
+/// What rounding may do to a bound, as a part of it.
+const ROUNDING: f64 = 1e-9;
+
+/// What it may do to a time since the start, likewise.
+const CLOCK: f64 = 1e-14;
+
+impl Bounds {
+    /// The bounds of `workload` on ports of `port_rate`. `None` where an event makes a port faster than that, or if nothing
+    /// can be moved.
+    ///
+    /// O(n log n) for n pairs of a coflow and a port's side that it uses.
+    pub fn new(workload: &Workload, port_rate: Rate) -> Option<Bounds> {
+        let rate = port_rate.get();
+        let faster = |change| matches!(change, Change::PortRate { factor, .. } if factor > 1.0);
+        if rate == 0.0 || workload.events.iter().any(|event| faster(event.what)) {
+            return None;
+        }
+        let ports = workload.ports as usize;
+        let mut sides: Vec<Side> = vec![Side::default(); 2 * ports];
+        let mut loads = Loads { bytes: vec![0.0; 2 * ports], used: Vec::new() };
+        let mut ccts = Vec::with_capacity(workload.coflows.len());
+        for coflow in &workload.coflows {
+            loads.fill(coflow, ports);
+            let bottleneck = loads.most() / rate;
+            ccts.push(bottleneck);
+            if !coflow.parents.is_empty() {
+                continue;
+            }
+            // What comes before a release is not part of the CCT.
+            let release = coflow.arrival.get() + coflow.compute_before.get();
+            for &side in &loads.used {
+                sides[side].jobs.push(Job { release, length: loads.bytes[side] / rate });
+                sides[side].bottlenecks += bottleneck;
+            }
+        }
+        let bottlenecks = ccts.iter().fold(0.0, |sum, cct| sum + cct);
+        let sums = sides.into_iter().map(|side| bottlenecks - side.bottlenecks + total_time(side.jobs));
+        let mean_cct = sums.fold(bottlenecks, f64::max) / ccts.len().max(1) as f64;
+        Some(Bounds { mean_cct, ccts })
+    }
+
+    /// Checks what is said to have come of a replay of the same workload on the same ports.
+    ///
+    /// # Errors
+    /// The first coflow that beats its bound, or port that moved more than it can. O(coflows + ports).
+    pub fn check(&self, outcome: &Outcome) -> Result<(), Impossible> {
+        let beats = |found: f64, least: f64, end: f64| found + CLOCK * end < least * (1.0 - ROUNDING);
+        for (coflow, &least) in outcome.coflows.iter().zip(&self.ccts) {
+            let cct = coflow.cct();
+            if beats(cct, least, coflow.end) {
+                return Err(Impossible::Coflow { id: coflow.id, cct, least });
+            }
+        }
+        let (mean, least) = (mean(&outcome.ccts()), self.mean_cct);
+        if beats(mean, least, outcome.makespan) {
+            return Err(Impossible::Mean { mean, least });
+        }
+        for (side, used) in [("sent", &outcome.send_utilisation), ("received", &outcome.recv_utilisation)] {
+            if let Some(port) = used.iter().position(|&used| used > 1.0 + ROUNDING) {
+                return Err(Impossible::Port { port, side, used: used[port] });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The least mean CCT that any schedule of `workload` has; see [`Bounds`].
 pub fn mean_cct(workload: &Workload, port_rate: Rate) -> Option<f64> {
-    let rate = port_rate.get();
-    let faster = |change| matches!(change, Change::PortRate { factor, .. } if factor > 1.0);
-    if rate == 0.0 || workload.events.iter().any(|event| faster(event.what)) {
-        return None;
-    }
-    if workload.coflows.is_empty() {
-        return Some(0.0);
-    }
-    let ports = workload.ports as usize;
-    let mut sides: Vec<Side> = vec![Side::default(); 2 * ports];
-    let mut loads = Loads { bytes: vec![0.0; 2 * ports], used: Vec::new() };
-    let mut bottlenecks = 0.0;
-    for coflow in &workload.coflows {
-        loads.fill(coflow, ports);
-        let bottleneck = loads.most() / rate;
-        bottlenecks += bottleneck;
-        if !coflow.parents.is_empty() {
-            continue;
-        }
-        // What comes before a release is not part of the CCT.
-        let release = coflow.arrival.get() + coflow.compute_before.get();
-        for &side in &loads.used {
-            sides[side].jobs.push(Job { release, length: loads.bytes[side] / rate });
-            sides[side].bottlenecks += bottleneck;
-        }
-    }
-    let sums = sides.into_iter().map(|side| bottlenecks - side.bottlenecks + total_time(side.jobs));
-    Some(sums.fold(bottlenecks, f64::max) / workload.coflows.len() as f64)
+    Bounds::new(workload, port_rate).map(|bounds| bounds.mean_cct)
 }
 
 /// The most that one side of a port has to move for a coflow, in bytes: what it takes alone, at full rate.
@@ -161,7 +241,6 @@ mod tests {
     use weir_core::policy::{self, TABLE};
     use weir_core::units::{Bytes, Time};
 
-    use crate::outcome::mean;
     use crate::replay::{Options, Silent, replay};
 
     const UNIT: f64 = 1.0;
@@ -278,5 +357,39 @@ mod tests {
         // 5 from 0, 1 from 2: the second goes first from its release on; 6 and 1.
         let w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 5.0)]), coflow(2, 2.0, &[(0, 1, 1.0)])]);
         assert_eq!(mean_cct(&w, rate()), Some(3.5));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        // 1 and 3 on one port, 2 late: they take 1, 3 + 1 and 2 at least.
+        let w = workload(
+            3,
+            vec![
+                coflow(1, 0.0, &[(0, 0, 1.0)]),
+                coflow(2, 0.0, &[(0, 1, 3.0)]),
+                coflow(3, 1e6, &[(1, 2, 2.0)]),
+            ],
+        );
+        let bounds = Bounds::new(&w, rate()).unwrap();
+        assert_eq!(bounds.ccts, [1.0, 3.0, 2.0]);
+        let options = Options { port_rate: rate(), interval: Time::ZERO, keep_flows: false };
+        let found = replay(&w, policy::build("scf").unwrap(), &options, &mut Silent).unwrap();
+        assert_eq!(bounds.check(&found), Ok(()));
+        // Rounding of the clock, and no more than that.
+        let with_end = |index: usize, end: f64| {
+            let mut forged = found.clone();
+            forged.coflows[index].end = end;
+            bounds.check(&forged)
+        };
+        assert_eq!(with_end(2, 1e6 + 2.0 - 2e-9), Ok(()));
+        let slow = with_end(2, 1e6 + 2.0 - 2e-8).unwrap_err();
+        assert!(matches!(slow, Impossible::Coflow { id: 3, least: 2.0, .. }), "{slow}");
+        assert_eq!(with_end(0, 0.5), Err(Impossible::Coflow { id: 1, cct: 0.5, least: 1.0 }));
+        // Each as fast as alone, which the port they share does not let them be.
+        assert_eq!(with_end(1, 3.0), Err(Impossible::Mean { mean: 2.0, least: 7.0 / 3.0 }));
+        let mut forged = found.clone();
+        forged.recv_utilisation[2] = 1.0 + 2e-9;
+        let message = bounds.check(&forged).unwrap_err().to_string();
+        assert_eq!(message, "port 2 received 1.000000002 times what it can");
     }
 }

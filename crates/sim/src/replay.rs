@@ -58,7 +58,7 @@ pub enum ReplayError {
     Ports(usize),
     /// Coflows are left and nothing more can happen: their ports failed for good.
     #[error(
-        "nothing moves after {at:.3} s: {left} coflows are not done, the first is coflow {id}; \
+        "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
          do its ports have capacity?"
     )]
     Stalled {
@@ -252,7 +252,14 @@ impl Replay<'_> {
             return at;
         }
         // Adding zero makes a zero of the negative one.
-        ((at - self.options.slack()) / interval).ceil() * interval + 0.0
+        let ticks = ((at - self.options.slack()) / interval).ceil() + 0.0;
+        // At the very edge rounding decides, and has to decide the same here and there: or what is due never happens.
+        if self.limit(ticks * interval) < at { (ticks + 1.0) * interval } else { ticks * interval }
+    }
+
+    /// Until when things are as good as due at `now`.
+    fn limit(&self, now: f64) -> f64 {
+        now + self.options.slack().max(now * 1e-14)
     }
 
     fn run(&mut self, observer: &mut dyn Observer) -> Result<(), ReplayError> {
@@ -272,7 +279,7 @@ impl Replay<'_> {
                 return Err(self.stalled(now));
             }
             now = next.max(now);
-            let limit = now + self.options.slack().max(now * 1e-14);
+            let limit = self.limit(now);
             self.run_out(limit, observer);
             self.happen(limit, now, observer);
             if self.done == self.workload.coflows.len() {

@@ -130,7 +130,7 @@ pub(crate) fn parse<R: BufRead>(
     }
     while let Some(line) = lines.next()? {
         if !line.text.is_empty() {
-            let expected = format!("no more lines: the first line says {count} coflows");
+            let expected = format!("no more lines: the first line says how many coflows there are, {count}");
             return Err(line.error("after the last coflow", line.text, expected));
         }
     }
@@ -272,7 +272,17 @@ pub fn write<W: Write>(workload: &Workload, unit: TraceUnit, mut out: W) -> Resu
         return Err(inexpressible("the trace", "it has events"));
     }
     if workload.names != Names::default() {
-        return Err(inexpressible("the trace", "it has services or applications"));
+        let own = |c: &&CoflowSpec| {
+            let (service, applications) =
+                (workload.names.service(c.service), workload.names.applications(c.service));
+            service != Names::DEFAULT || applications[c.application as usize] != Names::DEFAULT
+        };
+        return Err(match workload.coflows.iter().find(own) {
+            Some(coflow) => {
+                inexpressible(format!("coflow {}", coflow.id), "it has a service or an application")
+            }
+            None => inexpressible("the trace", "it has services or applications without coflows"),
+        });
     }
     writeln!(out, "{} {}", workload.ports, workload.coflows.len())?;
     for coflow in &workload.coflows {

@@ -73,6 +73,11 @@ impl<'a> Fields<'a> {
         self.table.get(key).map(|value| Value { key, value })
     }
 
+    /// Whether there is such a key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     /// Whether all keys were asked for.
     pub(crate) fn finish(&self) -> Result<(), TraceError> {
         let unknown = |key: &&Spanned<DeString<'_>>| !self.known.contains(&key.get_ref().as_ref());
@@ -221,7 +226,7 @@ pub(crate) fn versioned<'a>(
     version: u32,
 ) -> Result<Fields<'a>, TraceError> {
     let mut fields = Fields::new(source, String::new(), 0, table);
-    let found = fields.need(key, "the format's version")?;
+    let found = fields.need(key, &format!("the format's version, `{key} = {version}`"))?;
     if fields.whole(&found, "the version")? != version {
         return Err(fields.wrong(&found, &format!("version {version}")));
     }

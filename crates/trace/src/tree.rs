@@ -8,7 +8,7 @@ use std::path::Path;
 
 use weir_core::model::Names;
 use weir_core::saba::Sensitivity;
-use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
+use weir_core::tree::{Application, Between, Plan, Service, TreeError, check_leaf};
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
@@ -24,44 +24,82 @@ pub const VERSION: u32 = 1;
 /// The key of the version.
 const MAGIC: &str = "weir-tree";
 
-/// Reads the tree at `path`; `-` is the standard input. Sensitivity tables are looked for beside it.
+/// Reads the tree at `path`, for a trace with these names if it is known which; `-` is the standard input. Sensitivity
+/// tables are looked for beside it.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
-pub fn read(path: &Path) -> Result<Plan, TraceError> {
+/// The first thing that keeps it from being read, or service or application that has no place in it, with the line.
+pub fn read(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
     // Beside the standard input is where the program runs.
     let folder = if path == Path::new("-") { None } else { path.parent() };
-    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new(""))))
+    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new("")), names))
 }
 
-/// Reads a tree from `input`, which errors call `name`. Sensitivity tables are looked for in `folder`.
+/// Reads a tree from `input`, which errors call `name`, as [`read`] does. Sensitivity tables are looked for in `folder`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
-pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Plan, TraceError> {
+/// As [`read`].
+pub fn read_from<R: Read>(
+    input: R,
+    name: &str,
+    folder: &Path,
+    names: Option<&Names>,
+) -> Result<Plan, TraceError> {
     let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
     let source = Source { file: name, text: &text };
     let table = fields::parse(source)?;
     let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
     let (listed, default) = (fields.maybe("service"), fields.maybe("default"));
     fields.finish()?;
-    let mut services = Vec::new();
-    if let Some(value) = listed {
-        for (name, mut service) in fields.tables(&value, |name| format!("service {name} "))? {
-            services.push(read_service(name, &mut service, folder)?);
-        }
-    }
-    let other = match default {
-        None => None,
-        Some(value) => {
-            let mut service = fields.table(&value, "default ".to_owned())?;
-            Some(Box::new(read_service(Names::DEFAULT, &mut service, folder)?))
-        }
+    let mut listed = match &listed {
+        Some(value) => fields.tables(value, |name| format!("service {name} "))?,
+        None => Vec::new(),
     };
+    let mut default =
+        default.map(|value| fields.table(&value, format!("{} ", Names::DEFAULT))).transpose()?;
+    let mut services = Vec::new();
+    for (name, service) in &mut listed {
+        services.push(read_service(name, service, folder)?);
+    }
+    let other = default.as_mut().map(|service| read_service(Names::DEFAULT, service, folder)).transpose()?;
     if services.is_empty() && other.is_none() {
         return Err(fields.wrong_at("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
     }
-    Ok(Plan::Services(services, other))
+    let plan = Plan::Services(services, other.map(Box::new));
+    match names.map_or(Ok(()), |names| plan.check(names)) {
+        Ok(()) => Ok(plan),
+        Err(error) => Err(misfit(&error, &fields, &listed, default.as_ref())),
+    }
+}
+
+/// Why a tree does not fit a trace: where in the file, and how to mend it.
+fn misfit(
+    error: &TreeError,
+    all: &Fields<'_>,
+    listed: &[(&str, Fields<'_>)],
+    default: Option<&Fields<'_>>,
+) -> TraceError {
+    match error {
+        TreeError::Service(service) => {
+            let expected = format!(
+                "all services of the trace: `[service.{service}]`, or `[default]` for those without a table"
+            );
+            all.wrong_at("service", service, &expected)
+        }
+        TreeError::Sensitivity { service, application } => {
+            let (place, fields) = match listed.iter().find(|(name, _)| name == service) {
+                Some((_, own)) => (format!("service.{service}"), own),
+                None => (Names::DEFAULT.to_owned(), default.unwrap_or(all)),
+            };
+            let expected = format!(
+                "a table that has all applications of the trace's service `{service}`, or `[{place}.application.{application}]` \
+                 with the `model` of another"
+            );
+            fields.wrong_at("sensitivity", application, &expected)
+        }
+        // Weights and policies were checked when they were read.
+        other => all.wrong_at("service", &other.to_string(), "a tree that fits the trace"),
+    }
 }
 
 fn read_service(name: &str, fields: &mut Fields<'_>, folder: &Path) -> Result<Service, TraceError> {
@@ -80,10 +118,18 @@ fn read_service(name: &str, fields: &mut Fields<'_>, folder: &Path) -> Result<Se
         other => return Err(fields.wrong_at("applications", other, APPLICATIONS)),
     };
     let other = Application { name: Names::DEFAULT.to_owned(), weight: 1.0, model: None, policy };
+    if way == "whole" && fields.has("application") {
+        let expected = "none in a service that is `whole`: leave its applications out, or share between them with \
+                        `applications = \"weights\"` or `\"saba\"`";
+        return Err(fields.wrong_at("application", "a table", expected));
+    }
+    if way != "saba" && fields.has("sensitivity") {
+        let expected =
+            format!("none with `applications = \"{way}\"`: leave it out, or set `applications = \"saba\"`");
+        return Err(fields.wrong_at("sensitivity", "a file", &expected));
+    }
     let mut applications = Vec::new();
-    if way != "whole"
-        && let Some(value) = fields.maybe("application")
-    {
+    if let Some(value) = fields.maybe("application") {
         let place = |application: &str| format!("service {name} application {application} ");
         for (name, mut application) in fields.tables(&value, place)? {
             applications.push(read_application(name, &mut application, &between, &other)?);

@@ -117,10 +117,10 @@ fn the_public_format_says_what_it_cannot_say() {
 
 #[test]
 fn the_public_format_has_no_services() {
-    let text = "weir-trace 1\nports 2\ncoflow 1 service=ads application=sort\nflow 0 1 1MB\n";
+    let text = "weir-trace 1\nports 2\ncoflow 5\nflow 0 1 1MB\ncoflow 1 application=sort\nflow 0 1 1MB\n";
     let trace = read_text(text, TraceUnit::MB).unwrap();
     let error = benchmark_text(&trace.workload, TraceUnit::MB).unwrap_err().to_string();
-    assert_eq!(error, "the trace cannot be written in this format: it has services or applications");
+    assert_eq!(error, "coflow 1 cannot be written in this format: it has a service or an application");
 }
 
 #[test]
@@ -153,4 +153,18 @@ fn own_format_refuses_what_would_not_come_back() {
     let workload = Workload { ports: 1, coflows, events: Vec::new(), names: Names::default() };
     let error = format::write(&workload, Vec::new()).unwrap_err().to_string();
     assert_eq!(error, "coflow 1 cannot be written in this format: it names its parent 2 twice");
+}
+
+#[test]
+fn the_documented_example_is_read() {
+    let document = include_str!("../../../docs/trace-format.md");
+    let example: Vec<&str> = document
+        .lines()
+        .skip_while(|line| *line != "    weir-trace 1")
+        .map_while(|line| line.strip_prefix("    "))
+        .collect();
+    let workload = read_text(&example.join("\n"), TraceUnit::MB).unwrap().workload;
+    let coflow = workload.coflows.iter().find(|coflow| coflow.id == 7).unwrap();
+    let parents: Vec<u64> = coflow.parents.iter().map(|&at| workload.coflows[at].id).collect();
+    assert_eq!((parents, coflow.flows.len(), workload.events.len()), (vec![4, 5], 6, 3));
 }

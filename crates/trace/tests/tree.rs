@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
+use weir_core::model::Names;
 use weir_core::tree::{Between, Plan};
 use weir_trace::tree::{read, read_from};
 
 fn parse(text: &str) -> Result<Plan, String> {
     let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
-    read_from(text.as_bytes(), "t", examples).map_err(|error| error.to_string())
+    read_from(text.as_bytes(), "t", examples, None).map_err(|error| error.to_string())
 }
 
 #[test]
 fn the_example_is_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/tree.toml");
-    let Plan::Services(services, other) = read(Path::new(path)).unwrap() else { panic!("services") };
+    let Plan::Services(services, other) = read(Path::new(path), None).unwrap() else { panic!("services") };
     let shown: Vec<(&str, f64)> = services.iter().map(|s| (s.name.as_str(), s.weight)).collect();
     assert_eq!(shown, [("service-1", 2.0), ("service-2", 1.0)]);
     assert!(matches!(&services[0].between, Between::Saba(table) if table.len() == 2));
@@ -55,7 +56,21 @@ fn errors_name_line_field_value_and_what_was_expected() {
         (service("policy = \"netshare\""), "t:3: field `service a policy`", "cannot be inside"),
         (service("applications = \"some\""), "t:3: field `service a applications`: `some`", "`whole`"),
         (service("applications = \"saba\""), "t:2: field `service a sensitivity`: `nothing`", "the file"),
-        (service("[service.a.application.b]"), "t:3: field `service a key`: `application`", "applications"),
+        (
+            service("[service.a.application.b]"),
+            "t:3: field `service a application`: `a table`",
+            "leave its applications out, or share between them with `applications = \"weights\"`",
+        ),
+        (
+            service("applications = \"whole\"\npolicy = \"saath\"\n[service.a.application.b]\nweight = 2"),
+            "t:5: field `service a application`: `a table`",
+            "a service that is `whole`",
+        ),
+        (
+            service("applications = \"weights\"\nsensitivity = \"tree-sensitivity.toml\""),
+            "t:4: field `service a sensitivity`: `a file`",
+            "leave it out, or set `applications = \"saba\"`",
+        ),
         (
             service("applications = \"weights\"\n[service.a.application.b]\nweight = -1"),
             "t:5: field `service a application b weight`: `-1`",
@@ -82,4 +97,39 @@ fn errors_name_line_field_value_and_what_was_expected() {
         let error = parse(&text).expect_err(&text);
         assert!(error.starts_with(start) && error.contains(part), "{text:?} gave {error:?}");
     }
+}
+
+#[test]
+fn what_the_trace_lacks_a_place_for_is_named_with_the_line() {
+    let mut names = Names::empty();
+    for (service, application) in [("ads", "sort"), ("ads", "query"), ("web", "x")] {
+        names.number(service, application).unwrap();
+    }
+    let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    let fit = |text: &str| read_from(text.as_bytes(), "t", examples, Some(&names)).map_err(|e| e.to_string());
+    let saba = "applications = \"saba\"\nsensitivity = \"tree-sensitivity.toml\"\n";
+    let model =
+        |place: &str, application: &str| format!("[{place}.application.{application}]\nmodel = \"LR\"\n");
+    let both = format!("{}{}", model("service.ads", "sort"), model("service.ads", "query"));
+    for (text, expected) in [
+        (
+            "weir-tree = 1\n[service.ads]\n".to_owned(),
+            "t:2: field `service`: `web`: expected all services of the trace: `[service.web]`, or `[default]` for those \
+             without a table",
+        ),
+        (
+            format!("weir-tree = 1\n[default]\n[service.ads]\n{saba}{}", model("service.ads", "sort")),
+            "t:5: field `service ads sensitivity`: `query`: expected a table that has all applications of the trace's \
+             service `ads`, or `[service.ads.application.query]` with the `model` of another",
+        ),
+        (
+            format!("weir-tree = 1\n[service.ads]\n[default]\n{saba}"),
+            "t:5: field `default sensitivity`: `x`: expected a table that has all applications of the trace's service `web`, \
+             or `[default.application.x]` with the `model` of another",
+        ),
+    ] {
+        assert_eq!(fit(&text).unwrap_err(), expected);
+        assert!(read_from(text.as_bytes(), "t", examples, None).is_ok());
+    }
+    fit(&format!("weir-tree = 1\n[service.web]\n[service.ads]\n{saba}{both}")).unwrap();
 }

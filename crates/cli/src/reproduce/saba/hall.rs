@@ -183,8 +183,7 @@ impl<'a> Hall<'a> {
 
     fn run(&self, world: World, rival: Rival) -> Result<Run, Failure> {
         if interrupt::asked() {
-            let message = "interrupted; nothing was written".to_owned();
-            return Err(Failure { code: interrupt::exit_code(), message });
+            return Err(Failure::interrupted("interrupted; nothing was written"));
         }
         let workloads: Vec<Synthetic> = match world.limit {
             Some(limit) => self.workloads.iter().map(|workload| workload.limited(limit)).collect(),

@@ -120,8 +120,7 @@ impl<'a> Lab<'a> {
     /// Runs jobs together.
     pub fn run(&self, world: World, way: Way, drawn: &[Drawn]) -> Result<Vec<f64>, Failure> {
         if interrupt::asked() {
-            let message = "interrupted; nothing was written".to_owned();
-            return Err(Failure { code: interrupt::exit_code(), message });
+            return Err(Failure::interrupted("interrupted; nothing was written"));
         }
         let workloads = if world.limited { &self.limited } else { &self.workloads };
         let slower = |time: Time| Time::new(time.get() * world.compute).unwrap_or(time);

@@ -1,0 +1,61 @@
+//! Documents can be found from `README.md`, and lead to files that are there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap()
+}
+
+/// What a document links to that is a file here.
+fn links(document: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(document).unwrap();
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let files = targets.filter_map(|target| target.split('#').next()).filter(|file| !file.is_empty());
+    files.filter(|file| !file.contains("://")).map(|file| document.parent().unwrap().join(file)).collect()
+}
+
+fn documents(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            documents(&path, found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
+
+#[test]
+fn every_document_is_linked_from_the_readme_or_from_one_that_is() {
+    let readme = root().join("README.md");
+    let (mut found, mut next) = (BTreeSet::new(), vec![readme]);
+    while let Some(document) = next.pop() {
+        for link in links(&document) {
+            let file = fs::canonicalize(&link)
+                .unwrap_or_else(|error| panic!("{}: {}: {error}", document.display(), link.display()));
+            let is_document = file.extension().is_some_and(|extension| extension == "md");
+            if found.insert(file.clone()) && is_document {
+                next.push(file);
+            }
+        }
+    }
+    let mut all = BTreeSet::new();
+    documents(&root().join("docs"), &mut all);
+    assert!(all.len() >= 14, "{all:?}");
+    let missing: Vec<&PathBuf> = all.difference(&found).collect();
+    assert!(missing.is_empty(), "README.md does not lead to {missing:?}");
+}
+
+#[test]
+fn the_readme_lists_each_document_once() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let list = text.split("\n## Layout\n").nth(1).unwrap();
+    let mut all = BTreeSet::new();
+    documents(&root().join("docs"), &mut all);
+    for document in all {
+        let name = document.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(list.matches(&format!("]({name})")).count(), 1, "{name}");
+    }
+}
