@@ -24,6 +24,7 @@ pub const AALOS: [&str; 4] = ["aalo", "aalo:sharing=strict", "aalo:at=both", "aa
 
 const TWO: &[&str] = &["aalo", "aalo:sharing=strict"];
 const THREE: &[&str] = &["aalo", "aalo:sharing=strict", COFLOWSIM_AALO];
+const FOUR: &[&str] = &[AALOS[0], AALOS[1], AALOS[2], COFLOWSIM_AALO];
 const FIVE: &[&str] = &[AALOS[0], AALOS[1], AALOS[2], AALOS[3], COFLOWSIM_AALO];
 
 fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
@@ -47,7 +48,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             )
         },
         Experiment {
-            aalos: THREE,
+            aalos: FOUR,
             fair: true,
             ..world(
                 "tasks by number",
@@ -56,7 +57,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             )
         },
         Experiment {
-            aalos: THREE,
+            aalos: FOUR,
             fair: true,
             ..world(
                 "epochs",
@@ -74,7 +75,10 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             )
         },
         world("interval 0", "a schedule whenever something happens", World { interval: 0.0, ..plain }),
-        world("arrivals x 2", "coflows arrive twice as fast", World { speed: 2.0, ..plain }),
+        Experiment {
+            aalos: &AALOS,
+            ..world("arrivals x 2", "coflows arrive twice as fast", World { speed: 2.0, ..plain })
+        },
         Experiment {
             fair: true,
             ..world("arrivals x 4", "coflows arrive four times as fast", World { speed: 4.0, ..plain })
@@ -94,7 +98,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             ":all-or-none=off",
         ),
         saath("no work conservation", "Saath without D4", ":work-conservation=off"),
-        Experiment { aalos: THREE, fair: true, ..world("tasks by number + epochs", "both of them", crowded) },
+        Experiment { aalos: FOUR, fair: true, ..world("tasks by number + epochs", "both of them", crowded) },
         Experiment {
             aalos: THREE,
             fair: true,
