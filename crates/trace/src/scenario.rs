@@ -30,9 +30,7 @@ const MAGIC: &str = "weir-scenario";
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read(path: &Path) -> Result<Scenario, TraceError> {
-    // Beside the standard input is where the program runs.
-    let folder = if path == Path::new("-") { None } else { path.parent() };
-    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new(""))))
+    fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder))
 }
 
 /// Reads a scenario from `input`, which errors call `name`. A fabric in a file of its own is looked for in `folder`.

@@ -31,6 +31,9 @@ enum Kind {
 /// other, what it sends, since that is all there is to see of it. The allocator knows those connections that were
 /// measured once, and divides links between services by weights and inside a service equally. Every host then allows
 /// 10 % more than was allocated, and never less than the floor.
+///
+/// Each stream is a class of its own, made once, and solutions follow the changes. Classes by demand
+/// ([`Hierarchy::add_flow`]) would be made anew in every period, since a predicted demand hardly comes twice.
 struct Allocator {
     floor: Rate,
     hierarchy: Hierarchy,
