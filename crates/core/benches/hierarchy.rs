@@ -33,8 +33,8 @@ million flows in less than 100 ms. Flows of one service over one path are a clas
 - Full: a solution from the start; the second one is after the changes, where nothing is even any more.
 - One change: one flow comes or goes, the mean of up to 201.
 - Rates moved: the part of all rates that such a change moves by more than 1e-12 of themselves, the mean of every twentieth change. 6.25 % is
-  a core's links, 1/16 of the fabric, which is all that flows connect to a link: one flow more moves every rate there, and what moves
-  has to be found anew. A solver keeps levels of services on links, not rates, so nothing is written for each class.
+  a core's links, 1/16 of the fabric, and all that flows connect to a link: where it stands here, one flow more moves every rate there, and
+  so all levels there have to be found anew. The solver keeps levels of services on links, not rates, and leaves those that stay.
 - Plain solver: what rates are assured, by code that sorts all limits in each of five rounds, and its time over that of the full solution.
 - Differ: the largest difference of a rate after all changes from one solved from the start, as a part of it; over 1e-9 is refused.
 ";
