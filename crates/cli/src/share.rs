@@ -82,6 +82,8 @@ struct Line<'a> {
     mean: f64,
     end: f64,
     sent: f64,
+    /// Connections without a path.
+    stranded: u32,
 }
 
 /// A line for each mechanism, phase and service that sends in it.
@@ -93,8 +95,8 @@ fn phases<'a>(scenario: &'a Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<L
             let end = shared.by_service(&phase.last);
             let sent = shared.by_service(&phase.sent);
             for (at, service) in scenario.services.iter().enumerate() {
-                let mut demands = scenario.demands.iter();
-                if demands.any(|demand| demand.service == at && demand.is_active(phase.from)) {
+                let own = || scenario.demands.iter().enumerate().filter(|(_, demand)| demand.service == at);
+                if own().any(|(_, demand)| demand.is_active(phase.from)) {
                     lines.push(Line {
                         mechanism: *mechanism,
                         from: phase.from.get(),
@@ -104,6 +106,7 @@ fn phases<'a>(scenario: &'a Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<L
                         mean: mean[at],
                         end: end[at],
                         sent: sent[at],
+                        stranded: own().map(|(demand, _)| phase.stranded[demand]).sum(),
                     });
                 }
             }
@@ -146,6 +149,14 @@ fn for_people(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)])
         ]);
     }
     table.print(&mut out);
+    let stranded = without_path(scenario, outcomes);
+    if !stranded.is_empty() {
+        out.push_str("\nConnections that have no path and send nothing:\n\n");
+    }
+    for Line { from, to, service, stranded, .. } in stranded {
+        let (from, to) = (number(from), number(to));
+        out.push_str(&format!("- from {from} s to {to} s, {stranded} of {service}\n"));
+    }
     for (mechanism, shared) in outcomes.iter().filter(|(_, shared)| shared.residual > 0.0) {
         let far = number(shared.residual);
         out.push_str(&format!(
@@ -153,6 +164,12 @@ fn for_people(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)])
         ));
     }
     out
+}
+
+/// The phases and services with connections that have no path. They are the same under all mechanisms.
+fn without_path<'a>(scenario: &'a Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Line<'a>> {
+    let first = outcomes.get(..1).unwrap_or_default();
+    phases(scenario, first).into_iter().filter(|line| line.stranded > 0).collect()
 }
 
 fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
@@ -170,6 +187,7 @@ fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record>
         r.add("mean_bit_per_s", line.mean * BITS);
         r.add("end_bit_per_s", line.end * BITS);
         r.add("sent_bit_per_s", line.sent * BITS);
+        r.add("without_path", line.stranded);
         r.add("residual", residual(line.mechanism));
         r
     };

@@ -38,6 +38,29 @@ fn netshare_5_3_from_its_file() {
 }
 
 #[test]
+fn connections_without_a_path_are_told() {
+    let place = place();
+    let event = |at: &str, change: &str| {
+        format!("[[event]]\nat = \"{at}\"\ncable = [\"C1\", \"E3\"]\nchange = \"{change}\"\n")
+    };
+    place.write("s.toml", &format!("{SCENARIO}\n{}{}", event("40s", "down"), event("50s", "up")));
+    let text = place.print("share s.toml --mechanism none,queues");
+    for service in ["A2", "A3"] {
+        let line = format!("\n- from 40.00 s to 50.00 s, 1 of {service}\n");
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
+    }
+    let found = place.json("share s.toml --mechanism queues --format json");
+    let lines: Vec<_> = found.as_array().unwrap().iter().filter(|line| line["without_path"] != 0).collect();
+    assert_eq!(lines.len(), 2, "{found}");
+    for line in lines {
+        assert_eq!(
+            (&line["from_s"], &line["to_s"], &line["end_bit_per_s"]),
+            (&40.0.into(), &50.0.into(), &0.0.into())
+        );
+    }
+}
+
+#[test]
 fn share_has_all_mechanisms_and_formats() {
     let place = place();
     let text = place.print("share s.toml");

@@ -8,8 +8,11 @@
 //!
 //! - Queues of services are at the links out of switches ("for every switch and every outbound link"). At a host's own link
 //!   there is one queue.
-//! - A path is chosen for each connection by hash (ECMP) and kept. Connections of one demand on one path are alike in
-//!   everything, so one limit stands for all of them.
+//! - A path is chosen for each connection by hash (ECMP) and kept until a cable fails or comes back: then every connection
+//!   has the path that its hash finds over the links that are up, at once. Only those that crossed the failed cable move
+//!   ([`weir_core::model::topology::route`]), and move back afterwards. Without a path a connection sends nothing.
+//! - Connections of one demand on one path are alike in everything, so one limit stands for all of them. Those that come to a
+//!   path where the demand has others are limited as these; where it had none, they are as if they began.
 //! - Reports and limits take no time on their way. Measuring periods start at time 0 for all; what a connection sent
 //!   counts against the whole period even if it began in its middle.
 //! - A connection that begins, or begins again, is not limited until it was measured once.
@@ -76,16 +79,28 @@ pub fn share(
     let mut streams = Streams::new(scenario, mechanism);
     check_size(scenario, mechanism, &changes, streams.len())?;
     let mut control = Control::new(scenario, mechanism, &streams);
-    let mut shared = Shared::new(scenario, streams.crossed());
+    let mut shared = Shared::new(scenario);
+    let mut events = scenario.events.iter().peekable();
     for phase in changes.windows(2) {
+        let mut reroute = false;
+        while let Some(event) = events.next_if(|event| event.at.get() <= phase[0]) {
+            streams.change(event);
+            control.change(event);
+            reroute |= event.change.reroutes();
+        }
+        if reroute {
+            streams.find_paths(scenario);
+            check_size(scenario, mechanism, &changes, streams.len())?;
+            control.extend(&streams);
+        }
         streams.activate(scenario, at(phase[0]));
         for stream in streams.started() {
             control.start(stream);
         }
-        if streams.active().is_empty() {
+        if !scenario.demands.iter().any(|demand| demand.is_active(at(phase[0]))) {
             continue;
         }
-        shared.begin(phase[0]);
+        shared.begin(phase[0], scenario, &streams);
         let mut now = phase[0];
         while now < phase[1] {
             if !go_on(at(now)) {
@@ -100,19 +115,20 @@ pub fn share(
             shared.add(now, to, &streams);
             now = to;
         }
-        shared.end(phase[1]);
+        shared.end(phase[1], &streams);
     }
-    Ok(shared)
+    Ok(shared.finish(streams))
 }
 
 fn at(seconds: f64) -> Time {
     Time::new(seconds).expect("a time of the scenario")
 }
 
-/// When demands begin and end, from 0 to the end of the scenario, in seconds.
+/// When demands begin and end and cables change, from 0 to the end of the scenario, in seconds.
 fn changes(scenario: &Scenario) -> Vec<f64> {
     let intervals = scenario.demands.iter().flat_map(|demand| &demand.active);
     let mut times: Vec<f64> = intervals.flat_map(|(from, to)| [from.get(), to.get()]).collect();
+    times.extend(scenario.events.iter().map(|event| event.at.get()));
     times.extend([0.0, scenario.end.get()]);
     times.sort_unstable_by(f64::total_cmp);
     times.dedup();

@@ -202,6 +202,16 @@ pub(crate) fn open<T>(
     }
 }
 
+/// As [`open`], for files that name others: `read` is told which folder these are looked for in.
+pub(crate) fn open_in_folder<T>(
+    path: &Path,
+    read: impl FnOnce(&mut dyn Read, &str, &Path) -> Result<T, TraceError>,
+) -> Result<T, TraceError> {
+    // Beside the standard input is where the program runs.
+    let folder = if path == Path::new("-") { None } else { path.parent() };
+    open(path, |input, name| read(input, name, folder.unwrap_or(Path::new(""))))
+}
+
 /// Reads all of a file of at most `most` bytes.
 pub(crate) fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, TraceError> {
     let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use weir_core::model::scenario::{Demand, Place, Scenario, ScenarioError, Sending, Service};
+use weir_core::model::scenario::{Change, Demand, Event, Place, Scenario, ScenarioError, Sending, Service};
 use weir_core::model::{NodeId, Topology};
 use weir_core::units::Time;
 
@@ -30,9 +30,7 @@ const MAGIC: &str = "weir-scenario";
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read(path: &Path) -> Result<Scenario, TraceError> {
-    // Beside the standard input is where the program runs.
-    let folder = if path == Path::new("-") { None } else { path.parent() };
-    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new(""))))
+    fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder))
 }
 
 /// Reads a scenario from `input`, which errors call `name`. A fabric in a file of its own is looked for in `folder`.
@@ -55,12 +53,25 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
         Some(value) => fields.whole(&value, "a whole number from 0 to 4294967295")?,
         None => 0,
     };
-    let mut scenario =
-        Scenario { topology, seed: u64::from(seed), end, floor, services: Vec::new(), demands: Vec::new() };
-    let services = tables(&mut fields, "service")?;
-    let demands = tables(&mut fields, "demand")?;
+    let mut scenario = Scenario {
+        topology,
+        seed: u64::from(seed),
+        end,
+        floor,
+        services: Vec::new(),
+        demands: Vec::new(),
+        events: Vec::new(),
+    };
+    let services = fields.need("service", TABLES)?;
+    let services = tables(&fields, "service", &services)?;
+    let demands = fields.need("demand", TABLES)?;
+    let demands = tables(&fields, "demand", &demands)?;
+    let events = match fields.maybe("event") {
+        Some(value) => tables(&fields, "event", &value)?,
+        None => Vec::new(),
+    };
     fields.finish()?;
-    let mut places = Places { whole: fields, services: Vec::new(), demands: Vec::new() };
+    let mut places = Places { whole: fields, services: Vec::new(), demands: Vec::new(), events: Vec::new() };
     let mut names = BTreeMap::new();
     for mut service in services {
         let read = read_service(&mut service)?;
@@ -82,6 +93,10 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
             break;
         }
     }
+    for mut event in events {
+        scenario.events.push(read_event(&mut event, &scenario.topology)?);
+        places.events.push(event);
+    }
     scenario.check().map_err(|error| places.error(&error))?;
     Ok(scenario)
 }
@@ -91,6 +106,7 @@ struct Places<'a> {
     whole: Fields<'a>,
     services: Vec<Fields<'a>>,
     demands: Vec<Fields<'a>>,
+    events: Vec<Fields<'a>>,
 }
 
 impl Places<'_> {
@@ -99,6 +115,7 @@ impl Places<'_> {
             Place::Scenario => &self.whole,
             Place::Service(at) => &self.services[at],
             Place::Demand(at) => &self.demands[at],
+            Place::Event(at) => &self.events[at],
         };
         fields.wrong_at(error.field, &error.value, &error.expected)
     }
@@ -114,11 +131,11 @@ fn fabric(fields: &mut Fields<'_>, folder: &Path) -> Result<Topology, TraceError
     topology::read(&folder.join(fields.text(&value, FABRIC)?))
 }
 
-/// A list of tables.
-fn tables<'a>(fields: &mut Fields<'a>, key: &'static str) -> Result<Vec<Fields<'a>>, TraceError> {
-    const TABLES: &str = "a list of tables";
-    let value = fields.need(key, TABLES)?;
-    let list = fields.list(&value, TABLES)?;
+const TABLES: &str = "a list of tables";
+
+/// The tables of a list.
+fn tables<'a>(fields: &Fields<'a>, key: &str, value: &Value<'a>) -> Result<Vec<Fields<'a>>, TraceError> {
+    let list = fields.list(value, TABLES)?;
     (1..).zip(&list).map(|(number, table)| fields.table(table, format!("{key} {number} "))).collect()
 }
 
@@ -185,6 +202,29 @@ fn sending(fields: &mut Fields<'_>) -> Result<Sending, TraceError> {
         "unresponsive" => Sending::Unresponsive(fields.rate("rate")?),
         _ => return Err(fields.wrong(&value, SENDING)),
     })
+}
+
+fn read_event(fields: &mut Fields<'_>, topology: &Topology) -> Result<Event, TraceError> {
+    const CABLE: &str = "the two ends of a cable of the fabric, such as [\"E1\", \"C1\"]";
+    const CHANGE: &str = "`down`, `up` or `rate`";
+    let at = fields.need("at", "a time with a unit such as \"5s\"")?;
+    let at = fields.read_time(&at)?;
+    let value = fields.need("cable", CABLE)?;
+    let end = |value: &Value<'_>, name: &str| topology.node(name).ok_or_else(|| fields.wrong(value, CABLE));
+    let cable = match fields.list(&value, CABLE)?[..] {
+        [a, b] => topology.between(end(&a, fields.text(&a, CABLE)?)?, end(&b, fields.text(&b, CABLE)?)?),
+        _ => None,
+    };
+    let cable = cable.ok_or_else(|| fields.wrong(&value, CABLE))?;
+    let value = fields.need("change", CHANGE)?;
+    let change = match fields.text(&value, CHANGE)? {
+        "down" => Change::Down,
+        "up" => Change::Up,
+        "rate" => Change::Rate(fields.rate("rate")?),
+        _ => return Err(fields.wrong(&value, CHANGE)),
+    };
+    fields.finish()?;
+    Ok(Event { at, cable, change })
 }
 
 fn intervals<'a>(fields: &Fields<'a>, value: &Value<'a>) -> Result<Vec<(Time, Time)>, TraceError> {

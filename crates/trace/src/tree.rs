@@ -30,9 +30,7 @@ const MAGIC: &str = "weir-tree";
 /// # Errors
 /// The first thing that keeps it from being read, or service or application that has no place in it, with the line.
 pub fn read(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
-    // Beside the standard input is where the program runs.
-    let folder = if path == Path::new("-") { None } else { path.parent() };
-    fields::open(path, |input, name| read_from(input, name, folder.unwrap_or(Path::new("")), names))
+    fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
 }
 
 /// Reads a tree from `input`, which errors call `name`, as [`read`] does. Sensitivity tables are looked for in `folder`.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use weir_core::model::scenario::{Scenario, Sending};
+use weir_core::model::scenario::{Change, Scenario, Sending};
 use weir_core::units::Time;
 use weir_trace::scenario::{MAX_FILE_BYTES, read, read_from};
 
@@ -45,6 +45,98 @@ fn the_document_s_example() {
     let counts: Vec<u64> = scenario.demands.iter().map(|demand| demand.count()).collect();
     assert_eq!(counts, [12 * 11 * 2, 2]);
     assert_eq!(scenario.demands[0].active, [(Time::ZERO, time("60s"))]);
+}
+
+/// The example with these events, each the lines of a table.
+fn with_events(events: &[&str]) -> String {
+    let tables: Vec<String> = events.iter().map(|event| format!("[[event]]\n{event}\n")).collect();
+    format!("{}\n{}", EXAMPLE.trim_end(), tables.concat())
+}
+
+#[test]
+fn the_document_s_events() {
+    let text = DOCUMENT.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
+    let rate = "at = \"40s\"\ncable = [\"C1\", \"H1\"]\nchange = \"rate\"\nrate = \"2Gbit\"";
+    let tables: Vec<&str> = text.split("[[event]]\n").skip(1).collect();
+    let rate = rate.replace("C1", "E1");
+    let scenario = parse(&with_events(&[tables[0], tables[1], &rate])).unwrap();
+    let found: Vec<_> = scenario.events.iter().map(|event| (event.at, event.change)).collect();
+    let rate = Change::Rate("2Gbit".parse().unwrap());
+    assert_eq!(found, [(time("20s"), Change::Down), (time("40s"), Change::Up), (time("40s"), rate)]);
+    let ends = |at: usize| {
+        let link = scenario.topology.link(scenario.events[at].cable);
+        [scenario.topology.name(link.from), scenario.topology.name(link.to)]
+    };
+    assert!([ends(0), ends(1)].iter().all(|ends| ends.contains(&"E1") && ends.contains(&"C1")));
+    assert!(ends(2).contains(&"H1"));
+}
+
+#[test]
+fn errors_in_events_say_where() {
+    let line = EXAMPLE.trim_end().lines().count() + 1;
+    let event =
+        |at: &str, ends: &str, change: &str| format!("at = \"{at}\"\ncable = [{ends}]\nchange = {change}");
+    let cable = "\"E1\", \"C1\"";
+    let down = event("20s", cable, "\"down\"");
+    for (events, place, error) in [
+        (vec![event("20", cable, "\"down\"")], 1, "event 1 at`: `\"20\"`: expected "),
+        (vec![event("-1s", cable, "\"down\"")], 1, "event 1 at`: `\"-1s\"`: expected "),
+        (vec![event("125s", cable, "\"down\"")], 1, "event 1 at`: `125s`: expected events in order, from 0s"),
+        (
+            vec![down.clone(), event("19s", cable, "\"up\"")],
+            5,
+            "event 2 at`: `19s`: expected events in order",
+        ),
+        (vec![event("20s", "\"E1\", \"C9\"", "\"down\"")], 2, "event 1 cable`: `\"C9\"`: expected the two"),
+        (
+            vec![event("20s", "\"E1\", \"E2\"", "\"down\"")],
+            2,
+            "event 1 cable`: `[\"E1\", \"E2\"]`: expected the two ends of a cable",
+        ),
+        (vec![event("20s", "\"E1\"", "\"down\"")], 2, "event 1 cable`: `[\"E1\"]`: expected the two"),
+        (vec![event("20s", cable, "\"fail\"")], 3, "event 1 change`: `\"fail\"`: expected `down`, `up`"),
+        (vec![event("20s", cable, "\"up\"")], 3, "event 1 change`: `up`: expected a cable that is down"),
+        (
+            vec![down.clone(), event("21s", "\"C1\", \"E1\"", "\"down\"")],
+            7,
+            "event 2 change`: `down`: expected a cable that is up by then",
+        ),
+        (vec![event("20s", cable, "\"rate\"")], 0, "event 1 rate`: `nothing`: expected a rate"),
+        (
+            vec![event("20s", cable, "\"rate\"\nrate = \"0bit\"")],
+            4,
+            "event 1 rate`: `0bit`: expected 1bit to",
+        ),
+        (
+            vec![event("20s", cable, "\"down\"\nrate = \"1Gbit\"")],
+            4,
+            "event 1 key`: `rate`: expected one of at, cable, change",
+        ),
+    ] {
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        let message = parse(&with_events(&events)).unwrap_err();
+        let expected = format!("t:{}: field `{error}", line + place);
+        assert!(message.starts_with(&expected), "{message} instead of {expected}");
+    }
+    let many = vec![event("20s", cable, "\"rate\"\nrate = \"1Gbit\""); Scenario::MAX_EVENTS + 1];
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(parse(&with_events(&many[1..])).is_ok());
+    let error = parse(&with_events(&many)).unwrap_err();
+    assert!(error.contains("field `event`: `1001`: expected at most 1000 events"), "{error}");
+}
+
+#[test]
+fn many_paths_looked_for_are_refused() {
+    let change =
+        |change: &str, at: usize| format!("at = \"{at}s\"\ncable = [\"E1\", \"C1\"]\nchange = \"{change}\"");
+    let events: Vec<String> = (0..64).map(|n| change(["down", "up"][n % 2], n + 1)).collect();
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    let text = with_events(&events).replacen("to = \"H5\"", "to = \"H5\"\nconnections = 1048574", 1);
+    // With the other two demands' connections, as many as there may be; 64 times of them are the most.
+    let error = parse(&text).unwrap_err();
+    assert!(error.contains("field `event 64 change`: `up`: expected at most 67108864 paths"), "{error}");
+    let fewer = with_events(&events[..63]).replacen("to = \"H5\"", "to = \"H5\"\nconnections = 1048574", 1);
+    assert_eq!(parse(&fewer).unwrap().events.len(), 63);
 }
 
 #[test]

@@ -2,12 +2,16 @@
 //!
 //! A [`Scenario`] is what NetShare's experiments are about (UCSD 2010, section 5): services with weights, and connections that
 //! send as fast as they may, up to a rate, or at a rate whatever arrives. Nothing in it has a size, so nothing ends but by
-//! the clock.
+//! the clock. Cables may fail meanwhile ([`Event`]).
+
+mod event;
 
 use std::collections::BTreeSet;
 
 use super::topology::{NodeId, Topology};
 use crate::units::{Rate, Time};
+
+pub use event::{Change, Event};
 
 /// A service (an application, a tenant): the connections that share by one weight.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +68,8 @@ pub struct Scenario {
     pub services: Vec<Service>,
     /// What they send.
     pub demands: Vec<Demand>,
+    /// What happens to cables, in order.
+    pub events: Vec<Event>,
 }
 
 /// Where in a scenario something is wrong.
@@ -75,6 +81,8 @@ pub enum Place {
     Service(usize),
     /// The demand at this position.
     Demand(usize),
+    /// The event at this position.
+    Event(usize),
 }
 
 impl std::fmt::Display for Place {
@@ -83,6 +91,7 @@ impl std::fmt::Display for Place {
             Place::Scenario => Ok(()),
             Place::Service(at) => write!(f, "service {} ", at + 1),
             Place::Demand(at) => write!(f, "demand {} ", at + 1),
+            Place::Event(at) => write!(f, "event {} ", at + 1),
         }
     }
 }
@@ -153,7 +162,7 @@ impl Scenario {
                 return Err(wrong(Place::Demand(at), "active", demand.active.len(), most));
             }
         }
-        Ok(())
+        self.check_events(connections)
     }
 
     fn check_whole(&self) -> Result<(), ScenarioError> {

@@ -1,4 +1,4 @@
-//! What tests of the core share.
+//! What tests of the core share, and those of the simulator.
 
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;

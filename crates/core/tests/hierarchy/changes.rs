@@ -8,6 +8,9 @@ use super::networks::{networks, shares_of};
 use super::reference::{Net, check_feasible};
 use super::{INF, assert_close, build, close, flows, rates};
 
+/// What rates may differ by from those from the start, as a part: room beside a highest limit is only known to 1e-12.
+const SAME: f64 = 1e-11;
+
 #[test]
 fn flows_come_and_go_one_by_one() {
     let shares = || Shares::weighted(&[4.0, 1.0]).unwrap();
@@ -110,7 +113,8 @@ proptest! {
             }
             prop_assert!(from_start.settled || !solved.settled);
             for (class, (a, b)) in now.iter().zip(rates(&fresh, &fresh_ids)).enumerate() {
-                prop_assert!(net.flows[class].flows == 0 || close(*a, b), "class {}: {} and {}", class, a, b);
+                let same = *a == b || (a - b).abs() <= SAME * a.max(b);
+                prop_assert!(net.flows[class].flows == 0 || same, "class {}: {} and {}", class, a, b);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Limits that hosts set, period by period: rate throttling, or a central allocator's.
 
-use weir_core::model::scenario::{Scenario, Sending};
+use std::ops::Range;
+
+use weir_core::model::scenario::{Change, Event, Scenario, Sending, Service};
 use weir_core::netshare::{Demand, PERIOD, Throttle, enforced};
 use weir_core::solve::{ClassId, Hierarchy, Shares};
 use weir_core::units::Rate;
@@ -29,6 +31,9 @@ enum Kind {
 /// other, what it sends, since that is all there is to see of it. The allocator knows those connections that were
 /// measured once, and divides links between services by weights and inside a service equally. Every host then allows
 /// 10 % more than was allocated, and never less than the floor.
+///
+/// Each stream is a class of its own, made once, and solutions follow the changes. Classes by demand
+/// ([`Hierarchy::add_flow`]) would be made anew in every period, since a predicted demand hardly comes twice.
 struct Allocator {
     floor: Rate,
     hierarchy: Hierarchy,
@@ -39,20 +44,41 @@ struct Allocator {
 
 impl Control {
     pub(super) fn new(scenario: &Scenario, mechanism: Mechanism, streams: &Streams) -> Control {
-        let count = streams.len();
         let kind = if mechanism.throttles() {
-            let on = |stream| matches!(streams.sending(stream), Sending::Unresponsive(_));
-            Kind::Throttles {
-                floor: scenario.floor,
-                throttles: vec![Throttle::new(scenario.floor); count],
-                on: (0..count).map(on).collect(),
-            }
+            Kind::Throttles { floor: scenario.floor, throttles: Vec::new(), on: Vec::new() }
         } else if mechanism.allocates() {
-            Kind::Allocator(Box::new(Allocator::new(scenario, streams)))
+            Kind::Allocator(Box::new(Allocator::new(scenario)))
         } else {
             Kind::Nobody
         };
-        Control { kind, received: vec![0.0; count], offered: vec![0.0; count] }
+        let mut control = Control { kind, received: Vec::new(), offered: Vec::new() };
+        control.extend(streams);
+        control
+    }
+
+    /// Takes in streams that are new.
+    pub(super) fn extend(&mut self, streams: &Streams) {
+        let new = self.received.len()..streams.len();
+        self.received.resize(new.end, 0.0);
+        self.offered.resize(new.end, 0.0);
+        match &mut self.kind {
+            Kind::Nobody => {}
+            Kind::Throttles { floor, throttles, on } => {
+                throttles.resize(new.end, Throttle::new(*floor));
+                on.extend(new.map(|stream| matches!(streams.sending(stream), Sending::Unresponsive(_))));
+            }
+            Kind::Allocator(allocator) => allocator.extend(streams, new),
+        }
+    }
+
+    /// A cable has another rate.
+    pub(super) fn change(&mut self, event: &Event) {
+        if let (Kind::Allocator(allocator), Change::Rate(rate)) = (&mut self.kind, event.change) {
+            for link in [event.cable, event.cable.reverse()] {
+                let set = allocator.hierarchy.set_capacity(link.0, rate.get());
+                set.expect("rates of a scenario are in range, and guarantees are parts of them");
+            }
+        }
     }
 
     /// A stream begins: nothing is known of it.
@@ -153,29 +179,33 @@ impl Control {
 }
 
 impl Allocator {
-    fn new(scenario: &Scenario, streams: &Streams) -> Allocator {
+    fn new(scenario: &Scenario) -> Allocator {
         let capacities: Vec<f64> = scenario.topology.links().iter().map(|link| link.rate.get()).collect();
         let weights: Vec<f64> = scenario.services.iter().map(|service| service.weight).collect();
         let shares = if scenario.services.iter().any(|service| service.excess.is_some()) {
-            let excess = |s: &weir_core::model::scenario::Service| s.excess.unwrap_or(s.weight);
+            let excess = |s: &Service| s.excess.unwrap_or(s.weight);
             let excess: Vec<f64> = scenario.services.iter().map(excess).collect();
             Shares::with_excess(&weights, &excess)
         } else {
             Shares::weighted(&weights)
         };
         let shares = shares.expect("weights of a scenario are in range");
-        let mut hierarchy = Hierarchy::new(&capacities, shares).expect("links of a topology are in range");
-        let mut add = |stream| {
-            let of = streams.get(stream);
-            hierarchy.add(of.service, &of.links, 0, 0.0).expect("paths have links, each once")
-        };
-        let count = streams.len();
         Allocator {
             floor: scenario.floor,
-            classes: (0..count).map(&mut add).collect(),
-            hierarchy,
-            demands: vec![Demand::new(); count],
-            limits: vec![None; count],
+            classes: Vec::new(),
+            hierarchy: Hierarchy::new(&capacities, shares).expect("links of a topology are in range"),
+            demands: Vec::new(),
+            limits: Vec::new(),
+        }
+    }
+
+    fn extend(&mut self, streams: &Streams, new: Range<usize>) {
+        self.demands.resize(new.end, Demand::new());
+        self.limits.resize(new.end, None);
+        for stream in new {
+            let of = streams.get(stream);
+            let class = self.hierarchy.add(of.service, &of.links, 0, 0.0);
+            self.classes.push(class.expect("paths have links, each once"));
         }
     }
 
@@ -186,7 +216,7 @@ impl Allocator {
             let before = self.demands[stream].clone();
             self.demands[stream].measured(measured[stream].1);
             changed |= self.demands[stream] != before;
-            flows[stream] = streams.get(stream).connections;
+            flows[stream] = streams.connections(stream);
             if let Some(demand) = self.demands[stream].predict() {
                 let set = self.hierarchy.set_demand(self.classes[stream], demand.get());
                 set.expect("a rate is not negative");

@@ -20,7 +20,7 @@ pub struct Segment {
     pub sent: Vec<f64>,
 }
 
-/// A time in which nobody began or ended, and somebody sent.
+/// A time in which nobody began or ended and no cable changed, and somebody had something to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
     /// Its begin.
@@ -33,6 +33,8 @@ pub struct Phase {
     pub last: Vec<f64>,
     /// What they sent at its end.
     pub sent: Vec<f64>,
+    /// Connections of each demand that have no path, and send nothing; 0 of a demand that is not active.
+    pub stranded: Vec<u32>,
     /// What arrived of each stream, on average.
     streams: Vec<f64>,
 }
@@ -56,27 +58,30 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(scenario: &Scenario, streams: Vec<Stream>) -> Shared {
+    pub(super) fn new(scenario: &Scenario) -> Shared {
         Shared {
             segments: Vec::new(),
             phases: Vec::new(),
             residual: 0.0,
             service_of: scenario.demands.iter().map(|demand| demand.service).collect(),
             services: scenario.services.len(),
-            bytes: vec![0.0; streams.len()],
-            streams,
+            streams: Vec::new(),
+            bytes: Vec::new(),
         }
     }
 
-    pub(super) fn begin(&mut self, from: f64) {
+    pub(super) fn begin(&mut self, from: f64, scenario: &Scenario, streams: &Streams) {
         let demands = self.service_of.len();
-        self.bytes.fill(0.0);
+        self.bytes.clear();
+        self.bytes.resize(streams.len(), 0.0);
+        let stranded = scenario.demands.iter().zip(streams.stranded());
         self.phases.push(Phase {
             from: at(from),
             to: at(from),
             mean: vec![0.0; demands],
             last: vec![0.0; demands],
             sent: vec![0.0; demands],
+            stranded: stranded.map(|(demand, &n)| if demand.is_active(at(from)) { n } else { 0 }).collect(),
             streams: Vec::new(),
         });
     }
@@ -89,7 +94,7 @@ impl Shared {
         let demands = self.service_of.len();
         let (mut delivered, mut sent) = (vec![0.0; demands], vec![0.0; demands]);
         for (stream, rates) in streams.rates() {
-            let Stream { demand, connections, .. } = self.streams[stream];
+            let (demand, connections) = (streams.get(stream).demand, streams.connections(stream));
             delivered[demand] += rates.delivered * f64::from(connections);
             sent[demand] += rates.sent * f64::from(connections);
             self.bytes[stream] += rates.delivered * f64::from(connections) * (to - from);
@@ -105,14 +110,20 @@ impl Shared {
         }
     }
 
-    pub(super) fn end(&mut self, to: f64) {
+    pub(super) fn end(&mut self, to: f64, streams: &Streams) {
         let Some(phase) = self.phases.last_mut() else { return };
         phase.to = at(to);
         let length = to - phase.from.get();
         phase.streams = self.bytes.iter().map(|bytes| bytes / length).collect();
-        for (stream, mean) in self.streams.iter().zip(&phase.streams) {
-            phase.mean[stream.demand] += mean;
+        for (stream, mean) in phase.streams.iter().enumerate() {
+            phase.mean[streams.get(stream).demand] += mean;
         }
+    }
+
+    /// It is over: what is left is which links were crossed.
+    pub(super) fn finish(mut self, streams: Streams) -> Shared {
+        self.streams = streams.into_crossed();
+        self
     }
 
     /// Sums of numbers of demands, by service.

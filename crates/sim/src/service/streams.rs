@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::model::scenario::{Scenario, Sending};
+use weir_core::model::scenario::{Change, Demand, Event, Scenario, Sending};
 use weir_core::model::{LinkId, Routes};
 use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq};
 use weir_core::units::{Rate, Time};
@@ -18,16 +18,23 @@ pub struct Stream {
     pub service: usize,
     /// The links of the path.
     pub links: Vec<u32>,
-    /// How many they are.
-    pub connections: u32,
 }
 
 /// All connections of a scenario, and the queues that they go through.
 pub(super) struct Streams {
+    routes: Routes,
+    /// For every path that connections have or had; a stream is never forgotten.
     streams: Vec<Stream>,
+    /// Of each stream, how many connections it has now.
+    connections: Vec<u32>,
     sending: Vec<Sending>,
     /// Of each stream, one queue after the other.
     queues: Vec<Vec<u32>>,
+    /// Of each demand, its streams by their paths, and how many connections have no path.
+    known: Vec<BTreeMap<Vec<u32>, usize>>,
+    stranded: Vec<u32>,
+    /// Of each link, its first queue; and an end.
+    first: Vec<u32>,
     wfq: Wfq,
     active: Vec<usize>,
     started: Vec<usize>,
@@ -36,12 +43,11 @@ pub(super) struct Streams {
 }
 
 impl Streams {
+    /// With paths over all links.
     pub(super) fn new(scenario: &Scenario, mechanism: Mechanism) -> Streams {
-        let streams = find_paths(scenario);
         let topology = &scenario.topology;
-        let services = scenario.services.len() as u32;
         let mut queues = Vec::new();
-        let mut first = Vec::with_capacity(topology.links().len());
+        let mut first = Vec::with_capacity(topology.links().len() + 1);
         for (number, link) in (0..).zip(topology.links()) {
             first.push(queues.len() as u32);
             let at_switch = mechanism.queues() && !topology.is_host(link.from);
@@ -51,23 +57,81 @@ impl Streams {
                 queues.push(Queue { link: number, weight: 1.0 });
             }
         }
-        let queue = |link: u32, service: usize| {
-            let first = first[link as usize];
-            let next = queues.get(first as usize + 1);
-            let several = services > 1 && next.is_some_and(|next| next.link == link);
-            first + if several { service as u32 } else { 0 }
-        };
-        let of = |stream: &Stream| stream.links.iter().map(|&link| queue(link, stream.service)).collect();
+        first.push(queues.len() as u32);
         let capacities: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
-        Streams {
-            queues: streams.iter().map(of).collect(),
-            sending: streams.iter().map(|stream| scenario.demands[stream.demand].sending).collect(),
+        let mut streams = Streams {
+            routes: Routes::new(topology.clone(), scenario.seed),
+            streams: Vec::new(),
+            connections: Vec::new(),
+            sending: Vec::new(),
+            queues: Vec::new(),
+            known: vec![BTreeMap::new(); scenario.demands.len()],
+            stranded: vec![0; scenario.demands.len()],
+            first,
             wfq: Wfq::new(&capacities, &queues).expect("rates and weights of a scenario are in range"),
             active: Vec::new(),
             started: Vec::new(),
             rates: Vec::new(),
-            streams,
+        };
+        streams.find_paths(scenario);
+        streams
+    }
+
+    /// A cable is not what it was. Paths are found anew by [`Streams::find_paths`].
+    pub(super) fn change(&mut self, event: &Event) {
+        for link in [event.cable, event.cable.reverse()] {
+            match event.change {
+                Change::Down => drop(self.routes.fail(link)),
+                Change::Up => drop(self.routes.restore(link)),
+                Change::Rate(rate) => {
+                    let set = self.wfq.set_capacity(link.index(), rate.get());
+                    set.expect("rates of a scenario are in range");
+                }
+            }
         }
+    }
+
+    /// Finds the path of every connection by hash over the links that are up, and puts those of one demand on one path
+    /// together. O(connections x links out of the nodes of a path).
+    pub(super) fn find_paths(&mut self, scenario: &Scenario) {
+        let mut path: Vec<LinkId> = Vec::new();
+        self.connections.fill(0);
+        self.stranded.fill(0);
+        for (at, demand) in scenario.demands.iter().enumerate() {
+            let mut by_path: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+            for &from in &demand.from {
+                for &to in demand.to.iter().filter(|&&to| to != from) {
+                    for connection in 0..u64::from(demand.connections) {
+                        if self.routes.path(from, to, (at as u64) << 32 | connection, &mut path) {
+                            *by_path.entry(path.iter().map(|link| link.0).collect()).or_default() += 1;
+                        } else {
+                            self.stranded[at] += 1;
+                        }
+                    }
+                }
+            }
+            for (links, connections) in by_path {
+                let stream = self.stream(at, demand, links);
+                self.connections[stream] = connections;
+            }
+        }
+    }
+
+    /// The stream of a demand over a path, a new one if it has none there yet.
+    fn stream(&mut self, at: usize, demand: &Demand, links: Vec<u32>) -> usize {
+        if let Some(&stream) = self.known[at].get(&links) {
+            return stream;
+        }
+        let queue = |&link: &u32| {
+            let (first, next) = (self.first[link as usize], self.first[link as usize + 1]);
+            first + if next - first > 1 { demand.service as u32 } else { 0 }
+        };
+        self.queues.push(links.iter().map(queue).collect());
+        self.sending.push(demand.sending);
+        self.connections.push(0);
+        self.known[at].insert(links.clone(), self.streams.len());
+        self.streams.push(Stream { demand: at, service: demand.service, links });
+        self.streams.len() - 1
     }
 
     pub(super) fn len(&self) -> usize {
@@ -82,9 +146,19 @@ impl Streams {
         self.sending[stream]
     }
 
+    /// How many connections a stream has.
+    pub(super) fn connections(&self, stream: usize) -> u32 {
+        self.connections[stream]
+    }
+
+    /// Of each demand, how many connections have no path.
+    pub(super) fn stranded(&self) -> &[u32] {
+        &self.stranded
+    }
+
     /// What is kept of the connections after the run.
-    pub(super) fn crossed(&self) -> Vec<Stream> {
-        self.streams.clone()
+    pub(super) fn into_crossed(self) -> Vec<Stream> {
+        self.streams
     }
 
     /// The streams that send now.
@@ -101,7 +175,8 @@ impl Streams {
     pub(super) fn activate(&mut self, scenario: &Scenario, now: Time) {
         let on: Vec<bool> = scenario.demands.iter().map(|demand| demand.is_active(now)).collect();
         let before = std::mem::take(&mut self.active);
-        self.active = (0..self.streams.len()).filter(|&s| on[self.streams[s].demand]).collect();
+        let sends = |&stream: &usize| on[self.streams[stream].demand] && self.connections[stream] > 0;
+        self.active = (0..self.streams.len()).filter(sends).collect();
         self.started = self.active.iter().copied().filter(|s| before.binary_search(s).is_err()).collect();
     }
 
@@ -112,7 +187,7 @@ impl Streams {
             .iter()
             .map(|&stream| Class {
                 queues: &self.queues[stream],
-                flows: f64::from(self.streams[stream].connections),
+                flows: f64::from(self.connections[stream]),
                 source: limited(self.sending[stream], limit(stream)),
             })
             .collect();
@@ -137,30 +212,4 @@ fn limited(sending: Sending, limit: Option<Rate>) -> Source {
         (Sending::Capped(rate), _) => Source::Capped(most(rate)),
         (Sending::Unresponsive(rate), _) => Source::Unresponsive(most(rate)),
     }
-}
-
-/// The path of every connection by hash, those of one demand on one path together.
-fn find_paths(scenario: &Scenario) -> Vec<Stream> {
-    let mut routes = Routes::new(scenario.topology.clone(), scenario.seed);
-    let mut path: Vec<LinkId> = Vec::new();
-    let mut streams = Vec::new();
-    for (at, demand) in scenario.demands.iter().enumerate() {
-        let mut by_path: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
-        for &from in &demand.from {
-            for &to in demand.to.iter().filter(|&&to| to != from) {
-                for connection in 0..u64::from(demand.connections) {
-                    let found = routes.path(from, to, (at as u64) << 32 | connection, &mut path);
-                    assert!(found, "all links are up, and then a topology has a path between all hosts");
-                    *by_path.entry(path.iter().map(|link| link.0).collect()).or_default() += 1;
-                }
-            }
-        }
-        streams.extend(by_path.into_iter().map(|(links, connections)| Stream {
-            demand: at,
-            service: demand.service,
-            links,
-            connections,
-        }));
-    }
-    streams
 }

@@ -1,10 +1,12 @@
 //! Small workloads, by hand and by chance, and their replays.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+#[path = "../../../core/tests/common/mod.rs"]
+mod seeded;
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
@@ -127,17 +129,9 @@ pub const POLICIES: &[&str] = &[
     "saath",
 ];
 
-/// `cases` of them, always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` say otherwise.
+/// `cases` of them as in the core's tests, whose shrinking of whole replays ends sometime.
 pub fn cases(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        config.rng_seed = RngSeed::Fixed(0x5eed);
-    }
-    config.max_shrink_iters = 4000;
-    config
+    ProptestConfig { max_shrink_iters: 4000, ..seeded::cases(cases) }
 }
 
 /// What workloads by chance may have.

@@ -23,6 +23,8 @@ pub(super) struct Fill {
     /// Whether all factors are 1.
     held: bool,
     divider: Divider,
+    /// By cell, for sweeps.
+    open: Vec<Open>,
     queue: Vec<u32>,
     queued: Vec<bool>,
     pub visits: u64,
@@ -57,6 +59,7 @@ impl Fill {
             levels,
             held: true,
             divider: Divider::default(),
+            open: vec![Open::default(); cells],
             queue: Vec::new(),
             queued: vec![false; links + if capped { cells } else { 0 }],
             visits: 0,
@@ -98,7 +101,8 @@ impl Fill {
                 *cap = f64::INFINITY;
             }
         }
-        let mut open = vec![Open::default(); network.cells.len()];
+        let mut open = std::mem::take(&mut self.open);
+        cells().for_each(|index| open[index] = Open::default());
         for index in cells().filter(|&index| network.cells[index].flows > 0) {
             let cell = &network.cells[index];
             self.visits += cell.members.len() as u64;
@@ -149,6 +153,7 @@ impl Fill {
                 self.set(network, stop, level);
             }
         }
+        self.open = open;
     }
 
     /// All open flows at a stop get `level`, or their demand.

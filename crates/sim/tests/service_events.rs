@@ -1,0 +1,172 @@
+//! Services on a network whose cables fail, come back and change their rates.
+
+use weir_core::model::scenario::{Change, Demand, Event, Scenario, Sending, Service};
+use weir_core::model::{LinkId, NodeId, Plan, Routes};
+use weir_core::units::{Rate, Time};
+use weir_sim::service::{Mechanism, Shared, share};
+
+const GBIT: f64 = 125e6;
+
+fn time(seconds: f64) -> Time {
+    Time::new(seconds).unwrap()
+}
+
+fn rate(gbit: f64) -> Rate {
+    Rate::new(gbit * GBIT).unwrap()
+}
+
+/// Two leaves with two hosts each under two spines, all cables at 1 Gbit; a service of weight 1 and one of weight 3, with a
+/// connection each from the first leaf to the second.
+fn two_spines(seed: u64) -> Scenario {
+    let plan = Plan::LeafSpine { spines: 2, leaves: 2, hosts: 2, rate: rate(1.0), oversubscription: 1.0 };
+    let service = |name: &str, weight| Service { name: name.to_owned(), weight, excess: None };
+    let demand = |service: usize| Demand {
+        service,
+        from: vec![NodeId(service as u32)],
+        to: vec![NodeId(service as u32 + 2)],
+        connections: 1,
+        sending: Sending::Elastic,
+        active: vec![(Time::ZERO, time(12.0))],
+    };
+    Scenario {
+        topology: plan.build().unwrap(),
+        seed,
+        end: time(12.0),
+        floor: Scenario::FLOOR,
+        services: vec![service("A1", 1.0), service("A2", 3.0)],
+        demands: vec![demand(0), demand(1)],
+        events: Vec::new(),
+    }
+}
+
+/// The cables from the first leaf to the spines.
+fn uplinks(scenario: &Scenario) -> [LinkId; 2] {
+    let topology = &scenario.topology;
+    let up = |link: LinkId| topology.link(link).to;
+    let leaf = up(topology.out(NodeId(0))[0]);
+    let out = topology.out(leaf).iter().copied().filter(|&link| !topology.is_host(up(link)));
+    out.collect::<Vec<_>>().try_into().unwrap()
+}
+
+/// Whether each of the two connections goes by the first spine if both are up.
+fn by_first(scenario: &Scenario) -> [bool; 2] {
+    let first = uplinks(scenario)[0];
+    let mut routes = Routes::new(scenario.topology.clone(), scenario.seed);
+    let mut path = Vec::new();
+    [0u32, 1].map(|host| {
+        // Connections of demand d are numbered from d * 2^32 on.
+        assert!(routes.path(NodeId(host), NodeId(host + 2), u64::from(host) << 32, &mut path));
+        path.contains(&first)
+    })
+}
+
+/// What arrives at the end of each phase, in Gbit/s.
+fn ends(shared: &Shared) -> Vec<Vec<f64>> {
+    shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / GBIT).collect()).collect()
+}
+
+fn assert_close(found: &[f64], expected: &[f64], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() <= 1e-9, "{what}: {found:?} instead of {expected:?}");
+    }
+}
+
+#[test]
+fn cables_fail_slow_down_and_come_back() {
+    let mut met = [false; 2];
+    for seed in 0..8 {
+        let mut scenario = two_spines(seed);
+        let [first, second] = uplinks(&scenario);
+        let event = |at, cable, change| Event { at: time(at), cable, change };
+        scenario.events = vec![
+            event(2.0, first, Change::Down),
+            event(4.0, second.reverse(), Change::Rate(rate(0.5))),
+            event(6.0, second, Change::Down),
+            event(8.0, first.reverse(), Change::Up),
+            event(10.0, second, Change::Up),
+        ];
+        let by_first = by_first(&scenario);
+        met[usize::from(by_first[0] == by_first[1])] = true;
+        // With a queue for each service, spines that carry so much when both are up.
+        let shares = |capacities: [f64; 2]| {
+            let part = |flow: usize| {
+                let capacity = capacities[usize::from(!by_first[flow])];
+                if by_first[0] == by_first[1] { capacity * [0.25, 0.75][flow] } else { capacity }
+            };
+            [part(0), part(1)]
+        };
+        let shared = share(&scenario, Mechanism::Queues, |_| true).unwrap();
+        let times: Vec<[f64; 2]> = shared.phases.iter().map(|p| [p.from.get(), p.to.get()]).collect();
+        assert_eq!(times, [[0.0, 2.0], [2.0, 4.0], [4.0, 6.0], [6.0, 8.0], [8.0, 10.0], [10.0, 12.0]]);
+        let expected =
+            [shares([1.0, 1.0]), [0.25, 0.75], [0.125, 0.375], [0.0, 0.0], [0.25, 0.75], shares([1.0, 0.5])];
+        for (phase, (found, expected)) in ends(&shared).iter().zip(&expected).enumerate() {
+            assert_close(found, expected, &format!("seed {seed}, phase {phase}"));
+        }
+        let stranded: Vec<&[u32]> = shared.phases.iter().map(|phase| &phase.stranded[..]).collect();
+        assert_eq!(stranded, [[0, 0], [0, 0], [0, 0], [1, 1], [0, 0], [0, 0]]);
+        // What crosses the links: nothing where a cable is down.
+        let loads = |link| -> Vec<f64> {
+            shared.phases.iter().map(|phase| shared.load(phase, link).iter().sum::<f64>() / GBIT).collect()
+        };
+        assert_close(&loads(first)[1..5], &[0.0, 0.0, 0.0, 1.0], "first spine");
+        assert_close(&loads(second)[1..5], &[1.0, 0.5, 0.0, 0.0], "second spine");
+    }
+    assert_eq!(met, [true; 2], "no seed sends both over one spine, or none over two");
+}
+
+#[test]
+fn a_host_that_is_cut_off_leaves_the_others_their_part() {
+    for mechanism in Mechanism::ALL {
+        let mut scenario = two_spines(0);
+        // One spine only, which both share; then the first host's cable fails.
+        let [first, _] = uplinks(&scenario);
+        let host = scenario.topology.out(NodeId(0))[0];
+        let event = |at, cable, change| Event { at: time(at), cable, change };
+        scenario.events = vec![
+            event(0.0, first, Change::Down),
+            event(4.0, host, Change::Down),
+            event(8.0, host, Change::Up),
+        ];
+        let shared = share(&scenario, mechanism, |_| true).unwrap();
+        let found = ends(&shared);
+        if mechanism == Mechanism::Queues {
+            assert_close(&found[0], &[0.25, 0.75], "queues");
+        }
+        assert_close(&[found[0].iter().sum()], &[1.0], mechanism.name());
+        assert_close(&found[1], &[0.0, 1.0], mechanism.name());
+        assert_close(&[found[2].iter().sum()], &[1.0], mechanism.name());
+        assert_eq!(shared.phases[1].stranded, [1, 0], "{mechanism}");
+        assert_close(&[shared.phases[1].sent[0]], &[0.0], mechanism.name());
+    }
+}
+
+#[test]
+fn a_connection_on_a_new_path_is_measured_anew() {
+    // 1 Gbit of UDP into a receiver's cable of 400 Mbit is throttled to 440. On another spine all of it is let in until it is
+    // measured there, and so it is once it is back.
+    let mut scenario = two_spines(0);
+    scenario.demands.truncate(1);
+    scenario.demands[0].sending = Sending::Unresponsive(rate(1.0));
+    let receiver = scenario.topology.out(NodeId(2))[0];
+    let mut routes = Routes::new(scenario.topology.clone(), scenario.seed);
+    let mut path = Vec::new();
+    assert!(routes.path(NodeId(0), NodeId(2), 0, &mut path));
+    let event = |at, cable, change| Event { at: time(at), cable, change };
+    scenario.events = vec![
+        event(0.0, receiver, Change::Rate(rate(0.4))),
+        event(2.0, path[1], Change::Down),
+        event(4.0, path[1], Change::Up),
+    ];
+    let shared = share(&scenario, Mechanism::QueuesThrottling, |_| true).unwrap();
+    let sent: Vec<(f64, f64)> =
+        shared.segments.iter().map(|segment| (segment.from.get(), segment.sent[0] / GBIT)).collect();
+    // 1 until measured at 0.4; 20 % more, as that is a rise; then 10 %.
+    let rises = |from: f64| [(from, 1.0), (from + 0.05, 0.48), (from + 0.1, 0.44)];
+    let expected: Vec<(f64, f64)> = rises(0.0).into_iter().chain(rises(2.0)).chain(rises(4.0)).collect();
+    for (n, (from, rate)) in expected.iter().enumerate() {
+        assert_close(&[sent[n].0, sent[n].1], &[*from, *rate], &format!("{sent:?}"));
+    }
+    assert_eq!(sent.len(), expected.len());
+}

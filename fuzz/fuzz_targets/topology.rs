@@ -1,0 +1,15 @@
+//! No input makes the reader of topologies panic, and what it takes comes back from the writer.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use weir_trace::topology::{read_from, write};
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(topology) = read_from(input, "input") else { return };
+    let mut text = Vec::new();
+    write(&topology, &mut text).expect("memory takes everything");
+    // A plan of few letters may have more cables than a file has room for.
+    if text.len() <= weir_trace::topology::MAX_FILE_BYTES {
+        assert!(read_from(&text[..], "output").expect("what was written can be read") == topology);
+    }
+});
