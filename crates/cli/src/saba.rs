@@ -196,5 +196,8 @@ fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction) -> Strin
     let bound = number(shares.slowdown - shares.gap);
     let all = number(c_saba.get());
     out.push_str(&format!("\nC_saba is {all}. No weights whatever have a sum of slowdowns below {bound}.\n"));
+    if weighed.iter().any(|(_, _, slowdown)| *slowdown < 1.0) {
+        out.push_str("A predicted slowdown below 1 is where a model misses what was profiled; nothing gets faster with less bandwidth.\n");
+    }
     out
 }
