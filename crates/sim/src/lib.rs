@@ -5,7 +5,6 @@
 //! that share a network with paths.
 
 pub mod bound;
-pub mod clock;
 pub mod explain;
 pub mod outcome;
 pub mod replay;

@@ -1,7 +1,7 @@
 //! Eq. 2 with any curve in place of a polynomial: what a weight costs each application, by a table of points.
 //!
 //! Saba's controller takes cubics (`weir_core::saba`). This is to ask what it would do with better models, up to
-//! the slowdown that a workload really has. A curve is the lower convex hull of a function at [`POINTS`] places, so the
+//! the slowdown that a workload really has. A curve is the lower convex hull of a function at some places, so the
 //! weights of one price are found by halving, and sum to 1. Where a function is not convex, the weights are those of its hull, which
 //! differ from the best for one application at most (Shapley, Folkman).
 
@@ -50,7 +50,7 @@ impl Curve {
 }
 
 /// The weights with the least sum of costs among those that are at least `least` and sum to 1; put into `weights`.
-/// O(curves x log(points)) for each of [`HALVINGS`] prices.
+/// O(curves x log(points)) for each of some tens of prices.
 ///
 /// `least` has to fit so many times into 1, and be no less than the tables' least weight.
 pub fn cheapest<'a>(curves: impl Iterator<Item = &'a Curve> + Clone, least: f64, weights: &mut Vec<f64>) {
