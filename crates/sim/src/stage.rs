@@ -4,7 +4,7 @@
 //! and 8.1: jobs alternate between computation and communication, partly overlapped, and how much of each there is makes them
 //! sensitive to bandwidth or not. [`workload`] has the ten of Table 1, [`calibration`] fits them to the published slowdowns,
 //! [`cluster`] runs jobs side by side on shared links, [`sharing`] says how those are shared, [`setup`] draws the clusters of
-//! section 8.2, [`synthetic`] the workloads of 8.1's simulations. On a network with paths a job is a number of flows on each
+//! section 8.2, [`synthetic`] the workloads of 8.1's simulations, [`scenario`] the applications of section 8.5. On a network with paths a job is a number of flows on each
 //! link ([`fabric`]).
 //!
 //! What the paper leaves open:
@@ -17,7 +17,9 @@
 
 pub mod calibration;
 pub mod cluster;
+pub mod curve;
 pub mod fabric;
+pub mod scenario;
 pub mod setup;
 pub mod sharing;
 pub mod synthetic;

@@ -31,11 +31,20 @@ impl Mask {
     }
 
     /// Adds `bit`, growing if needed.
+    #[inline]
     pub fn insert(&mut self, bit: usize) {
         if bit / 64 >= self.0.len() {
             self.0.resize(bit / 64 + 1, 0);
         }
         self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    /// Adds all of another set, growing if needed.
+    pub fn unite(&mut self, other: &Mask) {
+        if other.0.len() > self.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
     }
 
     /// Takes `bit` out.

@@ -171,7 +171,7 @@ pub struct Controller {
     by_id: BTreeMap<AppId, usize>,
     connections: BTreeMap<ConnectionId, (usize, Box<[Port]>)>,
     ports: Vec<PortState>,
-    stale: Vec<Port>,
+    stale: Mask,
     solved: Sets,
     solver: Solver,
     present: Present,
@@ -235,7 +235,7 @@ impl Controller {
             free: BTreeSet::new(),
             by_id: BTreeMap::new(),
             connections: BTreeMap::new(),
-            stale: Vec::new(),
+            stale: Mask::empty(queues.len()),
             solved: Sets::default(),
             solver: Solver::default(),
             present: Present::default(),
@@ -359,9 +359,8 @@ impl Controller {
     pub fn update(&mut self) -> Update {
         let mut update = Update::default();
         let mut stale = std::mem::take(&mut self.stale);
-        stale.sort_unstable();
         let mut before: Option<Port> = None;
-        for &port in &stale {
+        for port in stale.iter().map(|port| port as Port) {
             // Links side by side often carry the same applications.
             let twin = before.map(|before| &self.ports[before as usize]).filter(|twin| {
                 let state = &self.ports[port as usize];
@@ -419,10 +418,8 @@ impl Controller {
 
     /// Marks a port for the next update.
     fn mark(&mut self, port: Port, stale: Stale) {
+        self.stale.insert(port as usize);
         let state = &mut self.ports[port as usize];
-        if state.stale == Stale::No {
-            self.stale.push(port);
-        }
         state.stale = state.stale.max(stale);
     }
 

@@ -217,12 +217,19 @@ impl Dendrogram {
     /// The first level at which the points of `present` are in at most `most` clusters (section 5.3.2). O(points).
     pub fn cut(&self, present: &Mask, most: NonZeroUsize) -> Cut {
         const NONE: usize = usize::MAX;
-        let mut holds: Few<bool> = (0..self.points).map(|point| present.contains(point)).collect();
-        let mut clusters = holds.iter().filter(|&&holds| holds).count();
+        let nodes = self.points + self.merges.len();
+        // Slices, for each look at a vector that may be in place or not asks which.
+        let mut holds: Few<bool> = Few::from_elem(false, nodes);
+        let holds = &mut holds[..];
+        let mut clusters = 0;
+        for point in present.iter().take_while(|&point| point < self.points) {
+            holds[point] = true;
+            clusters += 1;
+        }
         let mut level = 1;
-        for merge in &self.merges {
+        for (merge, node) in self.merges.iter().zip(self.points..nodes) {
             let both = holds[merge.first] && holds[merge.second];
-            holds.push(holds[merge.first] || holds[merge.second]);
+            holds[node] = holds[merge.first] || holds[merge.second];
             if clusters > most.get() {
                 clusters -= usize::from(both);
                 level += 1;
@@ -230,18 +237,17 @@ impl Dendrogram {
         }
         // Clusters that there are at this level, and the parts that they were made of, come before this one.
         let kept = self.points + level - 1;
-        let mut owner: Few<usize> = Few::with_capacity(holds.len());
-        for (node, &holds) in holds.iter().enumerate() {
-            owner.push(match node.checked_sub(self.points).map(|merge| self.merges[merge]) {
-                _ if !holds => NONE,
+        let mut owner: Few<usize> = Few::from_elem(NONE, nodes);
+        let owner = &mut owner[..];
+        for node in (0..nodes).filter(|&node| holds[node]) {
+            owner[node] = match node.checked_sub(self.points).map(|merge| self.merges[merge]) {
                 Some(merge) if node >= kept && owner[merge.first] != NONE => owner[merge.first],
                 Some(merge) if node >= kept => owner[merge.second],
                 _ => node,
-            });
+            };
         }
         // From the top down: parts are where their whole is, and who has no place is where those are with whom it merges.
-        for (index, merge) in self.merges.iter().enumerate().rev() {
-            let node = self.points + index;
+        for (merge, node) in self.merges.iter().zip(self.points..nodes).rev() {
             for (part, other) in [(merge.first, merge.second), (merge.second, merge.first)] {
                 if node < kept {
                     owner[part] = owner[node];
@@ -250,7 +256,8 @@ impl Dendrogram {
                 }
             }
         }
-        let mut number: Few<usize> = Few::from_elem(NONE, holds.len());
+        let mut number: Few<usize> = Few::from_elem(NONE, nodes);
+        let number = &mut number[..];
         let mut numbered = 0;
         for point in present.iter().take_while(|&point| point < self.points) {
             let number = &mut number[owner[point]];

@@ -279,7 +279,7 @@ impl<'a> Cluster<'a> {
                         return Ok(());
                     }
                     self.streams.retain(|stream| stream.job != number);
-                    self.ports.close(number)?;
+                    self.ports.close(number, &self.running[number].ports)?;
                     self.stale = true;
                     self.running[number].phase = Phase::Beside(beside);
                 }

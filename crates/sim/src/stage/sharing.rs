@@ -23,6 +23,7 @@ use weir_core::solve::wfq::{Class, Queue, Source, Wfq, WfqError};
 
 use super::Stage;
 use super::cluster::Stream;
+use super::curve::{self, Curve};
 use super::fabric::Fabric;
 
 /// How links are shared.
@@ -32,6 +33,11 @@ pub enum Sharing {
     Flows,
     /// Max-min between applications.
     Applications,
+    /// Applications with a queue of their own and these weights, the same at every port.
+    Weights(Vec<f64>),
+    /// Applications with a queue of their own, weighted at each port by Eq. 2 with these curves for the jobs that use it, each
+    /// with at least this part of an even share.
+    Curves(Vec<Curve>, Fraction),
     /// Saba.
     Saba(Saba),
     /// Strict priorities by size: a flow that is larger than so many of these sizes, in bytes, comes after all smaller ones.
@@ -123,6 +129,14 @@ pub(super) struct Ports {
     pub(super) unsettled: u64,
 }
 
+/// Who uses each port, and what weights cost them.
+struct Curves {
+    curves: Vec<Curve>,
+    floor: f64,
+    ports: Vec<Vec<usize>>,
+    stale: Vec<Port>,
+}
+
 /// Who finds rates.
 enum Rates {
     Flows(Box<Wfq>),
@@ -133,6 +147,7 @@ enum Rates {
 enum Kind {
     Flows,
     Applications,
+    Curves(Box<Curves>),
     Saba(Box<Controller>, Connections),
     /// The cutoffs, and the size of the flows of each job.
     Sizes(Vec<f64>, Vec<f64>),
@@ -172,7 +187,12 @@ impl Ports {
     ) -> Result<(Kind, u32, Vec<Queue>), SharingError> {
         let (queues, kind) = match sharing {
             Sharing::Flows => (1, Kind::Flows),
-            Sharing::Applications => (jobs.max(1) as u32, Kind::Applications),
+            Sharing::Applications | Sharing::Weights(_) => (jobs.max(1) as u32, Kind::Applications),
+            Sharing::Curves(curves, floor) => {
+                let ports = vec![Vec::new(); capacities.len()];
+                let curves = Curves { curves: curves.clone(), floor: floor.get(), ports, stale: Vec::new() };
+                (jobs.max(1) as u32, Kind::Curves(Box::new(curves)))
+            }
             Sharing::Saba(saba) => {
                 let settings = Settings { c_saba: Fraction::ALL, floor: saba.floor, levels: saba.levels };
                 let all = vec![saba.queues; capacities.len()];
@@ -187,7 +207,11 @@ impl Ports {
             Sharing::Sizes(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs])),
             Sharing::Coflows => (1, Kind::Coflows(Vec::new())),
         };
-        let of_port = |port| (0..queues).map(move |_| Queue { link: port, weight: 1.0 });
+        let weight = |queue: u32| match sharing {
+            Sharing::Weights(weights) => weights.get(queue as usize).copied().unwrap_or(1.0),
+            _ => 1.0,
+        };
+        let of_port = |link| (0..queues).map(move |queue| Queue { link, weight: weight(queue) });
         let all = (0..capacities.len() as u32).flat_map(of_port).collect();
         Ok((kind, queues, all))
     }
@@ -220,6 +244,7 @@ impl Ports {
             Kind::Saba(controller, Connections::Transfer) => {
                 controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
             }
+            Kind::Curves(curves) => curves.open(job, ports),
             Kind::Sizes(_, sizes) => sizes[job] = size,
             Kind::Coflows(places) => places.clear(),
             _ => {}
@@ -228,8 +253,9 @@ impl Ports {
     }
 
     /// A job's transfer ends.
-    pub(super) fn close(&mut self, job: usize) -> Result<(), SharingError> {
+    pub(super) fn close(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
         match &mut self.kind {
+            Kind::Curves(curves) => curves.close(job, ports),
             Kind::Saba(controller, Connections::Transfer) => controller.close(ConnectionId(job as u64))?,
             Kind::Coflows(places) => places.clear(),
             _ => {}
@@ -264,7 +290,7 @@ impl Ports {
             Rates::Groups(lockstep, capacities) => {
                 let jobs = lockstep.rates().len();
                 match kind {
-                    Kind::Applications | Kind::Saba(..) => {
+                    Kind::Applications | Kind::Curves(_) | Kind::Saba(..) => {
                         let mut active = vec![false; jobs];
                         streams.iter().for_each(|stream| active[stream.job] = true);
                         let queue = |job, link| kind.queue(*queues, job as usize, link);
@@ -291,17 +317,61 @@ impl Ports {
 
     /// Brings the weights up to date.
     fn update(&mut self) -> Result<(), SharingError> {
-        let Kind::Saba(controller, _) = &mut self.kind else { return Ok(()) };
-        for port in controller.update().changed {
-            let Some(plan) = controller.plan(port) else { continue };
-            for (queue, &weight) in (port * self.queues..).zip(&plan.weights) {
-                // A queue that nobody uses keeps the weight that it had.
-                if weight > 0.0 {
-                    match &mut self.rates {
-                        Rates::Flows(wfq) => wfq.set_weight(queue as usize, weight)?,
-                        Rates::Groups(lockstep, _) => lockstep.set_weight(queue as usize, weight)?,
+        let Ports { rates, queues, kind, .. } = self;
+        let mut put = |queue: u32, weight: f64| match rates {
+            Rates::Flows(wfq) => wfq.set_weight(queue as usize, weight),
+            Rates::Groups(lockstep, _) => lockstep.set_weight(queue as usize, weight),
+        };
+        match kind {
+            Kind::Curves(curves) => {
+                curves.update(|port, job, weight| put(port * *queues + job as u32, weight))?;
+            }
+            Kind::Saba(controller, _) => {
+                for port in controller.update().changed {
+                    let Some(plan) = controller.plan(port) else { continue };
+                    for (queue, &weight) in (port * *queues..).zip(&plan.weights) {
+                        // A queue that nobody uses keeps the weight that it had.
+                        if weight > 0.0 {
+                            put(queue, weight)?;
+                        }
                     }
                 }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Curves {
+    fn open(&mut self, job: usize, ports: &[Port]) {
+        for &port in ports {
+            self.ports[port as usize].push(job);
+        }
+        self.stale.extend(ports);
+    }
+
+    fn close(&mut self, job: usize, ports: &[Port]) {
+        for &port in ports {
+            self.ports[port as usize].retain(|other| *other != job);
+        }
+        self.stale.extend(ports);
+    }
+
+    /// Finds the weights of ports whose jobs have changed, and hands each of a port and a job to `put`.
+    fn update<E>(&mut self, mut put: impl FnMut(Port, usize, f64) -> Result<(), E>) -> Result<(), E> {
+        self.stale.sort_unstable();
+        self.stale.dedup();
+        let mut weights = Vec::new();
+        for port in self.stale.drain(..) {
+            let jobs = &self.ports[port as usize];
+            if jobs.is_empty() {
+                continue;
+            }
+            let curves = jobs.iter().map(|&job| &self.curves[job]);
+            curve::cheapest(curves, self.floor / jobs.len() as f64, &mut weights);
+            for (&job, &weight) in jobs.iter().zip(&weights) {
+                put(port, job, weight)?;
             }
         }
         Ok(())
@@ -312,7 +382,7 @@ impl Kind {
     /// The queue of a job at a port, if ports have so many.
     fn queue(&self, queues: u32, job: usize, port: Port) -> u32 {
         let queue = match self {
-            Kind::Applications => job as u32,
+            Kind::Applications | Kind::Curves(_) => job as u32,
             Kind::Saba(controller, _) => {
                 let level = controller.level(AppId(job as u64)).map_or(0, usize::from);
                 let queue = controller.plan(port).and_then(|plan| plan.queue_of.get(level));

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use weir_core::model::topology::{Builder, NodeId, Plan, Topology, TopologyError};
+use weir_core::model::topology::{Builder, LinkId, NodeId, Plan, Topology, TopologyError};
 use weir_core::saba::profile::FRACTIONS;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, Sensitivity};
@@ -10,6 +10,7 @@ use weir_core::solve::polynomial::{Degree, fit};
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::mean;
 use weir_sim::stage::cluster::{self, Placed};
+use weir_sim::stage::curve::Curve;
 use weir_sim::stage::fabric::{Fabric, Paths};
 use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, even_cutoffs};
 use weir_sim::stage::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
@@ -38,6 +39,8 @@ pub enum Rival {
     Sincronia,
     /// Saba with so many queues, or as many as there are jobs; and this least weight.
     Saba(Option<u16>, Fraction, Controllers),
+    /// A queue for each job, weighted by Eq. 2 with the workload's slowdown in place of a cubic, and the usual least weight.
+    Exact,
 }
 
 /// Saba as in study 4.
@@ -209,6 +212,13 @@ impl<'a> Hall<'a> {
                 Sharing::Sizes(even_cutoffs(&flows, PRIORITIES))
             }
             Rival::Sincronia => Sharing::Coflows,
+            Rival::Exact => {
+                let curve = |job: &Placed| {
+                    let workload = &workloads[job.model];
+                    Curve::of(|w| workload.slowdown((world.worth * w).min(1.0)))
+                };
+                Sharing::Curves(jobs.iter().map(curve).collect(), FLOOR)
+            }
             Rival::Saba(queues, floor, controllers) => {
                 let own = jobs.len() as u16;
                 let models = workloads.iter().map(|w| sensitivity(w, world.worth)).collect();
@@ -234,6 +244,17 @@ fn sensitivity(workload: &Synthetic, worth: f64) -> Sensitivity {
     }
     let samples = FRACTIONS.map(Fraction::get).map(|part| (part, workload.slowdown((worth * part).min(1.0))));
     Sensitivity::new(fit(&samples, Degree::Three).expect("seven finite samples at seven places").polynomial)
+}
+
+/// What a part of a rack's links up is worth to a workload, over that part of a server's link: the links that a rack has up, over the servers
+/// that a workload has there.
+pub fn rack_worth() -> Result<f64, Failure> {
+    let fabric = Plan::SabaTiers.build().map_err(Failure::undone)?;
+    let rack = fabric.link(fabric.out(NodeId(0))[0]).to;
+    let (servers, up): (Vec<LinkId>, Vec<LinkId>) =
+        fabric.out(rack).iter().partition(|link| fabric.is_host(fabric.link(**link).to));
+    let own = servers.len() as f64 * INSTANCES as f64 / fabric.hosts() as f64;
+    Ok(up.len() as f64 / own)
 }
 
 /// The fabric of section 8.1, whose links of servers and those between switches carry these parts of what they do there.

@@ -1,4 +1,4 @@
-//! Section 8.2 (Fig. 8), what accounts for the differences, and the studies of section 8.3 (Fig. 9).
+//! Section 8.2 (Fig. 8), and what accounts for the differences.
 
 use weir_core::saba::Fraction;
 use weir_core::saba::share::FLOOR;
@@ -10,18 +10,20 @@ use weir_sim::stage::sharing::Connections;
 use weir_sim::stage::workload::NODES;
 
 use super::lab::{Ends, Lab, PLAIN, SABA, Way, World};
+use super::limits::Limits;
 use super::port;
+use super::studies::together;
 use crate::failure::Failure;
 use crate::reproduce::doc::{n, ratio, table};
 
 /// Setups that experiments are run on, at most.
-const TRIED: usize = 100;
+pub const TRIED: usize = 100;
 
 /// Setups where each flow is on its own, at most: they take a hundred times as long.
 const FREE: usize = 10;
 
 /// The speed-ups of the text of section 8.2: a workload, or all.
-const PUBLISHED: [(&str, f64, &str); 5] = [
+pub const PUBLISHED: [(&str, f64, &str); 5] = [
     ("all", 1.88, "8.2, Fig. 8a: \"by 1.88x compared to the baseline\""),
     ("RF", 3.9, "8.2, Fig. 8a: \"RF is increased by 3.9x\""),
     ("LR", 3.6, "8.2, Fig. 8a: \"and LR by 3.6x\""),
@@ -30,12 +32,13 @@ const PUBLISHED: [(&str, f64, &str); 5] = [
 ];
 
 /// Geometric means of speed-ups.
-struct Speedups {
+pub struct Speedups {
     /// By workload.
-    workloads: Vec<Option<f64>>,
+    pub workloads: Vec<Option<f64>>,
     /// By setup, in rising order.
     setups: Vec<f64>,
-    all: f64,
+    /// Of all jobs.
+    pub all: f64,
 }
 
 fn geometric(logs: &[f64]) -> Option<f64> {
@@ -43,7 +46,8 @@ fn geometric(logs: &[f64]) -> Option<f64> {
 }
 
 impl Speedups {
-    fn new(setups: &[Vec<Drawn>], workloads: usize, base: &Ends, ends: &Ends) -> Speedups {
+    /// Those of the jobs of setups that end so under the baseline and under something else.
+    pub fn new(setups: &[Vec<Drawn>], workloads: usize, base: &Ends, ends: &Ends) -> Speedups {
         let mut by_workload = vec![Vec::new(); workloads];
         let mut by_setup = Vec::new();
         for ((drawn, base), ends) in setups.iter().zip(base).zip(ends) {
@@ -66,7 +70,8 @@ impl Speedups {
     }
 }
 
-fn compared(
+/// The speed-ups of the first `count` setups under a way of sharing over another.
+pub fn compared(
     lab: &mut Lab<'_>,
     world: World,
     way: Way,
@@ -78,12 +83,13 @@ fn compared(
     Ok(Speedups::new(lab.setups(), lab.workloads().len(), &base, &ends))
 }
 
-fn cell(value: Option<f64>) -> String {
+/// A number in a table, if there is one.
+pub fn cell(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), n)
 }
 
 /// What comes out on the testbed, in a few sentences.
-pub fn summary(lab: &mut Lab<'_>) -> Result<String, Failure> {
+pub fn summary(lab: &mut Lab<'_>, limits: &Limits) -> Result<String, Failure> {
     let tried = lab.setups().len().min(TRIED);
     let all = lab.setups().len();
     let plain = compared(lab, PLAIN, SABA, (PLAIN, Way::Flows), all)?.all;
@@ -96,12 +102,14 @@ pub fn summary(lab: &mut Lab<'_>) -> Result<String, Failure> {
     Ok(format!(
         "## In short\n\n\
          - The average speed-up of section 8.2 is {} where the paper has {}.\n\
-         - What matters most, besides the baseline, of all that was tried is how slow jobs are with less than 25 % of the bandwidth, where the paper publishes slowdowns of LR and SQL only. If bytes \
+         {}\
+         - Of what else was tried it matters most how slow jobs are with less than 25 % of the bandwidth, where the paper publishes slowdowns of LR and SQL only. If bytes \
          are waited for however long that takes, the cubics mislead Eq. 2: for all ten workloads at one port, the true sum of slowdowns goes from {} with even weights to {}. If every workload has the limit that LR's published \
          slowdowns ask for, it goes from {} to {}, and the average speed-up is {}.\n\
          - Queues, degrees and the least weight are tried below, and so is a baseline that wastes bandwidth, as the paper's may.\n",
         n(plain),
         n(published),
+        limits.summary(),
         n(even),
         n(found),
         n(limited_even),
@@ -110,18 +118,19 @@ pub fn summary(lab: &mut Lab<'_>) -> Result<String, Failure> {
     ))
 }
 
-/// Fig. 8, the experiments and Fig. 9.
-pub fn section(lab: &mut Lab<'_>) -> Result<String, Failure> {
+/// Fig. 8 and the experiments.
+pub fn section(lab: &mut Lab<'_>, limits: &Limits) -> Result<String, Failure> {
     let mut out = fig8(lab)?;
     out.push_str(&experiments(lab)?);
     out.push_str(&port::section(lab));
+    out.push_str(&limits.section(lab));
     out.push_str(&worse_baseline(lab)?);
     out.push_str(&fig1b(lab)?);
-    out.push_str(&fig9(lab)?);
     Ok(out)
 }
 
-fn fig8(lab: &mut Lab<'_>) -> Result<String, Failure> {
+/// Fig. 8.
+pub fn fig8(lab: &mut Lab<'_>) -> Result<String, Failure> {
     let count = lab.setups().len();
     let base = (PLAIN, Way::Flows);
     let saba = compared(lab, PLAIN, SABA, base, count)?;
@@ -301,112 +310,4 @@ fn fig1b(lab: &Lab<'_>) -> Result<String, Failure> {
          flows do not have. Measured slowdowns are far smaller, for each of the two has the links to itself while the other computes.\n\n",
         table(&head, 2, &lines)
     ))
-}
-
-/// One instance of each workload on each of so many servers.
-fn together(workloads: usize, data: f64, servers: u32) -> Vec<Drawn> {
-    (0..workloads).map(|workload| Drawn { workload, data, servers: (0..servers).collect() }).collect()
-}
-
-/// The workloads that lose at 4 times the nodes in the text of section 8.3.
-const LOSERS: [(&str, f64, &str); 3] = [
-    ("SQL", 0.92, "8.3, study 2: \"SQL ... 8%\""),
-    ("NW", 0.94, "8.3, study 2: \"NW ... 6%\""),
-    ("NI", 0.97, "8.3, study 2: \"NI ... 3% drop\""),
-];
-
-fn fig9(lab: &Lab<'_>) -> Result<String, Failure> {
-    let find = |name: &str| lab.workloads().iter().position(|w| w.name == name);
-    let sql = find("SQL");
-    let three = Degree::Three;
-    let studies = [
-        ("1: 0.1 x data", 0.1, 1.0, three, Some(1.33)),
-        ("1: 1 x data", 1.0, 1.0, three, Some(1.54)),
-        ("1: 10 x data", 10.0, 1.0, three, Some(1.40)),
-        ("2: 0.5 x nodes", 1.0, 0.5, three, Some(1.42)),
-        ("2: 2 x nodes", 1.0, 2.0, three, Some(1.34)),
-        ("2: 3 x nodes", 1.0, 3.0, three, Some(1.26)),
-        ("2: 4 x nodes", 1.0, MOST_NODES, three, Some(1.09)),
-        ("3: k = 1", 1.0, 1.0, Degree::One, Some(1.27)),
-        ("3: k = 2", 1.0, 1.0, Degree::Two, Some(1.42)),
-        ("3: k = 3", 1.0, 1.0, three, None),
-    ];
-    let mut lines = Vec::new();
-    for (name, data, nodes, degree, published) in studies {
-        let mut line = vec![name.to_owned(), published.map_or_else(|| "as 1 x data".to_owned(), n)];
-        for world in worlds(data, nodes) {
-            let speedups = side_by_side(lab, world, data, nodes, degree)?;
-            line.push(n(speedups.all));
-            line.push(cell(sql.and_then(|sql| speedups.workloads[sql])));
-        }
-        lines.push(line);
-    }
-    let head = [
-        "study",
-        "published",
-        "measured",
-        "SQL",
-        "profiled as it runs",
-        "SQL",
-        "all have a limit as LR has",
-        "SQL",
-        "with a limit, profiled as it runs",
-        "SQL",
-    ];
-    let mut out = format!(
-        "## Fig. 9: other data, nodes and degrees (section 8.3)\n\nOne instance of each of the ten workloads on every server; averages over the ten. SQL is published with 1.03 at k = 2 and 1.22 \
-         at k = 3. \"Profiled as it runs\" has models of the data and nodes that the workloads run with, so what differs there from the column before is what models of other \
-         data and nodes cost.\n{}",
-        table(&head, 1, &lines)
-    );
-    let mut lines: Vec<Vec<String>> = LOSERS
-        .iter()
-        .map(|(name, published, source)| vec![(*name).to_owned(), (*source).to_owned(), n(*published)])
-        .collect();
-    for world in worlds(1.0, MOST_NODES) {
-        let speedups = side_by_side(lab, world, 1.0, MOST_NODES, three)?;
-        for (line, (name, ..)) in lines.iter_mut().zip(LOSERS) {
-            line.push(cell(find(name).and_then(|at| speedups.workloads[at])));
-        }
-    }
-    let head = [
-        "workload",
-        "where in the paper",
-        "published",
-        "measured",
-        "profiled as it runs",
-        "all have a limit as LR has",
-        "with a limit, profiled as it runs",
-    ];
-    out.push_str(&format!(
-        "Three workloads lose at {MOST_NODES} x nodes in the paper, which puts it down to models of too few nodes:\n{}",
-        table(&head, 2, &lines)
-    ));
-    Ok(out)
-}
-
-/// The most nodes of study 2, over the profiler's.
-const MOST_NODES: f64 = 4.0;
-
-/// Without and with limits, and for each the profiler's data and nodes as in the paper and as the workloads run.
-fn worlds(data: f64, nodes: f64) -> impl Iterator<Item = World> {
-    let profiled = [PLAIN.profiled, (data, nodes)];
-    [false, true]
-        .into_iter()
-        .flat_map(move |limited| profiled.map(|profiled| World { limited, profiled, ..PLAIN }))
-}
-
-/// All workloads on every server, with so many times the profiler's data and nodes.
-fn side_by_side(
-    lab: &Lab<'_>,
-    world: World,
-    data: f64,
-    nodes: f64,
-    degree: Degree,
-) -> Result<Speedups, Failure> {
-    let jobs = vec![together(lab.workloads().len(), data, (nodes * f64::from(NODES)) as u32)];
-    let base = vec![lab.run(world, Way::Flows, &jobs[0])?];
-    let saba = Way::Saba(degree, 8, FLOOR, Connections::Transfer);
-    let ends = vec![lab.run(world, saba, &jobs[0])?];
-    Ok(Speedups::new(&jobs, lab.workloads().len(), &base, &ends))
 }

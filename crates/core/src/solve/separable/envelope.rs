@@ -97,7 +97,9 @@ impl Envelope {
             } else {
                 (root - self.c2) / self.c3x3
             };
-            let part = part.max(self.from).min(self.to);
+            // Neither is ever no number, which is what max and min would look out for.
+            let part = if part < self.from { self.from } else { part };
+            let part = if part > self.to { self.to } else { part };
             return Cheapest { least: part, most: part, growth: 0.5 / root };
         }
         let least = if price <= self.slope_from {

@@ -1,0 +1,40 @@
+//! Saba's calculation time (EuroSys '23, section 8.5, Fig. 12): the weights of all ports of 1,944 servers, from nothing.
+
+use std::cell::LazyCell;
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use weir_core::model::topology::Plan;
+use weir_core::saba::Controller;
+use weir_core::solve::polynomial::Degree;
+use weir_sim::stage::scenario::{self, Ways};
+
+fn fabrics(c: &mut Criterion) {
+    let ways = LazyCell::new(|| Ways::new(&Plan::SabaTiers.build().expect("a plan of the project")));
+    let mut group = c.benchmark_group("saba_fabric");
+    group.sample_size(10);
+    for applications in [250, 1000] {
+        for degree in Degree::ALL {
+            let controller = LazyCell::new(|| {
+                let mut controller =
+                    scenario::controller(&ways, 1, applications, degree).expect("each registers once");
+                let active = scenario::draw(1, 0, ways.servers(), applications, applications);
+                scenario::open(&mut controller, &ways, &active).expect("each opens once");
+                controller
+            });
+            let name =
+                BenchmarkId::new(format!("{applications}_applications"), format!("k={}", degree as usize));
+            group.bench_function(name, |b| {
+                b.iter_batched_ref(
+                    || Controller::clone(&controller),
+                    |c| black_box(c.update()),
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, fabrics);
+criterion_main!(benches);

@@ -1,0 +1,161 @@
+//! Jobs with queues and weights of their own, Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), and the scenarios of section 8.5.
+
+use proptest::prelude::*;
+use weir_core::model::topology::route::Routes;
+use weir_core::model::topology::{NodeId, Plan};
+use weir_core::saba::Fraction;
+use weir_core::saba::controller::AppId;
+use weir_core::saba::share::FLOOR;
+use weir_core::solve::Solver;
+use weir_core::solve::polynomial::{Degree, Polynomial};
+use weir_core::solve::separable::Problem;
+use weir_core::units::{Bytes, Rate, Time};
+use weir_sim::stage::Stage;
+use weir_sim::stage::cluster::{Coupling, Options, Placed, run};
+use weir_sim::stage::curve::{Curve, cheapest};
+use weir_sim::stage::scenario::{self, INSTANCES, Ways};
+use weir_sim::stage::sharing::Sharing;
+
+fn found(curves: &[Curve], least: f64) -> Vec<f64> {
+    let mut weights = vec![9.0];
+    cheapest(curves.iter(), least, &mut weights);
+    weights
+}
+
+#[test]
+fn what_is_one_over_the_weight_shares_by_square_roots() {
+    // The least a / v + b / w with v + w = 1 has v : w = sqrt(a) : sqrt(b).
+    let sizes = [1.0, 4.0, 25.0, 0.25];
+    let curves: Vec<Curve> = sizes.iter().map(|size| Curve::of(|w| 7.0 + size / w)).collect();
+    let roots: f64 = sizes.iter().map(|size: &f64| size.sqrt()).sum();
+    for (weight, size) in found(&curves, 0.01).iter().zip(sizes) {
+        let wanted = size.sqrt() / roots;
+        // Places of a table are 4.4 % apart.
+        assert!((weight / wanted - 1.0).abs() < 0.045, "{weight} for {wanted}");
+    }
+}
+
+#[test]
+fn alike_share_evenly_and_one_alone_has_all() {
+    let curve = Curve::of(|w| 1.0 / w);
+    assert_eq!(found(std::slice::from_ref(&curve), 0.1), [1.0]);
+    for weight in found(&vec![curve; 7], 0.01) {
+        assert!((weight - 1.0 / 7.0).abs() < 1e-12, "{weight}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn convex_cubics_get_what_the_exact_solver_gives(
+        all in prop::collection::vec((0.0..20.0f64, 0.0..20.0f64, 0.0..5.0f64), 2..16),
+    ) {
+        // c (1 - w)^3 + b (1 - w)^2 + a (1 - w) falls and is convex up to 1.
+        let cubic = |&(a, b, c): &(f64, f64, f64)| {
+            Polynomial::new(&[a + b + c, -(a + 2.0 * b + 3.0 * c), b + 3.0 * c, -c]).unwrap()
+        };
+        let costs: Vec<Polynomial> = all.iter().map(cubic).collect();
+        let lower = 0.1 / costs.len() as f64;
+        let exact = Solver::default()
+            .minimise(&Problem { costs: &costs, total: 1.0, lower, upper: 1.0 }, 0)
+            .unwrap();
+        let curves: Vec<Curve> = costs.iter().map(|cost| Curve::of(|w| cost.at(w))).collect();
+        let weights = found(&curves, lower);
+        prop_assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        prop_assert!(weights.iter().all(|w| *w >= lower * (1.0 - 1e-12)));
+        let value: f64 = costs.iter().zip(&weights).map(|(cost, &w)| cost.at(w)).sum();
+        // A table's lines are above the curve by its curvature times the square of the distance of its places, over 8.
+        let above: f64 = all.iter().map(|(_, b, c)| (2.0 * b + 6.0 * c) * 0.045f64.powi(2) / 8.0).sum();
+        prop_assert!(value >= exact.bound - 1e-9 && value <= exact.value + above + 1e-9, "{value} {}", exact.value);
+    }
+}
+
+fn ends(bytes: &[f64], sharing: &Sharing) -> Vec<f64> {
+    let job = |&bytes: &f64| Placed {
+        stages: vec![Stage {
+            compute: Time::ZERO,
+            beside: Time::ZERO,
+            bytes: Bytes::new(bytes).unwrap(),
+            patience: None,
+        }],
+        servers: vec![0, 1],
+        model: 0,
+    };
+    let jobs: Vec<Placed> = bytes.iter().map(job).collect();
+    let options = Options { servers: 2, rate: Rate::new(10.0).unwrap(), coupling: Coupling::Lockstep };
+    run(&jobs, &options, sharing).unwrap().into_iter().map(Time::get).collect()
+}
+
+#[test]
+fn weights_are_kept_and_what_is_left_is_used() {
+    // 3 : 1 of 10 until the first has moved 30, after 4 s; the other has 20 of its 30 left then.
+    assert_eq!(ends(&[30.0, 30.0], &Sharing::Weights(vec![3.0, 1.0])), [4.0, 6.0]);
+    assert_eq!(
+        ends(&[30.0, 30.0], &Sharing::Weights(vec![1.0, 1.0])),
+        ends(&[30.0, 30.0], &Sharing::Applications)
+    );
+}
+
+#[test]
+fn curves_weigh_those_that_are_there() {
+    // Square roots: 2 : 1 of 10 until the first has moved its 30, after 4.5 s; then the other has all.
+    let curves: Vec<Curve> = [4.0, 1.0].map(|size| Curve::of(|w| size / w)).to_vec();
+    let found = ends(&[30.0, 30.0], &Sharing::Curves(curves, FLOOR));
+    assert!((found[0] / 4.5 - 1.0).abs() < 0.045 && (found[1] - 6.0).abs() < 1e-9, "{found:?}");
+    // What wants nothing gets the least: a tenth of a half.
+    let curves = vec![Curve::of(|w| 1.0 / w), Curve::of(|_| 1.0)];
+    let found = ends(&[95.0, 95.0], &Sharing::Curves(curves, Fraction::new(0.1).unwrap()));
+    assert!((found[0] - 10.0).abs() < 1e-6, "{found:?}");
+}
+
+#[test]
+fn ports_of_a_scenario_are_those_between_its_servers() {
+    let plan = Plan::LeafSpine {
+        spines: 3,
+        leaves: 4,
+        hosts: 16,
+        rate: Rate::new(1e9).unwrap(),
+        oversubscription: 1.0,
+    };
+    let topology = plan.build().unwrap();
+    let ways = Ways::new(&topology);
+    let mut controller = scenario::controller(&ways, 1, 3, Degree::Two).unwrap();
+    let active = scenario::draw(5, 0, ways.servers(), 3, 2);
+    assert_eq!((active.len(), ways.ports()), (2, topology.links().len()));
+    scenario::open(&mut controller, &ways, &active).unwrap();
+    assert!(controller.update().solved > 0);
+    let mut routes = Routes::new(topology.clone(), 0);
+    let mut spread = Vec::new();
+    let mut wanted = vec![Vec::new(); ways.ports()];
+    for (application, servers) in &active {
+        assert_eq!(servers.len(), INSTANCES);
+        for (&from, &to) in servers.iter().flat_map(|from| servers.iter().map(move |to| (from, to))) {
+            routes.spread(NodeId(from), NodeId(to), &mut spread);
+            for (link, _) in &spread {
+                wanted[link.index()].push(AppId(*application as u64));
+            }
+        }
+    }
+    for (port, wanted) in wanted.iter_mut().enumerate() {
+        wanted.sort_unstable();
+        wanted.dedup();
+        let plan = controller.plan(port as u32);
+        let found: Vec<AppId> =
+            plan.map_or(Vec::new(), |plan| plan.shares.apps.iter().map(|(app, _)| *app).collect());
+        assert_eq!(&found, wanted, "port {port}");
+    }
+    scenario::close(&mut controller, &active).unwrap();
+    controller.update();
+    assert!((0..ways.ports()).all(|port| controller.plan(port as u32).is_none()));
+}
+
+#[test]
+fn scenarios_are_drawn_anew_and_the_same_again() {
+    let draw = |index| scenario::draw(1, index, 1944, 1000, 250);
+    assert_eq!(draw(3), draw(3));
+    assert_ne!(draw(3), draw(4));
+    let mut applications: Vec<usize> = draw(3).iter().map(|(application, _)| *application).collect();
+    applications.dedup();
+    assert_eq!((applications.len(), applications.iter().max() < Some(&1000)), (250, true));
+}
