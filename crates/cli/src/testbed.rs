@@ -45,7 +45,8 @@ fn up(args: &args::TestbedUp) -> Result<(), Failure> {
     }
     let bed = Bed::up(name, &topology, GO_ON).map_err(|error| failure(&error))?;
     let (hosts, switches) = (topology.hosts(), topology.nodes() - topology.hosts());
-    let line = format!("up: {name}: {hosts} hosts, {switches} switches, {} cables\n", bed.plan().cables.len());
+    let line =
+        format!("up: {name}: {hosts} hosts, {switches} switches, {} cables\n", bed.plan().cables.len());
     Ok(output::print(line.as_bytes())?)
 }
 
@@ -134,13 +135,17 @@ fn check() -> Result<(), Failure> {
 /// What to say about a bed that could not be made, with what the machine lacks if that is why.
 fn failure(error: &BedError) -> Failure {
     if interrupt::asked() {
-        return Failure { code: interrupt::exit_code(), message: "interrupted; nothing of the bed is left".to_owned() };
+        return Failure {
+            code: interrupt::exit_code(),
+            message: "interrupted; nothing of the bed is left".to_owned(),
+        };
     }
     match error {
         BedError::Plan(_) => Failure::input(error),
         BedError::Command(_) | BedError::File { .. } => {
             let mut message = error.to_string();
-            let missing: Vec<Check> = probe::probe().into_iter().filter(|check| check.missing.is_some()).collect();
+            let missing: Vec<Check> =
+                probe::probe().into_iter().filter(|check| check.missing.is_some()).collect();
             for Check { what, needed_for, missing } in &missing {
                 let why = missing.as_deref().unwrap_or_default();
                 message.push_str(&format!("\n  missing: {what}: {why}; needed for {needed_for}"));
@@ -185,7 +190,9 @@ fn check_services(scenario: &Scenario, mechanisms: &[Mechanism]) -> Result<(), F
     let services = scenario.services.len();
     if services > queues::MOST_SERVICES && mechanisms.iter().any(|mechanism| mechanism.queues()) {
         let most = queues::MOST_SERVICES;
-        return Err(Failure::input(format_args!("queues: {services} services: expected at most {most} (DSCP)")));
+        return Err(Failure::input(format_args!(
+            "queues: {services} services: expected at most {most} (DSCP)"
+        )));
     }
     Ok(())
 }
@@ -243,9 +250,10 @@ fn measure(
     });
     bar.finish_and_clear();
     measured.map_err(|error| match error {
-        RunError::Interrupted { .. } => {
-            Failure { code: interrupt::exit_code(), message: format!("{mechanism}: {error}; nothing was written") }
-        }
+        RunError::Interrupted { .. } => Failure {
+            code: interrupt::exit_code(),
+            message: format!("{mechanism}: {error}; nothing was written"),
+        },
         RunError::Connections(_) => Failure::input(error),
         RunError::Socket { .. } => Failure::undone(error),
     })
@@ -269,7 +277,8 @@ struct Line {
 fn compare(scenario: &Scenario, mechanism: Mechanism, shared: &Shared, measured: &[Phase]) -> Vec<Line> {
     let mut lines = Vec::new();
     for (expected, found) in shared.phases.iter().zip(measured) {
-        let [predicted, mean, late] = [&expected.mean, &found.mean, &found.late].map(|r| shared.by_service(r));
+        let [predicted, mean, late] =
+            [&expected.mean, &found.mean, &found.late].map(|r| shared.by_service(r));
         let share = |of: &[f64], at: usize| {
             let sum: f64 = of.iter().sum();
             if sum > 0.0 { of[at] / sum } else { 0.0 }

@@ -16,7 +16,7 @@ const FABRIC: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves
 
 const SCENARIO: &str = "\
 weir-scenario = 1
-end = \"2s\"
+end = \"3s\"
 fabric = { kind = \"big-switch\", hosts = 3, rate = \"50Mbit\" }
 service = [{ name = \"light\", weight = 1 }, { name = \"heavy\", weight = 4 }]
 [[demand]]
@@ -29,7 +29,7 @@ service = \"heavy\"
 from = \"h1\"
 to = \"h2\"
 sending = \"elastic\"
-active = [[\"1s\", \"2s\"]]
+active = [[\"1s\", \"3s\"]]
 ";
 
 fn place() -> Place {
@@ -112,24 +112,29 @@ fn without_privileges_it_says_what_is_missing_and_what_works() {
     // The program has to be where everybody may run it.
     let weir = std::env::temp_dir().join(format!("weir-{}", std::process::id()));
     fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).unwrap();
-    let as_nobody = |words: &[&str], input: &str| {
+    let as_nobody = |words: &[&str]| {
         let mut command = Command::new(&weir);
         command.args(words).uid(65534).gid(65534).current_dir("/");
-        let input_file = place.path(input);
-        command.stdin(fs::File::open(input_file).unwrap());
+        command.stdin(fs::File::open(place.path("f.toml")).unwrap());
         Ran::new(command.output().unwrap())
     };
-    let up = as_nobody(&["testbed", "up", "-"], "f.toml");
-    let check = as_nobody(&["testbed", "check"], "f.toml");
-    let dry = as_nobody(&["testbed", "up", "-", "--dry-run"], "f.toml");
+    let up = as_nobody(&["testbed", "up", "-"]);
+    let check = as_nobody(&["testbed", "check"]);
+    let dry = as_nobody(&["testbed", "up", "-", "--dry-run"]);
+    let bare = place.command("testbed check").env("PATH", place.path("")).output().unwrap();
     fs::remove_file(&weir).unwrap();
     assert_eq!(up.code, Some(1), "{up:?}");
-    for part in ["missing: root, or CAP_NET_ADMIN and CAP_SYS_ADMIN", "still works: `weir testbed up --dry-run`"] {
+    for part in
+        ["missing: root, or CAP_NET_ADMIN and CAP_SYS_ADMIN", "still works: `weir testbed up --dry-run`"]
+    {
         assert!(up.err.contains(part), "{}", up.err);
     }
     assert_eq!(check.code, Some(1));
     assert!(check.out.contains("missing  root, or CAP_NET_ADMIN"), "{}", check.out);
     assert_eq!((dry.code, dry.err.as_str()), (Some(0), ""));
+    let bare = Ran::new(bare);
+    assert_eq!(bare.code, Some(1));
+    assert!(bare.out.contains("missing  iproute2 (ip, tc): ip cannot be run"), "{}", bare.out);
 }
 
 #[test]

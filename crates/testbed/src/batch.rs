@@ -232,7 +232,8 @@ pub fn shell(stages: &[Stage]) -> String {
             Step::Settings { namespace, settings } => {
                 line!(out, "nsenter --net=/run/netns/{namespace} sh <<'END'");
                 for Setting { file, value, optional } in settings {
-                    let test = if *optional { format!("[ ! -e /proc/sys/net/{file} ] || ") } else { String::new() };
+                    let test =
+                        if *optional { format!("[ ! -e /proc/sys/net/{file} ] || ") } else { String::new() };
                     line!(out, "{test}echo {value} > /proc/sys/net/{file}");
                 }
                 line!(out, "END");

@@ -174,7 +174,8 @@ impl Plan {
             let mac = [0x02, 0x57, 0x45, 0x52, a, b];
             Cable { ends: [end(LinkId(first)), end(LinkId(first + 1))], mac }
         });
-        let slowest = topology.links().iter().map(|link| link.rate).fold(most, |a, b| if b < a { b } else { a });
+        let slowest =
+            topology.links().iter().map(|link| link.rate).fold(most, |a, b| if b < a { b } else { a });
         Ok(Plan { cables: cables.collect(), name, nodes, slowest })
     }
 

@@ -129,11 +129,8 @@ pub fn run(
         return Err(RunError::Connections(count));
     }
     let connections = connections(plan, scenario);
-    let common = Common {
-        stop: AtomicBool::new(false),
-        failure: Mutex::new(None),
-        segments: segments(plan.slowest),
-    };
+    let common =
+        Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: segments(plan.slowest) };
     let measured = thread::scope(|scope| {
         let measured = start(scope, &connections, &common)
             .and_then(|start| watch(&connections, &common, scenario, phases, start, go_on));

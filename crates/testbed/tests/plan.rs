@@ -53,7 +53,8 @@ fn check(topology: &Topology) {
         walk(&plan, from.index(), plan.node(to).address, &mut lengths, 0);
         assert_eq!(lengths, BTreeSet::from([path.len()]), "{from:?} to {to:?}");
     }
-    let of = |what: fn(&weir_testbed::Node) -> String| plan.nodes.iter().map(what).collect::<BTreeSet<String>>();
+    let of =
+        |what: fn(&weir_testbed::Node) -> String| plan.nodes.iter().map(what).collect::<BTreeSet<String>>();
     assert_eq!(of(|node| node.namespace.clone()).len(), topology.nodes());
     assert_eq!(of(|node| node.address.to_string()).len(), topology.nodes());
     for node in &plan.nodes {
@@ -97,7 +98,8 @@ fn the_examples_are_beds() {
         check(&topology);
         found.insert((path.file_stem().unwrap().to_str().unwrap().to_owned(), topology.hosts()));
     }
-    let expected = [("five-regions", 15), ("leaf-spine-16", 16), ("netshare-fig6", 12), ("netshare-fig7", 12)];
+    let expected =
+        [("five-regions", 15), ("leaf-spine-16", 16), ("netshare-fig6", 12), ("netshare-fig7", 12)];
     assert_eq!(found, expected.map(|(name, hosts)| (name.to_owned(), hosts)).into());
 }
 
@@ -112,7 +114,10 @@ fn a_tiny_bed_to_the_letter() {
     builder.cable("s", "b", rate("100Mbit")).unwrap();
     let plan = plan(&builder.build().unwrap());
     let stages = batch::up(&plan);
-    assert_eq!(batch::shell(&stages[..1]), "ip -batch - <<'END'\nnetns add weir-t-a\nnetns add weir-t-b\nnetns add weir-t-s\nEND\n");
+    assert_eq!(
+        batch::shell(&stages[..1]),
+        "ip -batch - <<'END'\nnetns add weir-t-a\nnetns add weir-t-b\nnetns add weir-t-s\nEND\n"
+    );
     let switch = "\
 nsenter --net=/run/netns/weir-t-s sh <<'END'
 echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter

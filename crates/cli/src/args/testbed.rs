@@ -51,11 +51,13 @@ pub struct TestbedUp {
 
 /// `weir testbed run`.
 #[derive(Debug, Args)]
-#[command(after_help = "It takes as long as the scenario, once for each mechanism. If no bed of this name is up, there is one \
+#[command(
+    after_help = "It takes as long as the scenario, once for each mechanism. If no bed of this name is up, there is one \
                         for the time of the run.
 
 Example:
-  weir testbed run examples/netshare-5.3.toml --mechanism queues")]
+  weir testbed run examples/netshare-5.3.toml --mechanism queues"
+)]
 pub struct TestbedRun {
     /// The scenario, in TOML; `-` is the standard input
     #[arg(value_hint = ValueHint::FilePath)]

@@ -31,7 +31,11 @@ pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) ->
             let listener = TcpListener::bind(any)?;
             // What answers is marked as well: acknowledgements are of the service.
             setsockopt(&listener, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
-            setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::milliseconds(GLANCE.as_millis() as i64))?;
+            setsockopt(
+                &listener,
+                sockopt::ReceiveTimeout,
+                &TimeVal::milliseconds(GLANCE.as_millis() as i64),
+            )?;
             tell(listener.local_addr()?);
             tcp(&listener, connection, common)
         }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::scenario::Sending;
 use weir_core::units::Rate;
 
@@ -29,12 +29,7 @@ const LATE: Duration = Duration::from_millis(20);
 const WAITING: usize = 8 << 20;
 
 /// Sends in every interval of the demand. The scenario began, or will begin, at `begin`.
-pub fn run(
-    connection: &Connection<'_>,
-    common: &Common,
-    to: SocketAddrV4,
-    begin: Instant,
-) -> io::Result<()> {
+pub fn run(connection: &Connection<'_>, common: &Common, to: SocketAddrV4, begin: Instant) -> io::Result<()> {
     namespace::enter(&connection.from.namespace)?;
     for &(from, until) in connection.active {
         let at = |time: f64| begin + Duration::from_secs_f64(time);
@@ -73,13 +68,14 @@ fn tcp(
     let Some(mut stream) = open(connection, common, to, end)? else { return Ok(()) };
     // Cut off at the end, whatever waits.
     setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
-    let mut pace = most.map(|rate| Pace::new(rate, chunk(rate, common.segments)));
-    let length = pace.as_ref().map_or(WRITE, |pace| (pace.packets * wire::TCP) as usize);
+    let mut pace = most.map(Pace::new);
+    let packets = most.map_or(0, |rate| chunk(rate, common.segments));
+    let length = if most.is_some() { (packets * wire::TCP) as usize } else { WRITE };
     let data = vec![0; length];
     let mut left = 0;
     while Instant::now() < end && !common.stopped() {
         if left == 0 {
-            if pace.as_mut().is_some_and(|pace| !pace.wait(common, end)) {
+            if pace.as_mut().is_some_and(|pace| !pace.wait(packets, common, end)) {
                 break;
             }
             left = length;
@@ -133,10 +129,17 @@ fn udp(
         .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &WAITING))?;
     socket.set_nonblocking(true)?;
     socket.connect(to)?;
-    let mut pace = Pace::new(rate, chunk(rate, common.segments));
-    let data = vec![0; (pace.packets * wire::UDP) as usize];
-    while pace.wait(common, end) {
-        match socket.send(&data) {
+    let most = chunk(rate, common.segments);
+    let data = vec![0; (most * wire::UDP) as usize];
+    let mut pace = Pace::new(rate);
+    // Now more, now less at once: two floods in step would have one of them find the queue full every time.
+    let mut chance = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
+    loop {
+        let packets = 1 + chance.next_u32() % most;
+        if !pace.wait(packets, common, end) {
+            return Ok(());
+        }
+        match socket.send(&data[..(packets * wire::UDP) as usize]) {
             Ok(_) => {}
             // What the host's link does not take is lost, as it is anywhere else.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -144,30 +147,26 @@ fn udp(
             Err(error) => return Err(error),
         }
     }
-    Ok(())
 }
 
 /// A rate on the wire, kept by sleeping.
 struct Pace {
-    packets: u32,
-    gap: Duration,
+    rate: Rate,
     next: Instant,
 }
 
 impl Pace {
-    /// So many packets at a time.
-    fn new(rate: Rate, packets: u32) -> Pace {
-        let gap = Duration::from_secs_f64(f64::from(packets * FRAME) / rate.get());
-        Pace { packets, gap, next: Instant::now() }
+    fn new(rate: Rate) -> Pace {
+        Pace { rate, next: Instant::now() }
     }
 
-    /// Waits until the next packets are due; the answer is whether to send them, and not to end.
-    fn wait(&mut self, common: &Common, end: Instant) -> bool {
+    /// Waits until the next packets are due, which are so many; the answer is whether to send them, and not to end.
+    fn wait(&mut self, packets: u32, common: &Common, end: Instant) -> bool {
         if self.next.elapsed() > LATE {
             self.next = Instant::now() - LATE;
         }
         let go_on = wait(common, self.next.min(end)) && Instant::now() < end;
-        self.next += self.gap;
+        self.next += Duration::from_secs_f64(f64::from(packets * FRAME) / self.rate.get());
         go_on
     }
 }
