@@ -7,7 +7,7 @@ use weir_core::units::Time;
 use weir_sim::service::{Mechanism, Shared};
 use weir_testbed::bed::{self, GoOn, Listed};
 use weir_testbed::probe::{self, Check};
-use weir_testbed::{Bed, BedError, Name, Phase, Plan, RunError, batch, queues, run};
+use weir_testbed::{Bed, BedError, CommandError, Name, Phase, Plan, RunError, batch, queues, run};
 use weir_trace::topology;
 
 use crate::args::{self, Format};
@@ -134,13 +134,11 @@ fn check() -> Result<(), Failure> {
 
 /// What to say about a bed that could not be made, with what the machine lacks if that is why.
 fn failure(error: &BedError) -> Failure {
-    if interrupt::asked() {
-        return Failure {
+    match error {
+        BedError::Command(CommandError::Interrupted) => Failure {
             code: interrupt::exit_code(),
             message: "interrupted; nothing of the bed is left".to_owned(),
-        };
-    }
-    match error {
+        },
         BedError::Plan(_) => Failure::input(error),
         BedError::Command(_) | BedError::File { .. } => {
             let mut message = error.to_string();
@@ -151,7 +149,7 @@ fn failure(error: &BedError) -> Failure {
                 message.push_str(&format!("\n  missing: {what}: {why}; needed for {needed_for}"));
             }
             if !missing.is_empty() {
-                message.push_str(&format!("\n  {}", probe::STILL_WORKS));
+                message.push_str(&format!("\n{}", probe::STILL_WORKS));
             }
             Failure::undone(message)
         }
@@ -325,7 +323,7 @@ fn for_people(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
         right("measured"),
         right("2nd half"),
         right("share simulated"),
-        right("measured"),
+        right("share measured"),
     ]);
     for line in lines {
         table.line(vec![

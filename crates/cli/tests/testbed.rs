@@ -122,6 +122,21 @@ fn without_privileges_it_says_what_is_missing_and_what_works() {
     let check = as_nobody(&["testbed", "check"]);
     let dry = as_nobody(&["testbed", "up", "-", "--dry-run"]);
     let bare = place.command("testbed check").env("PATH", place.path("")).output().unwrap();
+    // Anybody may be root in a namespace, on most systems.
+    let script = "mount -t tmpfs none /run && $0 testbed up - --name user && $0 testbed down --name user";
+    let unshare = |command: &[&str], input| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-Urnm"]).args(command).uid(65534).gid(65534).current_dir("/").stdin(input);
+        unshare.output().map(Ran::new)
+    };
+    if unshare(&["true"], Stdio::null()).is_ok_and(|ran| ran.code == Some(0)) {
+        let input = fs::File::open(place.path("f.toml")).unwrap();
+        let ran = unshare(&["sh", "-c", script, weir.to_str().unwrap()], input.into()).unwrap();
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+        assert_eq!(ran.out, "up: user: 50 hosts, 7 switches, 60 cables\ndown: user\n");
+    } else {
+        eprintln!("no user namespaces here: not tried");
+    }
     fs::remove_file(&weir).unwrap();
     assert_eq!(up.code, Some(1), "{up:?}");
     for part in

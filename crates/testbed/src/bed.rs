@@ -79,11 +79,11 @@ impl Bed {
         let made = command::stages(&batch::up(&bed.plan), bed.lock.file(), go_on);
         match made.map_err(BedError::from).and_then(|()| bed.remember()) {
             Ok(()) => Ok(bed),
-            Err(error) => {
-                // Why it could not be made matters more than why it cannot be taken away.
-                let _ = bed.down();
-                Err(error)
-            }
+            // Why it could not be made matters more than why something of it stays; who interrupts it knows why.
+            Err(error) => match (error, bed.down()) {
+                (BedError::Command(CommandError::Interrupted), Err(left)) => Err(left),
+                (error, _) => Err(error),
+            },
         }
     }
 

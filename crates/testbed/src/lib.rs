@@ -23,5 +23,6 @@ pub mod queues;
 mod run;
 
 pub use bed::{Bed, BedError};
+pub use command::CommandError;
 pub use plan::{Cable, Name, Node, Plan, PlanError, Port, Route};
 pub use run::{Phase, RunError, run};

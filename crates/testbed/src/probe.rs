@@ -19,8 +19,10 @@ pub struct Check {
 }
 
 /// What works whatever is missing.
-pub const STILL_WORKS: &str = "what still works: `weir testbed up --dry-run` prints what would be done, and \
-                               `weir share` predicts what a scenario's services get";
+pub const STILL_WORKS: &str = "\
+what still works: `weir testbed up --dry-run` prints what would be done, and `weir share` predicts what services get.
+Without root, where the system lets anybody make namespaces, a bed may be inside one:
+  unshare -Urnm sh -c 'mount -t tmpfs none /run && weir testbed run SCENARIO'";
 
 const ANY: &str = "any bed";
 const QUEUES: &str = "queues by service (`none` still works)";

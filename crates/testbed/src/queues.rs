@@ -4,7 +4,7 @@
 //!
 //! - Kernels hand on several packets of a connection as one (GSO). Such a one leaves a class whole, so it has to be small against
 //!   what a class may send at once. [`segments`] keeps it to a millisecond of the slowest link.
-//! - A class sends what it saved up when its timer was late: [`burst`] is what that may be.
+//! - A class sends what it saved up when its timer was late: its burst is what that may be.
 //! - Weighted queues have rates in proportion, which hold while all are busy, and may borrow up to the link's rate. What they
 //!   borrow goes by quanta: these are in proportion too, and none below the largest packet, or all would come out equal.
 //! - Queues hold bytes, not packets, so that packets of several segments count as what they are.

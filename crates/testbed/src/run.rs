@@ -99,9 +99,12 @@ impl Common {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Keeps the first failure, and stops all.
+    /// Keeps the first failure, and stops all. When all is over, one end may see that the other has gone.
     fn check(&self, connection: &Connection<'_>, done: io::Result<()>) {
         let Err(error) = done else { return };
+        if self.stopped() {
+            return;
+        }
         let mut failure = self.failure.lock().expect("nobody panics while holding it");
         let (from, to) = (connection.from.name.clone(), connection.to.name.clone());
         failure.get_or_insert(RunError::Socket { from, to, error });

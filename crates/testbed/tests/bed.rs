@@ -1,5 +1,7 @@
 //! Beds that are really there, and traffic over them. Without the privileges for that, these tests say so and skip.
 
+#![cfg(target_os = "linux")]
+
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};

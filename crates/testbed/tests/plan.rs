@@ -1,5 +1,7 @@
 //! What a bed would be, without making one.
 
+#![cfg(target_os = "linux")]
+
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
