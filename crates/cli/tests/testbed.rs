@@ -76,6 +76,39 @@ fn a_dry_run_is_a_script_and_needs_nothing() {
     assert_eq!(left("x"), Vec::<String>::new());
 }
 
+/// What a host and a switch of a bed go by.
+fn routes(name: &str) -> String {
+    let of = |node: &str| {
+        let space = format!("weir-{name}-{node}");
+        let ip = |what: &[&str]| Command::new("ip").args(["-n", &space]).args(what).output().unwrap().stdout;
+        let forwards =
+            ["cat", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/fib_multipath_hash_policy"];
+        let place = format!("--net=/run/netns/{space}");
+        let forwards = Command::new("nsenter").arg(place).args(forwards).output().unwrap().stdout;
+        [ip(&["route"]), ip(&["-o", "-4", "addr"]), forwards]
+            .map(|text| String::from_utf8(text).unwrap())
+            .concat()
+    };
+    ["h7", "leaf3", "spine1"].map(of).concat()
+}
+
+#[test]
+fn the_script_of_a_dry_run_makes_the_bed() {
+    let place = place();
+    let Some(name) = name(&place, "script") else { return };
+    place.write("up.sh", &place.print(&format!("testbed up f.toml --name {name} --dry-run")));
+    let ran = Ran::new(Command::new("sh").arg("-e").arg(place.path("up.sh")).output().unwrap());
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""));
+    let by_script = routes(&name);
+    assert_eq!(left(&name).len(), 57);
+    // Without the file it is unfinished, so that `up` makes it anew.
+    place.print(&format!("testbed up f.toml --name {name}"));
+    assert_eq!(routes(&name), by_script);
+    assert!(by_script.contains("default via 169.254.0.1 dev eth0 src 10.0.0.8 onlink"), "{by_script}");
+    place.print(&format!("testbed down --name {name}"));
+    assert_eq!(left(&name), Vec::<String>::new());
+}
+
 #[test]
 fn wrong_usage_is_exit_2() {
     let place = place();
