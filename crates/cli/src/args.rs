@@ -3,6 +3,8 @@
 mod network;
 mod reproduce;
 mod saba;
+#[cfg(target_os = "linux")]
+mod testbed;
 mod trace;
 
 use std::path::PathBuf;
@@ -20,6 +22,8 @@ pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
 };
 pub use saba::{Saba, SabaProfile, SabaWeights};
+#[cfg(target_os = "linux")]
+pub use testbed::{Testbed, TestbedDown, TestbedList, TestbedRun, TestbedUp};
 pub use trace::{Check, Convert, Describe, Generate, Trace, TraceFormat};
 
 const INPUT: &str = "Input";
@@ -83,6 +87,10 @@ pub enum Command {
     /// Check, describe or generate networks
     #[command(subcommand, arg_required_else_help = true)]
     Fabric(Fabric),
+    /// Make networks of Linux namespaces, and send real traffic through them
+    #[cfg(target_os = "linux")]
+    #[command(subcommand, arg_required_else_help = true)]
+    Testbed(Testbed),
     /// Print completions for a shell
     Completions(Completions),
     /// Print the man page, or write those of all commands

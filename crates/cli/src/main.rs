@@ -20,6 +20,8 @@ mod share;
 mod spec;
 mod sweep;
 mod table;
+#[cfg(target_os = "linux")]
+mod testbed;
 mod trace;
 
 use std::io::{self, Write};
@@ -54,6 +56,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Fabric(args) => fabric::fabric(args),
+        #[cfg(target_os = "linux")]
+        Command::Testbed(args) => testbed::testbed(args),
         Command::Completions(args) => reference::completions(args),
         Command::Man(args) => reference::man(args),
         Command::Reference => reference::markdown(),

@@ -298,8 +298,34 @@ fn distance(routes: &Routes, from: NodeId, to: NodeId) -> Option<usize> {
     distances[to.index()]
 }
 
+/// Out of every node, hops to a host are all links that are up and lead to where it is one link less.
+fn check_hops(routes: &mut Routes, topology: &Topology) -> Result<(), TestCaseError> {
+    let nodes = || (0..topology.nodes() as u32).map(NodeId);
+    let mut hops = Vec::new();
+    for to in hosts(topology) {
+        let far: Vec<Option<usize>> = nodes().map(|node| distance(routes, node, to)).collect();
+        for node in nodes() {
+            let reaches = far[node.index()].is_some();
+            let leads = |link: &LinkId| {
+                let next = topology.link(*link).to;
+                let forwards = next == to || !topology.is_host(next);
+                reaches
+                    && routes.is_up(*link)
+                    && forwards
+                    && far[node.index()] == far[next.index()].map(|far| far + 1)
+            };
+            let mut expected = topology.out(node).to_vec();
+            expected.retain(leads);
+            routes.hops(node, to, &mut hops);
+            prop_assert_eq!(&hops, &expected, "{:?} to {:?}", node, to);
+        }
+    }
+    Ok(())
+}
+
 fn check_routes(routes: &mut Routes) -> Result<(), TestCaseError> {
     let topology = routes.topology().clone();
+    check_hops(routes, &topology)?;
     let (mut path, mut spread) = (Vec::new(), Vec::new());
     for (from, to) in hosts(&topology).flat_map(|from| hosts(&topology).map(move |to| (from, to))) {
         let expected = distance(routes, from, to);

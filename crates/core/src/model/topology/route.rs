@@ -111,7 +111,8 @@ impl Routes {
     /// If one of the nodes is not a host of this topology.
     pub fn path(&mut self, from: NodeId, to: NodeId, flow: u64, path: &mut Vec<LinkId>) -> bool {
         path.clear();
-        self.aim(from, to);
+        self.check_host(from);
+        self.aim(to);
         let key = mix(mix(mix(self.seed) ^ u64::from(from.0) << 32 ^ u64::from(to.0)) ^ flow);
         let mut node = from;
         while node != to {
@@ -139,7 +140,8 @@ impl Routes {
     /// If one of the nodes is not a host of this topology.
     pub fn spread(&mut self, from: NodeId, to: NodeId, spread: &mut Vec<(LinkId, f64)>) -> bool {
         spread.clear();
-        self.aim(from, to);
+        self.check_host(from);
+        self.aim(to);
         let (mut shares, mut here, mut next) = (
             std::mem::take(&mut self.shares),
             std::mem::take(&mut self.here),
@@ -173,11 +175,26 @@ impl Routes {
         found
     }
 
-    /// Makes the distances to a host ready.
-    fn aim(&mut self, from: NodeId, to: NodeId) {
-        for node in [from, to] {
-            assert!(self.topology.is_host(node), "node {} is not a host", node.0);
+    /// Puts into `links` those out of a node over which a flow to a host may leave: what a router's table has for it. There
+    /// are none at that host itself, or if there is no path.
+    ///
+    /// # Panics
+    /// If `to` is not a host of this topology.
+    pub fn hops(&mut self, node: NodeId, to: NodeId, links: &mut Vec<LinkId>) {
+        links.clear();
+        self.aim(to);
+        if node != to {
+            self.ways(node, to, |link| links.push(link));
         }
+    }
+
+    fn check_host(&self, node: NodeId) {
+        assert!(self.topology.is_host(node), "node {} is not a host", node.0);
+    }
+
+    /// Makes the distances to a host ready.
+    fn aim(&mut self, to: NodeId) {
+        self.check_host(to);
         self.heads.clear();
         for &link in self.topology.out(to) {
             if self.up[link.reverse().index()] {

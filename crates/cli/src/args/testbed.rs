@@ -1,0 +1,104 @@
+//! `weir testbed`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use weir_sim::service::Mechanism;
+use weir_testbed::Name;
+
+use super::{OUTPUT, Output};
+
+/// `weir testbed`.
+#[derive(Debug, Subcommand)]
+pub enum Testbed {
+    /// Make a network of namespaces
+    Up(TestbedUp),
+    /// Send a scenario's traffic through it, and put what arrives beside what `weir share` predicts
+    Run(TestbedRun),
+    /// Take a network of namespaces away, whatever is left of it
+    Down(TestbedDown),
+    /// List the networks that are there, or the hosts and switches of one
+    List(TestbedList),
+    /// Say what this machine lacks for it, and what works all the same
+    Check,
+}
+
+/// Which bed.
+#[derive(Debug, Clone, Args)]
+pub struct Bed {
+    /// The bed's name: its namespaces are called `weir-NAME-NODE`
+    #[arg(long, value_name = "NAME", default_value = "bed", value_parser = name)]
+    pub name: Name,
+}
+
+/// `weir testbed up`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir testbed up examples/fabrics/leaf-spine-16.toml
+  weir fabric generate netshare-fig7 | weir testbed up - --name fig7 --dry-run")]
+pub struct TestbedUp {
+    /// The network, in TOML; `-` is the standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub fabric: PathBuf,
+
+    #[command(flatten)]
+    pub bed: Bed,
+
+    /// Print a shell script that would do it, and do nothing. Needs no privileges
+    #[arg(long, help_heading = OUTPUT)]
+    pub dry_run: bool,
+}
+
+/// `weir testbed run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It takes as long as the scenario, once for each mechanism. If no bed of this name is up, there is one \
+                        for the time of the run.
+
+Example:
+  weir testbed run examples/netshare-5.3.toml --mechanism queues"
+)]
+pub struct TestbedRun {
+    /// The scenario, in TOML; `-` is the standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
+
+    #[command(flatten)]
+    pub bed: Bed,
+
+    /// The mechanisms: none (one queue at every link) or queues (one for each service at every switch)
+    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = mechanism)]
+    pub mechanism: Vec<Mechanism>,
+
+    /// No progress on the standard error
+    #[arg(long, short, help_heading = "Running")]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `weir testbed down`.
+#[derive(Debug, Args)]
+pub struct TestbedDown {
+    #[command(flatten)]
+    pub bed: Bed,
+}
+
+/// `weir testbed list`.
+#[derive(Debug, Args)]
+pub struct TestbedList {
+    /// List the namespaces and addresses of this bed
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<Name>,
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    text.parse()
+}
+
+/// A mechanism that needs nobody at the hosts.
+fn mechanism(text: &str) -> Result<Mechanism, String> {
+    let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.limits());
+    mechanism.ok_or_else(|| format!("`{text}` is no mechanism of the testbed: expected none or queues"))
+}

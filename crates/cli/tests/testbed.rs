@@ -1,0 +1,249 @@
+//! `weir testbed`. Without the privileges that a bed needs, the tests that make one say so and skip.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{Place, Ran};
+
+const FABRIC: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 5\nhosts = 10\nrate = \"100Mbit\"\noversubscription = 1.0\n";
+
+const SCENARIO: &str = "\
+weir-scenario = 1
+end = \"3s\"
+fabric = { kind = \"big-switch\", hosts = 3, rate = \"50Mbit\" }
+service = [{ name = \"light\", weight = 1 }, { name = \"heavy\", weight = 4 }]
+[[demand]]
+service = \"light\"
+from = \"h0\"
+to = \"h2\"
+sending = \"elastic\"
+[[demand]]
+service = \"heavy\"
+from = \"h1\"
+to = \"h2\"
+sending = \"elastic\"
+active = [[\"1s\", \"3s\"]]
+";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("f.toml", FABRIC);
+    place.write("s.toml", SCENARIO);
+    place
+}
+
+/// A name for a bed, if there can be one.
+fn name(place: &Place, test: &str) -> Option<String> {
+    let check = place.run("testbed check");
+    if check.code != Some(0) {
+        eprintln!("{test} skips: {}{}", check.out, check.err);
+        return None;
+    }
+    Some(format!("{test}{}", std::process::id()))
+}
+
+/// The namespaces and files of a bed.
+fn left(name: &str) -> Vec<String> {
+    let places = [("/run/netns", format!("weir-{name}-")), ("/run/weir", format!("{name}."))];
+    let mut found = Vec::new();
+    for (folder, prefix) in places {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        found.extend(names.filter(|name| name.starts_with(&prefix)));
+    }
+    found
+}
+
+#[test]
+fn a_dry_run_is_a_script_and_needs_nothing() {
+    let place = place();
+    let script = place.print("testbed up f.toml --name x --dry-run");
+    assert_eq!(script.lines().filter(|line| line.starts_with("netns add weir-x-")).count(), 57);
+    assert_eq!(script.lines().filter(|line| line.starts_with("link add ")).count(), 60);
+    assert!(script.contains("\nip -n weir-x-h7 -batch - <<'END'\n"), "{script}");
+    let syntax = Command::new("sh").arg("-n").stdin(Stdio::piped()).spawn().and_then(|mut shell| {
+        std::io::Write::write_all(&mut shell.stdin.take().unwrap(), script.as_bytes())?;
+        shell.wait()
+    });
+    assert!(syntax.unwrap().success());
+    assert_eq!(left("x"), Vec::<String>::new());
+}
+
+/// What a host and a switch of a bed go by.
+fn routes(name: &str) -> String {
+    let of = |node: &str| {
+        let space = format!("weir-{name}-{node}");
+        let ip = |what: &[&str]| Command::new("ip").args(["-n", &space]).args(what).output().unwrap().stdout;
+        let forwards =
+            ["cat", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/fib_multipath_hash_policy"];
+        let place = format!("--net=/run/netns/{space}");
+        let forwards = Command::new("nsenter").arg(place).args(forwards).output().unwrap().stdout;
+        [ip(&["route"]), ip(&["-o", "-4", "addr"]), forwards]
+            .map(|text| String::from_utf8(text).unwrap())
+            .concat()
+    };
+    ["h7", "leaf3", "spine1"].map(of).concat()
+}
+
+#[test]
+fn the_script_of_a_dry_run_makes_the_bed() {
+    let place = place();
+    let Some(name) = name(&place, "script") else { return };
+    place.write("up.sh", &place.print(&format!("testbed up f.toml --name {name} --dry-run")));
+    let ran = Ran::new(Command::new("sh").arg("-e").arg(place.path("up.sh")).output().unwrap());
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""));
+    let by_script = routes(&name);
+    assert_eq!(left(&name).len(), 57);
+    // Without the file it is unfinished, so that `up` makes it anew.
+    place.print(&format!("testbed up f.toml --name {name}"));
+    assert_eq!(routes(&name), by_script);
+    assert!(by_script.contains("default via 169.254.0.1 dev eth0 src 10.0.0.8 onlink"), "{by_script}");
+    place.print(&format!("testbed down --name {name}"));
+    assert_eq!(left(&name), Vec::<String>::new());
+}
+
+#[test]
+fn wrong_usage_is_exit_2() {
+    let place = place();
+    place.write("slow.toml", &FABRIC.replace("100Mbit", "1kbit"));
+    let services: String = (0..64).map(|i| format!("{{ name = \"s{i}\", weight = 1 }}, ")).collect();
+    let from = SCENARIO.find("service = [").unwrap();
+    let many = SCENARIO.lines().find(|line| line.starts_with("service = [")).unwrap().len();
+    let many = format!(
+        "{}service = [{services}{{ name = \"light\", weight = 1 }}, {{ name = \"heavy\", weight = 4 }}]{}",
+        &SCENARIO[..from],
+        &SCENARIO[from + many..]
+    );
+    place.write("many.toml", &many);
+    for (line, message) in [
+        ("testbed up none.toml", "none.toml: cannot be read"),
+        ("testbed up slow.toml --dry-run", "on a bed, expected 8kbit to 100Gbit"),
+        ("testbed up f.toml --name a-b", "`a-b` is no name of a bed"),
+        ("testbed run s.toml --mechanism central", "`central` is no mechanism of the testbed"),
+        ("testbed run many.toml", "queues: 66 services: expected at most 63"),
+        ("testbed run s.toml --out s.toml", "expected another file than that of the input"),
+    ] {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+    }
+}
+
+#[test]
+fn without_privileges_it_says_what_is_missing_and_what_works() {
+    let place = place();
+    if name(&place, "nobody").is_none() {
+        return;
+    }
+    // The program has to be where everybody may run it.
+    let weir = std::env::temp_dir().join(format!("weir-{}", std::process::id()));
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).unwrap();
+    let as_nobody = |words: &[&str]| {
+        let mut command = Command::new(&weir);
+        command.args(words).uid(65534).gid(65534).current_dir("/");
+        command.stdin(fs::File::open(place.path("f.toml")).unwrap());
+        Ran::new(command.output().unwrap())
+    };
+    let up = as_nobody(&["testbed", "up", "-"]);
+    let check = as_nobody(&["testbed", "check"]);
+    let dry = as_nobody(&["testbed", "up", "-", "--dry-run"]);
+    let bare = place.command("testbed check").env("PATH", place.path("")).output().unwrap();
+    // Anybody may be root in a namespace, on most systems.
+    let script = "mount -t tmpfs none /run && $0 testbed up - --name user && $0 testbed down --name user";
+    let unshare = |command: &[&str], input| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-Urnm"]).args(command).uid(65534).gid(65534).current_dir("/").stdin(input);
+        unshare.output().map(Ran::new)
+    };
+    if unshare(&["true"], Stdio::null()).is_ok_and(|ran| ran.code == Some(0)) {
+        let input = fs::File::open(place.path("f.toml")).unwrap();
+        let ran = unshare(&["sh", "-c", script, weir.to_str().unwrap()], input.into()).unwrap();
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+        assert_eq!(ran.out, "up: user: 50 hosts, 7 switches, 60 cables\ndown: user\n");
+    } else {
+        eprintln!("no user namespaces here: not tried");
+    }
+    fs::remove_file(&weir).unwrap();
+    assert_eq!(up.code, Some(1), "{up:?}");
+    for part in
+        ["missing: root, or CAP_NET_ADMIN and CAP_SYS_ADMIN", "still works: `weir testbed up --dry-run`"]
+    {
+        assert!(up.err.contains(part), "{}", up.err);
+    }
+    assert_eq!(check.code, Some(1));
+    assert!(check.out.contains("missing  root, or CAP_NET_ADMIN"), "{}", check.out);
+    assert_eq!((dry.code, dry.err.as_str()), (Some(0), ""));
+    let bare = Ran::new(bare);
+    assert_eq!(bare.code, Some(1));
+    assert!(bare.out.contains("missing  iproute2 (ip, tc): ip cannot be run"), "{}", bare.out);
+}
+
+#[test]
+fn a_scenario_is_run_and_compared() {
+    let place = place();
+    let Some(name) = name(&place, "run") else { return };
+    let found = place.json(&format!("testbed run s.toml --name {name} --mechanism queues --format json"));
+    let lines = found.as_array().unwrap();
+    let expected = [("light", 0.0, 50e6), ("light", 1.0, 10e6), ("heavy", 1.0, 40e6)];
+    assert_eq!(lines.len(), expected.len());
+    for (line, (service, from, rate)) in lines.iter().zip(expected) {
+        assert_eq!((&line["service"], &line["from_s"]), (&service.into(), &from.into()));
+        let [simulated, measured] =
+            ["simulated_bit_per_s", "second_half_bit_per_s"].map(|key| line[key].as_f64().unwrap());
+        assert!((simulated / rate - 1.0).abs() < 1e-9, "{line}");
+        assert!((measured - rate).abs() < 0.05 * 50e6, "{line}");
+    }
+    assert_eq!(left(&name), Vec::<String>::new());
+    // On a bed that is there, which stays.
+    assert!(place.print(&format!("testbed up f.toml --name {name}")).starts_with("up: "));
+    let other = place.run(&format!("testbed run s.toml --name {name}"));
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert!(other.err.contains("has another network than the scenario"), "{}", other.err);
+    assert!(place.print(&format!("testbed list --name {name}")).contains(&format!("weir-{name}-leaf4")));
+    place.print(&format!("testbed down --name {name}"));
+    assert_eq!(left(&name), Vec::<String>::new());
+}
+
+/// Starts it, sends it a signal after a time, and waits for its end.
+fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
+    let mut child = place.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    thread::sleep(after);
+    // It may have ended before that.
+    let _ = Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status();
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn nothing_is_left_after_signals() {
+    let place = place();
+    let Some(name) = name(&place, "signal") else { return };
+    let nothing = Vec::<String>::new();
+    for after in [20, 60, 120, 200] {
+        let line = format!("testbed up f.toml --name {name}");
+        match signalled(&place, &line, Duration::from_millis(after), "-INT") {
+            Some(130) => assert_eq!(left(&name), nothing, "after {after} ms"),
+            // It was quicker.
+            Some(0) => drop(place.print(&format!("testbed down --name {name}"))),
+            other => panic!("{other:?} after {after} ms"),
+        }
+        // Killed, there may be anything; `down` takes it away.
+        signalled(&place, &line, Duration::from_millis(after), "-KILL");
+        place.print(&format!("testbed down --name {name}"));
+        assert_eq!(left(&name), nothing, "after {after} ms");
+    }
+    let line = format!("testbed run s.toml --name {name}");
+    let second = Duration::from_secs(1);
+    assert_eq!(signalled(&place, &line, second, "-INT"), Some(130));
+    assert_eq!(left(&name), nothing);
+    assert_eq!(signalled(&place, &line, second, "-KILL"), None);
+    assert_eq!(left(&name).len(), 6, "four namespaces and two files");
+    place.print(&format!("testbed down --name {name}"));
+    assert_eq!(left(&name), nothing);
+}

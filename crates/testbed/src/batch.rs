@@ -1,0 +1,244 @@
+//! Scripts: what `ip` and `tc` are told, and which settings of the kernel are written.
+
+use std::fmt::{self, Write as _};
+use std::net::Ipv4Addr;
+
+use crate::plan::{Node, Plan, Route};
+use crate::queues::{Class, dscp, segments};
+
+/// A program of iproute2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// Links, addresses, routes, namespaces.
+    Ip,
+    /// Queues.
+    Tc,
+}
+
+impl Tool {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tool::Ip => "ip",
+            Tool::Tc => "tc",
+        }
+    }
+}
+
+/// A file below `/proc/sys/net`, and what is written into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The file, from there on.
+    pub file: &'static str,
+    /// What is written.
+    pub value: String,
+    /// Kernels without it are good enough.
+    pub optional: bool,
+}
+
+/// What is done in one go, in one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Lines for a program.
+    Batch {
+        /// The program.
+        tool: Tool,
+        /// Where; outside of all namespaces of the bed if there is none.
+        namespace: Option<String>,
+        /// The lines.
+        lines: String,
+    },
+    /// Settings of a namespace.
+    Settings {
+        /// Where.
+        namespace: String,
+        /// Which.
+        settings: Vec<Setting>,
+    },
+}
+
+/// Steps that need not wait for each other.
+pub type Stage = Vec<Step>;
+
+/// Writing to memory cannot fail.
+macro_rules! line {
+    ($out:expr, $($part:tt)*) => { writeln!($out, $($part)*).expect("memory takes all") };
+}
+
+/// All that makes a bed, stage after stage. O(nodes x hosts), as there are that many routes.
+pub fn up(plan: &Plan) -> Vec<Stage> {
+    let namespaces = plan.nodes.iter().map(|node| format!("netns add {}\n", node.namespace)).collect();
+    // Before there are interfaces, since these take over what is set then.
+    let settings = plan.nodes.iter().enumerate().map(|(number, node)| Step::Settings {
+        namespace: node.namespace.clone(),
+        settings: settings(number, node),
+    });
+    let inside = plan.nodes.iter().map(|node| Step::Batch {
+        tool: Tool::Ip,
+        namespace: Some(node.namespace.clone()),
+        lines: addresses(node),
+    });
+    vec![
+        vec![Step::Batch { tool: Tool::Ip, namespace: None, lines: namespaces }],
+        settings.collect(),
+        vec![Step::Batch { tool: Tool::Ip, namespace: None, lines: cables(plan) }],
+        inside.collect(),
+        queues(plan, None),
+    ]
+}
+
+/// Makes the queues of all ports anew: one each, or, at switches, one for each service by these weights.
+pub fn queues(plan: &Plan, weights: Option<&[f64]>) -> Stage {
+    let nodes = plan.nodes.iter();
+    nodes
+        .map(|node| Step::Batch {
+            tool: Tool::Tc,
+            namespace: Some(node.namespace.clone()),
+            lines: node_queues(plan, node, weights.filter(|_| node.is_switch)),
+        })
+        .collect()
+}
+
+/// Takes namespaces away, and with them all that is in them.
+pub fn down(namespaces: &[String]) -> Step {
+    let lines = namespaces.iter().map(|namespace| format!("netns del {namespace}\n")).collect();
+    Step::Batch { tool: Tool::Ip, namespace: None, lines }
+}
+
+fn settings(number: usize, node: &Node) -> Vec<Setting> {
+    let must = |file, value: &str| Setting { file, value: value.to_owned(), optional: false };
+    let may = |file, value: &str| Setting { file, value: value.to_owned(), optional: true };
+    let mut settings = vec![
+        // Packets may come back another way than they went.
+        must("ipv4/conf/all/rp_filter", "0"),
+        must("ipv4/conf/default/rp_filter", "0"),
+        may("ipv6/conf/all/disable_ipv6", "1"),
+        may("ipv6/conf/default/disable_ipv6", "1"),
+        // Connections spread by addresses and ports, by a hash that is another one at every node where the kernel allows it.
+        may("ipv4/fib_multipath_hash_policy", "1"),
+        may("ipv4/fib_multipath_hash_seed", &(number + 1).to_string()),
+    ];
+    if node.is_switch {
+        settings.push(must("ipv4/ip_forward", "1"));
+    } else {
+        // A connection should not know what the one before it met with.
+        settings.push(may("ipv4/tcp_no_metrics_save", "1"));
+    }
+    settings
+}
+
+fn cables(plan: &Plan) -> String {
+    let mut out = String::new();
+    let segments = segments(plan.slowest);
+    for cable in &plan.cables {
+        let mac = cable.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let [a, b] = cable.ends.map(|(node, port)| {
+            let node = &plan.nodes[node];
+            format!(
+                "{} netns {} address {mac} arp off gso_max_segs {segments} numtxqueues 1 numrxqueues 1",
+                node.ports[port].interface, node.namespace
+            )
+        });
+        line!(out, "link add {a} type veth peer name {b}");
+    }
+    out
+}
+
+fn addresses(node: &Node) -> String {
+    let mut out = String::new();
+    line!(out, "link set lo up");
+    line!(out, "addr add {}/32 dev lo", node.address);
+    for port in &node.ports {
+        line!(out, "link set {} up", port.interface);
+    }
+    for route in &node.routes {
+        line!(out, "{}", Line { node, route });
+    }
+    out
+}
+
+/// The line of a route.
+struct Line<'a> {
+    node: &'a Node,
+    route: &'a Route,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const GATEWAY: Ipv4Addr = Plan::GATEWAY;
+        f.write_str("route add ")?;
+        match self.route.to {
+            Some(to) => write!(f, "{to}")?,
+            None => f.write_str("default")?,
+        }
+        write!(f, " src {}", self.node.address)?;
+        let several = if self.route.ports.len() > 1 { " nexthop" } else { "" };
+        for &port in &self.route.ports {
+            write!(f, "{several} via {GATEWAY} dev {} onlink", self.node.ports[port].interface)?;
+        }
+        Ok(())
+    }
+}
+
+fn node_queues(plan: &Plan, node: &Node, weights: Option<&[f64]>) -> String {
+    let mut out = String::new();
+    let segments = segments(plan.slowest);
+    for port in &node.ports {
+        let dev = &port.interface;
+        let class = |out: &mut String, parent: &str, id: &str, class: Class| {
+            let Class { rate, ceil, burst, quantum, .. } = class;
+            line!(
+                out,
+                "class add dev {dev} parent {parent} classid {id} htb rate {rate}bit ceil {ceil}bit \
+                 burst {burst} cburst {burst} quantum {quantum}"
+            );
+        };
+        let whole = Class::whole(port.rate, segments);
+        // Whatever is there gives way: HTB in the place of HTB would be taken for a change of it.
+        line!(out, "qdisc replace dev {dev} root bfifo limit {}", whole.buffer);
+        let Some(weights) = weights else {
+            line!(out, "qdisc replace dev {dev} root handle 1: htb default 1");
+            class(&mut out, "1:", "1:1", whole);
+            line!(out, "qdisc add dev {dev} parent 1:1 bfifo limit {}", whole.buffer);
+            continue;
+        };
+        line!(out, "qdisc replace dev {dev} root handle 1: htb default {:x}", 0x10 + weights.len());
+        class(&mut out, "1:", "1:1", whole);
+        for (number, of) in Class::weighted(port.rate, segments, weights).into_iter().enumerate() {
+            let id = format!("1:{:x}", 0x10 + number);
+            class(&mut out, "1:1", &id, of);
+            line!(out, "qdisc add dev {dev} parent {id} bfifo limit {}", of.buffer);
+            if number < weights.len() {
+                let mark = dscp(number) << 2;
+                line!(
+                    out,
+                    "filter add dev {dev} parent 1: protocol ip prio 1 u32 match ip dsfield {mark:#04x} 0xfc flowid {id}"
+                );
+            }
+        }
+    }
+    out
+}
+
+/// Steps as a shell script that does the same.
+pub fn shell(stages: &[Stage]) -> String {
+    let mut out = String::new();
+    for step in stages.iter().flatten() {
+        match step {
+            Step::Batch { tool, namespace, lines } => {
+                let inside = namespace.as_ref().map(|name| format!(" -n {name}")).unwrap_or_default();
+                line!(out, "{}{inside} -batch - <<'END'\n{lines}END", tool.name());
+            }
+            Step::Settings { namespace, settings } => {
+                line!(out, "nsenter --net=/run/netns/{namespace} sh <<'END'");
+                for Setting { file, value, optional } in settings {
+                    let test =
+                        if *optional { format!("[ ! -e /proc/sys/net/{file} ] || ") } else { String::new() };
+                    line!(out, "{test}echo {value} > /proc/sys/net/{file}");
+                }
+                line!(out, "END");
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,167 @@
+//! The receiving end of a connection: reads whatever comes, and counts it.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+use weir_core::model::scenario::Sending;
+
+use super::{Common, Connection, GLANCE};
+use crate::namespace;
+
+/// What one read takes at most: the largest packet of UDP.
+const READ: usize = 64 << 10;
+
+/// Bytes of UDP that wait for being read. A reader that is late is no loss on a link.
+const WAITING: usize = 8 << 20;
+
+/// Receives until all is over, having told `ready` the port.
+pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) -> io::Result<()> {
+    namespace::enter(&connection.to.namespace)?;
+    let any = SocketAddrV4::new(connection.to.address, 0);
+    // Whoever waits for the port has the error if nobody else does.
+    let tell = |address: SocketAddr| {
+        let _ = ready.send(address.port());
+    };
+    match connection.sending {
+        Sending::Elastic | Sending::Capped(_) => {
+            let listener = listen(any, connection.mark)?;
+            tell(listener.local_addr()?);
+            tcp(&listener, connection, common)
+        }
+        Sending::Unresponsive(_) => {
+            let socket = UdpSocket::bind(any)?;
+            // Several packets in one read, as they came; without privileges, fewer may wait.
+            setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
+            setsockopt(&socket, sockopt::RcvBufForce, &WAITING)
+                .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &WAITING))?;
+            socket.set_read_timeout(Some(GLANCE))?;
+            tell(socket.local_addr()?);
+            udp(&socket, connection, common)
+        }
+    }
+}
+
+fn listen(address: SocketAddrV4, mark: u8) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // What answers is marked as well: acknowledgements are of the service.
+    setsockopt(&listener, sockopt::Ipv4Tos, &i32::from(mark << 2))?;
+    setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::milliseconds(GLANCE.as_millis() as i64))?;
+    Ok(listener)
+}
+
+fn udp(socket: &UdpSocket, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
+    let mut buffer = vec![0; READ];
+    while !common.stopped() {
+        match socket.recv(&mut buffer) {
+            Ok(payload) => count(connection, payload),
+            Err(error) if is_nothing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes one connection after the other. The end of one may be lost on its way, so that only the next one shows it.
+fn tcp(listener: &TcpListener, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
+    let mut buffer = vec![0; READ];
+    let mut stream: Option<TcpStream> = None;
+    while !common.stopped() {
+        let Some(now) = &mut stream else {
+            stream = accept(listener)?;
+            continue;
+        };
+        match now.read(&mut buffer) {
+            Ok(0) => stream = None,
+            Ok(payload) => count(connection, payload),
+            // That is how senders end.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => stream = None,
+            Err(error) if is_nothing(&error) => {
+                listener.set_nonblocking(true)?;
+                stream = accept(listener)?.or(stream);
+                listener.set_nonblocking(false)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The next connection, if it comes in time.
+fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+    match listener.accept() {
+        Ok((stream, _)) => {
+            stream.set_read_timeout(Some(GLANCE))?;
+            Ok(Some(stream))
+        }
+        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn count(connection: &Connection<'_>, payload: usize) {
+    connection.arrived.fetch_add(payload as u64, Ordering::Relaxed);
+}
+
+/// Whether nothing came in time.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::Ipv4Addr;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use weir_core::model::Plan as Fabric;
+    use weir_core::units::Rate;
+
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn a_connection_whose_end_was_lost_gives_way_to_the_next() {
+        let topology = Fabric::BigSwitch { hosts: 2, rate: Rate::GBIT }.build().unwrap();
+        let plan = Plan::new("t".parse().unwrap(), &topology).unwrap();
+        let connection = Connection {
+            demand: 0,
+            from: &plan.nodes[0],
+            to: &plan.nodes[1],
+            mark: 1,
+            sending: Sending::Elastic,
+            active: &[],
+            arrived: AtomicU64::new(0),
+        };
+        let common = Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1 };
+        let listener = listen(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), 1).unwrap();
+        let to = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            let receiver = scope.spawn(|| tcp(&listener, &connection, &common));
+            let send = |text: &str| {
+                let before = connection.arrived.load(Ordering::Relaxed);
+                let mut stream = TcpStream::connect(to).unwrap();
+                stream.write_all(text.as_bytes()).unwrap();
+                let started = Instant::now();
+                let got = || connection.arrived.load(Ordering::Relaxed) - before;
+                while got() < text.len() as u64 && started.elapsed() < Duration::from_secs(10) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                (stream, got())
+            };
+            // The first one neither sends nor ends.
+            let (silent, first) = send("12345");
+            let (_, second) = send("1234567");
+            common.stop.store(true, Ordering::Relaxed);
+            receiver.join().unwrap().unwrap();
+            drop(silent);
+            assert_eq!((first, second), (5, 7));
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! The sending end of a connection.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddrV4, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use weir_core::model::scenario::Sending;
+use weir_core::units::Rate;
+
+use super::{Common, Connection, GLANCE, chunk, wire};
+use crate::namespace;
+use crate::queues::FRAME;
+
+/// What one write hands over at most.
+const WRITE: usize = 64 << 10;
+
+/// A sender that is late by more than this does not catch up: it would send a burst.
+const LATE: Duration = Duration::from_millis(20);
+
+/// What may wait in a UDP socket: more than the host's own queue holds, so that it is there that packets are lost.
+const WAITING: usize = 8 << 20;
+
+/// Sends in every interval of the demand. The scenario began, or will begin, at `begin`.
+pub fn run(connection: &Connection<'_>, common: &Common, to: SocketAddrV4, begin: Instant) -> io::Result<()> {
+    namespace::enter(&connection.from.namespace)?;
+    for &(from, until) in connection.active {
+        let at = |time: f64| begin + Duration::from_secs_f64(time);
+        if !wait(common, at(from.get())) {
+            return Ok(());
+        }
+        let end = at(until.get());
+        match connection.sending {
+            Sending::Elastic => tcp(connection, common, to, end, None)?,
+            Sending::Capped(rate) => tcp(connection, common, to, end, Some(rate))?,
+            Sending::Unresponsive(rate) => udp(connection, common, to, end, rate)?,
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a time; the answer is whether to go on.
+fn wait(common: &Common, time: Instant) -> bool {
+    while !common.stopped() {
+        let left = time.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(GLANCE));
+    }
+    false
+}
+
+fn tcp(
+    connection: &Connection<'_>,
+    common: &Common,
+    to: SocketAddrV4,
+    end: Instant,
+    most: Option<Rate>,
+) -> io::Result<()> {
+    let Some(mut stream) = open(connection, common, to, end)? else { return Ok(()) };
+    // Cut off at the end, whatever waits.
+    setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    let mut pace = most.map(Pace::new);
+    let packets = most.map_or(0, |rate| chunk(rate, common.segments));
+    let length = if most.is_some() { (packets * wire::TCP) as usize } else { WRITE };
+    let data = vec![0; length];
+    let mut left = 0;
+    while Instant::now() < end && !common.stopped() {
+        if left == 0 {
+            if pace.as_mut().is_some_and(|pace| !pace.wait(packets, common, end)) {
+                break;
+            }
+            left = length;
+        }
+        // Writes are not held up beyond the end.
+        let patience = end.saturating_duration_since(Instant::now());
+        if patience < GLANCE {
+            stream.set_write_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        }
+        match stream.write(&data[..left]) {
+            Ok(written) => left -= written,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A connection with its mark on every packet, the first one too; none if it does not come about in time.
+fn open(
+    connection: &Connection<'_>,
+    common: &Common,
+    to: SocketAddrV4,
+    end: Instant,
+) -> io::Result<Option<TcpStream>> {
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&fd, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
+    setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(GLANCE.as_millis() as i64))?;
+    while Instant::now() < end && !common.stopped() {
+        match connect(fd.as_raw_fd(), &SockaddrIn::from(to)) {
+            Ok(()) | Err(Errno::EISCONN) => return Ok(Some(TcpStream::from(fd))),
+            Err(Errno::EINPROGRESS | Errno::EALREADY | Errno::EAGAIN | Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn udp(
+    connection: &Connection<'_>,
+    common: &Common,
+    to: SocketAddrV4,
+    end: Instant,
+    rate: Rate,
+) -> io::Result<()> {
+    let socket = UdpSocket::bind(SocketAddrV4::new(connection.from.address, 0))?;
+    setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
+    // The kernel cuts what is sent at once into packets.
+    setsockopt(&socket, sockopt::UdpGsoSegment, &(wire::UDP as i32))?;
+    setsockopt(&socket, sockopt::SndBufForce, &WAITING)
+        .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &WAITING))?;
+    socket.set_nonblocking(true)?;
+    socket.connect(to)?;
+    let most = chunk(rate, common.segments);
+    let data = vec![0; (most * wire::UDP) as usize];
+    let mut pace = Pace::new(rate);
+    // Now more, now less at once: two floods in step would have one of them find the queue full every time.
+    let mut chance = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
+    loop {
+        let packets = 1 + chance.next_u32() % most;
+        if !pace.wait(packets, common, end) {
+            return Ok(());
+        }
+        match socket.send(&data[..(packets * wire::UDP) as usize]) {
+            Ok(_) => {}
+            // What the host's link does not take is lost, as it is anywhere else.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A rate on the wire, kept by sleeping.
+struct Pace {
+    rate: Rate,
+    next: Instant,
+}
+
+impl Pace {
+    fn new(rate: Rate) -> Pace {
+        Pace { rate, next: Instant::now() }
+    }
+
+    /// Waits until the next packets are due, which are so many; the answer is whether to send them, and not to end.
+    fn wait(&mut self, packets: u32, common: &Common, end: Instant) -> bool {
+        if self.next.elapsed() > LATE {
+            self.next = Instant::now() - LATE;
+        }
+        let go_on = wait(common, self.next.min(end)) && Instant::now() < end;
+        self.next += Duration::from_secs_f64(f64::from(packets * FRAME) / self.rate.get());
+        go_on
+    }
+}

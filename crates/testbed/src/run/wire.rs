@@ -1,0 +1,21 @@
+//! What payload takes on the wire, for full packets, which nearly all are: 1,500 bytes of IP and the Ethernet header, and
+//! in these the headers of IP, and of TCP with time stamps or UDP.
+
+use weir_core::model::scenario::Sending;
+
+use crate::queues::FRAME;
+
+/// Payload of a full TCP packet, in bytes.
+pub const TCP: u32 = 1448;
+
+/// Payload of a full UDP packet, in bytes.
+pub const UDP: u32 = 1472;
+
+/// Bytes on the wire for each byte of payload.
+pub fn factor(sending: Sending) -> f64 {
+    let payload = match sending {
+        Sending::Elastic | Sending::Capped(_) => TCP,
+        Sending::Unresponsive(_) => UDP,
+    };
+    f64::from(FRAME) / f64::from(payload)
+}

@@ -1,0 +1,266 @@
+//! Beds that are really there, and traffic over them. Without the privileges for that, these tests say so and skip.
+
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use weir_core::model::scenario::Scenario;
+use weir_core::model::{Plan as Fabric, Topology};
+use weir_core::units::Time;
+use weir_testbed::bed::{self, Listed};
+use weir_testbed::{Bed, BedError, Name, Phase, probe, run};
+
+/// One bed at a time: they would take each other's processors.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A turn, and a name of its own for a bed, which is gone in the end whatever happens; none where there can be no bed.
+struct Turn {
+    name: Name,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn turn(test: &str) -> Option<Turn> {
+    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let missing: Vec<String> = probe::probe()
+        .into_iter()
+        .filter_map(|check| Some(format!("{}: {}", check.what, check.missing?)))
+        .collect();
+    if !missing.is_empty() {
+        eprintln!("{test} skips, since this machine lacks {}", missing.join("; "));
+        return None;
+    }
+    let name = format!("{test}{}", std::process::id()).parse().unwrap();
+    Some(Turn { name, _turn: turn })
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A test that failed has said why already.
+        let _ = bed::down(&self.name);
+    }
+}
+
+impl Turn {
+    fn up(&self, topology: &Topology) -> Bed {
+        Bed::up(&self.name, topology, &|| true).unwrap()
+    }
+
+    fn listed(&self) -> Option<Listed> {
+        bed::list().unwrap().into_iter().find(|bed| bed.name == self.name)
+    }
+}
+
+fn big_switch(hosts: u32, rate: &str) -> Topology {
+    Fabric::BigSwitch { hosts, rate: rate.parse().unwrap() }.build().unwrap()
+}
+
+fn spread(spines: u32) -> Topology {
+    let rate = "50Mbit".parse().unwrap();
+    Fabric::LeafSpine { spines, leaves: 2, hosts: 2, rate, oversubscription: 1.0 }.build().unwrap()
+}
+
+/// A scenario on this fabric, from the tables of its services and demands.
+fn scenario(topology: &Topology, end: &str, tables: &str) -> Scenario {
+    let mut fabric = Vec::new();
+    weir_trace::topology::write(topology, &mut fabric).unwrap();
+    let folder = std::env::temp_dir().join(format!("weir-bed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("fabric.toml"), fabric).unwrap();
+    let text = format!("weir-scenario = 1\nend = \"{end}\"\nfabric = \"fabric.toml\"\n{tables}");
+    let read = weir_trace::scenario::read_from(text.as_bytes(), "test", &folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+    read.unwrap()
+}
+
+fn service(name: &str, weight: u32) -> String {
+    format!("[[service]]\nname = \"{name}\"\nweight = {weight}\n")
+}
+
+fn demand(service: &str, from: &str, to: &str, more: &str) -> String {
+    format!("[[demand]]\nservice = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{more}\n")
+}
+
+const ELASTIC: &str = "sending = \"elastic\"";
+
+/// What arrives of each demand, in Mbit, over the second half of the whole scenario.
+fn measure(bed: &Bed, scenario: &Scenario) -> Vec<f64> {
+    let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], |_| true).unwrap();
+    let [Phase { late, .. }] = &phases[..] else { panic!("{phases:?}") };
+    late.iter().map(|bytes| bytes * 8e-6).collect()
+}
+
+#[test]
+fn links_carry_what_they_should() {
+    let Some(turn) = turn("links") else { return };
+    for (rate, expected) in [("20Mbit", 20.0), ("100Mbit", 100.0)] {
+        let topology = big_switch(3, rate);
+        let bed = turn.up(&topology);
+        let elastic = scenario(&topology, "2s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
+        let [tcp] = measure(&bed, &elastic)[..] else { panic!() };
+        // Twice the link, of which half is lost.
+        let flood = format!("sending = \"unresponsive\"\nrate = \"{}Mbit\"", expected * 2.0);
+        let flood = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h1", "h2", &flood)));
+        let [udp] = measure(&bed, &flood)[..] else { panic!() };
+        eprintln!("{rate}: TCP {tcp:.2} Mbit, UDP {udp:.2} Mbit");
+        for found in [tcp, udp] {
+            assert!((found / expected - 1.0).abs() < 0.03, "{found} Mbit over {rate}");
+        }
+        bed.down().unwrap();
+    }
+}
+
+#[test]
+fn weights_share_links_between_services() {
+    let Some(turn) = turn("weights") else { return };
+    let topology = big_switch(4, "100Mbit");
+    let bed = turn.up(&topology);
+    let names = ["a", "b", "c"];
+    let services: String = names.iter().zip([1, 3, 9]).map(|(name, weight)| service(name, weight)).collect();
+    let shares = |sending: [&str; 3], expected: [f64; 3]| {
+        let demands = (0..3).map(|i| demand(names[i], &format!("h{i}"), "h3", sending[i]));
+        let scenario = scenario(&topology, "2s", &(services.clone() + &demands.collect::<String>()));
+        let found = measure(&bed, &scenario);
+        eprintln!("of 100 Mbit: {found:.2?}, expected {expected:.2?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 2.0, "{found} Mbit, expected {expected}");
+        }
+    };
+    let udp = "sending = \"unresponsive\"\nrate = \"90Mbit\"";
+    let few = "sending = \"capped\"\nrate = \"10Mbit\"";
+    bed.set_queues(Some(&[1.0, 3.0, 9.0])).unwrap();
+    shares([ELASTIC; 3], [1, 3, 9].map(|weight| 100.0 * f64::from(weight) / 13.0));
+    // Unresponsive ones get no more than their part; what others leave goes by weight.
+    shares([udp, ELASTIC, few], [22.5, 67.5, 10.0]);
+    // And one queue again, in which they get nearly all.
+    bed.set_queues(None).unwrap();
+    let scenario = scenario(
+        &topology,
+        "2s",
+        &(services.clone() + &demand("a", "h0", "h3", udp) + &demand("c", "h2", "h3", ELASTIC)),
+    );
+    let found = measure(&bed, &scenario);
+    eprintln!("one queue: UDP {:.2} Mbit, TCP {:.2} Mbit", found[0], found[1]);
+    // Who does not yield gets all that it sends, and TCP the rest.
+    assert!((found[0] - 90.0).abs() < 5.0 && (found[1] - 10.0).abs() < 5.0, "{found:?}");
+    let floods: String = (0..2).map(|i| demand(names[i], &format!("h{i}"), "h3", udp)).collect();
+    let found = measure(&bed, &self::scenario(&topology, "3s", &(services + &floods)));
+    eprintln!("one queue: UDP {:.2} and {:.2} Mbit", found[0], found[1]);
+    assert!(found.iter().all(|mbit| (mbit - 50.0).abs() < 10.0), "{found:?}");
+    bed.down().unwrap();
+}
+
+/// Bytes that left an interface.
+fn sent(namespace: &str, interface: &str) -> f64 {
+    let place = format!("--net=/run/netns/{namespace}");
+    let output = Command::new("nsenter").args([&place, "cat", "/proc/net/dev"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{interface}:")));
+    line.unwrap().split_whitespace().nth(8).unwrap().parse().unwrap()
+}
+
+#[test]
+fn connections_spread_over_equal_paths() {
+    let Some(turn) = turn("paths") else { return };
+    let topology = spread(2);
+    let bed = turn.up(&topology);
+    let many = scenario(
+        &topology,
+        "1s",
+        &(service("a", 1) + &demand("a", "h0", "h2", &format!("{ELASTIC}\nconnections = 32"))),
+    );
+    let [found] = measure(&bed, &many)[..] else { panic!() };
+    let leaf = &bed.plan().node(topology.node("leaf0").unwrap());
+    let up = ["eth0", "eth1"].map(|interface| sent(&leaf.namespace, interface));
+    eprintln!("32 connections over two paths: {found:.2} Mbit, bytes {up:?}");
+    // All on one path, or all but one, has a chance of 1 in 65 million.
+    assert!(up.iter().all(|bytes| *bytes > 0.05 * (up[0] + up[1])), "{up:?}");
+    assert!(found > 45.0, "{found}");
+    bed.down().unwrap();
+}
+
+#[test]
+fn every_host_hears_every_other() {
+    let Some(turn) = turn("pairs") else { return };
+    let topology = Fabric::NetShareFig7.build().unwrap();
+    let bed = turn.up(&topology);
+    let hosts = (1..=12).map(|host| format!("H{host}"));
+    let capped = "sending = \"capped\"\nrate = \"500kbit\"";
+    let demands: String = hosts.map(|host| demand("a", "*", &host, capped)).collect();
+    let found = measure(&bed, &scenario(&topology, "2s", &(service("a", 1) + &demands)));
+    // Eleven others each; to the packet that a second half may have more or less.
+    assert!(found.iter().all(|mbit| (mbit - 5.5).abs() < 11.0 * 1514.0 * 8e-6 + 0.3), "{found:?}");
+    bed.down().unwrap();
+}
+
+#[test]
+fn beds_come_quickly_and_leave_nothing() {
+    let Some(turn) = turn("fifty") else { return };
+    let links = || Command::new("ip").args(["-o", "link"]).output().unwrap().stdout;
+    let before = links();
+    let fabric = Fabric::LeafSpine {
+        spines: 2,
+        leaves: 5,
+        hosts: 10,
+        rate: "100Mbit".parse().unwrap(),
+        oversubscription: 1.0,
+    };
+    let started = Instant::now();
+    drop(turn.up(&fabric.build().unwrap()));
+    eprintln!("50 hosts: up in {:.2?}", started.elapsed());
+    let listed = turn.listed().unwrap();
+    assert_eq!((listed.namespaces, listed.busy, listed.topology), (57, false, Some(fabric.build().unwrap())));
+    assert!(matches!(
+        Bed::up(&turn.name, &big_switch(2, "1Gbit"), &|| true),
+        Err(BedError::Up(name)) if name == turn.name
+    ));
+    let started = Instant::now();
+    assert!(bed::down(&turn.name).unwrap());
+    eprintln!("50 hosts: down in {:.2?}", started.elapsed());
+    assert_eq!(turn.listed(), None);
+    assert_eq!(links(), before);
+    assert!(!bed::down(&turn.name).unwrap());
+}
+
+#[test]
+fn two_beds_do_not_touch_each_other() {
+    let Some(turn) = turn("both") else { return };
+    let other: Name = format!("{}b", turn.name).parse().unwrap();
+    let first = turn.up(&big_switch(2, "1Gbit"));
+    let second = Bed::up(&other, &spread(1), &|| true).unwrap();
+    assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.busy)), Some((3, true)));
+    // Nobody takes a bed away that somebody works on.
+    assert!(matches!(bed::down(&turn.name), Err(BedError::Busy(_))));
+    first.down().unwrap();
+    assert_eq!(turn.listed(), None);
+    drop(second);
+    let again = Bed::open(&other).unwrap().unwrap();
+    assert_eq!(*again.topology(), spread(1));
+    again.down().unwrap();
+}
+
+#[test]
+fn an_interrupted_bed_is_gone_and_an_unfinished_one_gives_way() {
+    let Some(turn) = turn("partly") else { return };
+    for steps in [0, 1, 4, 9, 14] {
+        let left = AtomicUsize::new(steps);
+        let go_on = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+        let made = Bed::up(&turn.name, &spread(1), &go_on);
+        assert!(matches!(made, Err(BedError::Command(_))), "after {steps} steps");
+        assert_eq!(turn.listed(), None, "after {steps} steps");
+    }
+    let add = format!("weir-{}-left", turn.name);
+    assert!(Command::new("ip").args(["netns", "add", &add]).status().unwrap().success());
+    assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.topology)), Some((1, None)));
+    assert!(Bed::open(&turn.name).unwrap().is_none());
+    drop(turn.up(&spread(1)));
+    assert_eq!(turn.listed().map(|bed| bed.namespaces), Some(7));
+    // One namespace less is no bed any more.
+    let gone = format!("weir-{}-h0", turn.name);
+    assert!(Command::new("ip").args(["netns", "del", &gone]).status().unwrap().success());
+    assert!(Bed::open(&turn.name).unwrap().is_none());
+    assert!(bed::down(&turn.name).unwrap());
+    assert_eq!(turn.listed(), None);
+}
