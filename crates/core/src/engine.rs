@@ -146,6 +146,85 @@ impl Engine {
         self.tell(Event::FlowDone(slot, flow), now);
     }
 
+    /// Time has come to `now`. Flows that should have ended by then at the rates that were decided, but that nobody saw end, have
+    /// `left` bytes to go (or all that they had, if less). A driver that hears of ends from hosts calls it first, whenever
+    /// time has passed. O(coflows), and O(flows) of those coflows that have such flows.
+    pub fn overdue(&mut self, left: f64, now: f64) {
+        for (slot, flow) in self.network.overdue(left, now) {
+            self.tell(Event::FlowHeld(slot, flow), now);
+            self.tell(Event::FlowLive(slot, flow), now);
+        }
+    }
+
+    /// A flow has sent `bytes` by now, somebody saw, whatever was decided. O(log flows).
+    pub fn sent(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
+        match self.network.coflow(slot).state(flow) {
+            FlowState::Done => {}
+            FlowState::Waiting => {
+                self.network.set_sent(slot, flow, bytes);
+                self.tell(Event::FlowHeld(slot, flow), now);
+            }
+            FlowState::Live => {
+                self.network.hold(slot, flow, now);
+                self.network.set_sent(slot, flow, bytes);
+                self.tell(Event::FlowHeld(slot, flow), now);
+                self.network.release(slot, flow, now);
+                self.tell(Event::FlowLive(slot, flow), now);
+            }
+        }
+    }
+
+    /// A flow whose size nobody knew ended, somebody saw: it had as many bytes as it has sent.
+    pub fn closed(&mut self, slot: Slot, flow: u32, now: f64) {
+        if self.network.coflow(slot).state(flow) == FlowState::Done {
+            return;
+        }
+        self.hold(slot, flow, now);
+        self.network.cut(slot, flow);
+        self.flow_done(slot, flow, now);
+    }
+
+    /// The flows of a coflow under way are those of `spec` from now on: more, or others. A flow in the same place of its specification
+    /// as before, and with the same ends, goes on where it was, and waits if it waited; all others begin, or are done if they have no
+    /// bytes. The coflow keeps its age. O(flows log flows).
+    pub fn respecify(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
+        let before = self.network.coflow(slot);
+        let flows = 0..before.width() as u32;
+        let stays = |flow: u32| {
+            let now = spec.flows.get(before.original(flow) as usize);
+            now.is_some_and(|f| (f.src, f.dst) == before.ends_of(flow))
+        };
+        let waiting = flows.clone().filter(|&flow| before.state(flow) == FlowState::Waiting && stays(flow));
+        let mut waiting: Vec<u32> = waiting.map(|flow| before.original(flow)).collect();
+        waiting.sort_unstable();
+        for flow in flows {
+            self.hold(slot, flow, now);
+        }
+        self.tell(Event::Done(slot), now);
+        self.network.respecify(slot, spec, now);
+        for flow in 0..spec.flows.len() as u32 {
+            let coflow = self.network.coflow(slot);
+            let waits = waiting.binary_search(&coflow.original(flow)).is_ok();
+            if coflow.state(flow) != FlowState::Waiting || waits {
+                continue;
+            }
+            if spec.flows[coflow.original(flow) as usize].bytes.get() == 0.0 {
+                self.network.finish(slot, flow);
+            } else {
+                self.network.release(slot, flow, now);
+            }
+        }
+        self.tell(Event::Released(slot), now);
+    }
+
+    /// A coflow leaves, whatever is left of it.
+    pub fn withdraw(&mut self, slot: Slot, now: f64) {
+        for flow in 0..self.network.coflow(slot).width() as u32 {
+            self.closed(slot, flow, now);
+        }
+        self.remove(slot, now);
+    }
+
     /// Hosts report what all flows of a coflow have sent until `now`, and at which rate they go on.
     pub fn report(&mut self, slot: Slot, sent: f64, rate: f64, now: f64) {
         self.network.report(slot, sent, rate, now);

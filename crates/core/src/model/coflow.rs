@@ -655,6 +655,51 @@ impl Coflow {
         };
     }
 
+    /// Sets what a waiting flow has sent. If that is all, a byte of it is left until somebody sees it end.
+    pub(super) fn set_sent(&mut self, flow: u32, bytes: f64) {
+        self.lose(flow);
+        let f = &mut self.flows[flow as usize];
+        let bytes = if bytes < f.size { bytes } else { (f.size - 1.0).max(0.0) };
+        match self.sharing {
+            Sharing::Equal => {
+                f.base = bytes;
+                self.sent_before += bytes;
+                self.held += usize::from(bytes > 0.0);
+            }
+            Sharing::Remaining => f.base = f.size - bytes,
+        }
+        f.touched = true;
+    }
+
+    /// Sets the size of a waiting flow to what it has sent: that was all, it turns out.
+    pub(super) fn cut(&mut self, flow: u32) {
+        let sent = self.attained(flow, self.since);
+        self.lose(flow);
+        self.flows[flow as usize].size = sent;
+    }
+
+    /// Takes over what the flows of another, of which none is live, have sent; by their places in the specifications.
+    pub(super) fn inherit(&mut self, other: &Coflow, now: f64) {
+        let ends = |coflow: &Coflow, flow: u32| coflow.ends_of(flow);
+        let mut theirs: Vec<u32> = vec![NONE; other.flows.len()];
+        for (flow, f) in other.flows.iter().enumerate() {
+            theirs[f.original as usize] = flow as u32;
+        }
+        for flow in 0..self.flows.len() as u32 {
+            let Some(&before) = theirs.get(self.original(flow) as usize) else { continue };
+            if ends(self, flow) != ends(other, before) {
+                continue;
+            }
+            if other.state(before) == FlowState::Done {
+                self.flows[flow as usize].size = other.flows[before as usize].size;
+                self.finish(flow);
+            } else {
+                self.set_sent(flow, other.attained(before, now));
+            }
+        }
+        (self.reported, self.longest_done) = (other.reported, other.longest_done);
+    }
+
     /// Ends a flow.
     pub(super) fn finish(&mut self, flow: u32) {
         if self.flows[flow as usize].state == FlowState::Live {

@@ -74,6 +74,13 @@ impl Names {
         Some((at, number))
     }
 
+    /// The numbers of a service and of an application of it, if both are known.
+    pub fn find(&self, service: &str, application: &str) -> Option<(u32, u32)> {
+        let at = *self.numbers.get(service)?;
+        let number = *self.services[at as usize].numbers.get(application)?;
+        Some((at, number))
+    }
+
     /// How many services there are.
     pub fn services(&self) -> usize {
         self.services.len()

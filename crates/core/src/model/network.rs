@@ -208,6 +208,52 @@ impl Network {
         self.coflow_mut(slot).lose(flow);
     }
 
+    /// Lets live flows that would have ended by `now` have `left` bytes to go; says which. They lose their rates until the next
+    /// schedule.
+    pub(crate) fn overdue(&mut self, left: f64, now: f64) -> Vec<(Slot, u32)> {
+        let mut late = Vec::new();
+        for slot in self.active.clone() {
+            let own = self.own.iter().zip(&self.own_ends).any(|(own, &end)| own.slot == slot && end <= now);
+            if !own && self.coflow_mut(slot).next_end() > now {
+                continue;
+            }
+            let live: Vec<u32> = self.coflow(slot).live_flows().collect();
+            // Measured before the level moves: once it has run out, what the others have left cannot be told from it.
+            let sent: Vec<f64> = live.iter().map(|&flow| self.attained(slot, flow, now)).collect();
+            for &flow in &live {
+                self.hold(slot, flow, now);
+            }
+            for (&flow, sent) in live.iter().zip(sent) {
+                let size = self.coflow(slot).flows[flow as usize].size;
+                let over = sent >= size * (1.0 - 1e-12);
+                self.set_sent(slot, flow, if over { (size - left).max(0.0) } else { sent });
+                self.release(slot, flow, now);
+                late.push((slot, flow));
+            }
+        }
+        late
+    }
+
+    /// Sets what a waiting flow has sent.
+    pub(crate) fn set_sent(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).set_sent(flow, bytes);
+    }
+
+    /// Sets the size of a waiting flow to what it has sent.
+    pub(crate) fn cut(&mut self, slot: Slot, flow: u32) {
+        self.coflow_mut(slot).cut(flow);
+    }
+
+    /// Gives a coflow, of which no flow is live, other flows: those of `spec`. Of those that both have in the same place of their
+    /// specifications, what was sent stays, if their ends do. O(flows log flows).
+    pub(crate) fn respecify(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
+        let ports = self.fabric.ports();
+        let before = self.coflow_mut(slot);
+        let mut after = Coflow::new(spec, before.index, before.seq, before.arrival, ports, before.sharing);
+        after.inherit(before, now);
+        *before = after;
+    }
+
     pub(crate) fn finish(&mut self, slot: Slot, flow: u32) {
         self.drop_own(slot, flow);
         self.coflow_mut(slot).finish(flow);

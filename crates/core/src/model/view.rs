@@ -64,9 +64,11 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.network.coflow(slot)
     }
 
-    /// Whether a flow of the coflow released as number `seq` is live; the slot may hold another coflow by now.
+    /// Whether a flow of the coflow released as number `seq` is live; the slot may hold another coflow by now, and the
+    /// coflow fewer flows.
     pub fn is_live(&self, slot: Slot, seq: u64, flow: u32) -> bool {
-        self.network.get(slot).is_some_and(|c| c.seq == seq && c.state(flow) == FlowState::Live)
+        let is = |c: &Coflow| c.seq == seq && (flow as usize) < c.width() && c.state(flow) == FlowState::Live;
+        self.network.get(slot).is_some_and(is)
     }
 
     /// Bytes a flow has sent.

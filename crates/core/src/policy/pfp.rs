@@ -167,7 +167,8 @@ impl Pfp {
     }
 
     fn take_out(&mut self, slot: Slot, flow: u32, view: &View<'_, Sizes>) {
-        let Some(&pair) = self.by_ends.get(&view.coflow(slot).ends_of(flow)) else { return };
+        let ends = view.coflow(slot).ends_of(flow);
+        let Some(&pair) = self.by_ends.get(&ends) else { return };
         self.unsettle_pair(pair);
         let p = &mut self.pairs[pair as usize];
         if p.head.is_none_or(|(_, _, f, s)| (f, s) != (flow, slot)) {
@@ -176,7 +177,9 @@ impl Pfp {
         p.head = None;
         while let Some(Reverse(next)) = p.waiting.pop() {
             let (Key(left), seq, f, s) = next;
-            if (f, s) != (flow, slot) && view.is_live(s, seq, f) && view.remaining(s, f) == left {
+            // A coflow may have been given other flows under the same numbers.
+            let here = |f| view.remaining(s, f) == left && view.coflow(s).ends_of(f) == ends;
+            if (f, s) != (flow, slot) && view.is_live(s, seq, f) && here(f) {
                 p.head = Some(next);
                 break;
             }

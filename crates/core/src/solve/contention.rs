@@ -20,7 +20,11 @@ impl Contention {
                 self.overlaps.resize(view.slots(), Mask::default());
                 self.moved.push(slot);
             }
-            Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => self.moved.push(slot),
+            Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
+                if self.moved.last() != Some(&slot) {
+                    self.moved.push(slot);
+                }
+            }
             Event::FlowDone(slot, flow) => {
                 let coflow = view.coflow(slot);
                 let (src, dst) = coflow.ends_of(flow);

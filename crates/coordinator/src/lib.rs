@@ -1,0 +1,7 @@
+//! The engine on real hosts: frameworks register coflows, hosts report what was sent, and are told what to do.
+//!
+//! [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
+
+pub mod plane;
+
+pub use plane::Plane;

@@ -1,0 +1,413 @@
+//! The plane, hosts and the messages between them as a simulation that any seed replays: messages are lost, late, doubled and out of
+//! order, hosts and coordinators stop and come back.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use weir_coordinator::plane::{
+    FlowKey, Link, Order, Pace, Plane, Refusal, Registration, Report, Seen, Settings, Transfer,
+};
+use weir_core::model::Names;
+use weir_core::policy::build;
+use weir_core::units::{Bytes, Rate};
+
+const LINE: f64 = 1e6;
+const HOSTS: u32 = 4;
+const STEP: f64 = 0.008;
+
+fn links() -> Vec<Link> {
+    let rate = Rate::new(LINE).unwrap();
+    vec![Link { send: rate, recv: rate }; HOSTS as usize]
+}
+
+fn plane(policy: &str, epoch: u64) -> Plane {
+    Plane::new(&links(), build(policy).unwrap(), Names::default(), Settings::default(), epoch).unwrap()
+}
+
+fn registration(flows: &[(u32, u32, f64)]) -> Registration {
+    let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
+    Registration {
+        service: Names::DEFAULT.to_owned(),
+        application: Names::DEFAULT.to_owned(),
+        weight: 1.0,
+        deadline: None,
+        flows: flows.iter().map(flow).collect(),
+    }
+}
+
+fn key(coflow: &str, flow: u32) -> FlowKey {
+    FlowKey { coflow: coflow.into(), flow }
+}
+
+/// All hosts say that they are there, and obey what they were sent last.
+fn all_report(plane: &mut Plane, now: f64) {
+    for host in 0..HOSTS {
+        plane.report(host, &Report::default(), now);
+    }
+}
+
+#[test]
+fn the_same_again_is_the_same_and_another_is_refused() {
+    let mut plane = plane("saath", 1);
+    let asked = registration(&[(0, 1, 5e5)]);
+    assert_eq!(plane.register("a", asked.clone(), 0.0), Ok(true));
+    assert_eq!(plane.register("a", asked.clone(), 1.0), Ok(false));
+    let other = registration(&[(0, 2, 5e5)]);
+    assert_eq!(plane.register("a", other, 1.0), Err(Refusal::Taken("a".to_owned())));
+    assert_eq!(plane.under_way(), 1);
+    assert_eq!(plane.deregister("a", 2.0), Ok(()));
+    assert_eq!(plane.deregister("a", 2.0), Err(Refusal::Unknown("a".to_owned())));
+    assert_eq!(plane.under_way(), 0);
+}
+
+#[test]
+fn what_cannot_be_is_refused_whole() {
+    let mut plane = plane("varys", 1);
+    let host = registration(&[(0, 1, 5e5), (0, HOSTS, 1.0)]);
+    assert_eq!(plane.register("a", host, 0.0), Err(Refusal::Host { flow: 1, host: 4, last: 3 }));
+    assert_eq!(plane.register("a", registration(&[]), 0.0), Err(Refusal::Empty));
+    assert_eq!(plane.register("a b", registration(&[(0, 1, 1.0)]), 0.0), Err(Refusal::Id("a b".to_owned())));
+    let mut unsized_flow = registration(&[(0, 1, 1.0)]);
+    unsized_flow.flows[0].bytes = None;
+    assert_eq!(plane.register("a", unsized_flow, 0.0), Err(Refusal::Size(0)));
+    let weight = Registration { weight: f64::NAN, ..registration(&[(0, 1, 1.0)]) };
+    assert!(matches!(plane.register("a", weight, 0.0), Err(Refusal::Weight(_))));
+    let nobody = Registration { service: "x".to_owned(), ..registration(&[(0, 1, 1.0)]) };
+    assert!(matches!(plane.register("a", nobody, 0.0), Err(Refusal::Nameless { .. })));
+    assert_eq!(plane.under_way(), 0);
+}
+
+/// Saath Fig. 4 on hosts: the first coflow has its ports, the others what is left, and who waits a trickle.
+#[test]
+fn orders_are_the_schedule_and_only_what_changes_is_sent() {
+    let mut plane = plane("saath", 7);
+    plane.register("c1", registration(&[(0, 2, 1e6), (1, 3, 1e6)]), 0.0).unwrap();
+    plane.register("c2", registration(&[(0, 3, 1e6)]), 0.0).unwrap();
+    all_report(&mut plane, 0.0);
+    let orders = plane.tick(0.0);
+    let of = |orders: &[(u32, Order)], host: u32| orders.iter().find(|o| o.0 == host).unwrap().1.clone();
+    let first = of(&orders, 0);
+    assert_eq!((first.epoch, first.seq, first.whole), (7, 1, true));
+    // A hundredth of each port is kept for flows that wait: of those there is one.
+    let full = Pace::Rate(990_000);
+    assert_eq!(first.flows, [(key("c1", 0), full), (key("c2", 0), Pace::Rate(10_000))]);
+    assert_eq!(of(&orders, 1).flows, [(key("c1", 1), full)]);
+    // Nothing happens, nothing is said.
+    let reports = |plane: &mut Plane, seq, flows: Vec<Seen>, now| {
+        for host in 0..HOSTS {
+            let mine = flows.iter().filter(|s| (host == 1) == (s.key.flow == 1)).cloned();
+            let flows = if host < 2 { mine.collect() } else { Vec::new() };
+            plane.report(host, &Report { obeys: (7, seq), flows }, now);
+        }
+    };
+    reports(&mut plane, 1, Vec::new(), 0.008);
+    let orders = plane.tick(0.008);
+    assert!(orders.iter().all(|(_, order)| order.flows.is_empty() && !order.whole && order.seq == 2));
+    // The first coflow ends on one host: its port goes to nobody else until both of the second's are free.
+    let seen = |coflow, flow, sent| Seen { key: key(coflow, flow), sent, closed: true };
+    reports(&mut plane, 2, vec![seen("c1", 0, 1_000_000), seen("c1", 1, 1_000_000)], 0.016);
+    assert_eq!(plane.is_over("c1"), Some(true));
+    let orders = plane.tick(0.016);
+    assert_eq!(of(&orders, 0).flows, [(key("c1", 0), Pace::Gone), (key("c2", 0), full)]);
+    assert_eq!(of(&orders, 1).flows, [(key("c1", 1), Pace::Gone)]);
+}
+
+/// Section 5: a task that moves sends from elsewhere; what was sent before stays sent where it was.
+#[test]
+fn a_coflow_can_get_other_flows() {
+    let mut plane = plane("saath", 1);
+    plane.register("a", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
+    all_report(&mut plane, 0.0);
+    plane.tick(0.0);
+    let moved = registration(&[(0, 2, 1e6), (3, 2, 1e6), (1, 0, 1e6)]).flows;
+    assert_eq!(plane.update("b", &moved, 0.004), Err(Refusal::Unknown("b".to_owned())));
+    plane.update("a", &moved, 0.004).unwrap();
+    for host in 0..HOSTS {
+        plane.report(host, &Report { obeys: (1, 1), flows: Vec::new() }, 0.008);
+    }
+    let orders = plane.tick(0.008);
+    let half = Pace::Rate(495_000);
+    let of = |host: usize| orders[host].1.flows.clone();
+    // The first flow is as fast as before, and not named again.
+    assert_eq!(of(0), []);
+    assert_eq!(of(1), [(key("a", 1), Pace::Gone), (key("a", 2), half)]);
+    assert_eq!(of(3), [(key("a", 1), half)]);
+}
+
+#[test]
+fn another_policy_goes_on_where_the_one_before_was() {
+    let mut plane = plane("saath", 1);
+    plane.register("short", registration(&[(0, 2, 5e5)]), 0.0).unwrap();
+    plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    let sent = |plane: &mut Plane, sent, now| {
+        let flows = vec![Seen { key: key("long", 0), sent, closed: false }];
+        plane.report(0, &Report { obeys: (1, 0), flows }, now);
+    };
+    sent(&mut plane, 0, 0.0);
+    sent(&mut plane, 900_000, 1.0);
+    plane.tick(1.0);
+    // The earlier one went first; by what is left the long one is the shorter.
+    plane.set_policy(build("varys").unwrap(), 1.0).unwrap();
+    sent(&mut plane, 900_000, 1.001);
+    let orders = plane.tick(1.001);
+    let full = Pace::Rate(990_000);
+    let trickle = Pace::Rate(10_000);
+    assert_eq!(orders[0].1.flows, [(key("long", 0), full), (key("short", 0), trickle)]);
+    // A policy that asks for sizes gets none that is not known.
+    let mut unsized_flow = registration(&[(3, 2, 1.0)]);
+    unsized_flow.flows[0].bytes = None;
+    plane.set_policy(build("aalo").unwrap(), 1.002).unwrap();
+    plane.register("unsized", unsized_flow, 1.002).unwrap();
+    assert_eq!(plane.set_policy(build("varys").unwrap(), 1.003), Err(Refusal::Size(0)));
+    assert_eq!(plane.under_way(), 3);
+}
+
+#[test]
+fn lies_are_counted_and_change_nothing_of_others() {
+    let mut plane = plane("saath", 1);
+    plane.register("a", registration(&[(0, 1, 1e9), (1, 2, 1e9)]), 0.0).unwrap();
+    all_report(&mut plane, 0.0);
+    plane.tick(0.0);
+    let say = |plane: &mut Plane, host, key, sent, now| {
+        let flows = vec![Seen { key, sent, closed: false }];
+        plane.report(host, &Report { obeys: (1, 1), flows }, now);
+    };
+    say(&mut plane, 0, key("a", 0), 1000, 0.01);
+    say(&mut plane, 0, key("a", 0), 900_000_000, 0.02);
+    say(&mut plane, 0, key("a", 0), 10, 0.03);
+    say(&mut plane, 0, key("a", 1), 10, 0.03);
+    say(&mut plane, 0, key("a", 9), 10, 0.03);
+    say(&mut plane, 0, key("b", 0), 10, 0.03);
+    say(&mut plane, 77, key("a", 0), 10, 0.03);
+    let doubts = plane.doubts();
+    assert_eq!(
+        (doubts.beyond, doubts.backward, doubts.foreign, doubts.unknown, doubts.absent),
+        (1, 1, 1, 2, 1)
+    );
+}
+
+/// A host as an agent would be: it paces flows as it is told, and lets go of them when the lease is over.
+#[derive(Default)]
+struct Host {
+    paces: BTreeMap<FlowKey, Pace>,
+    sent: BTreeMap<FlowKey, f64>,
+    obeys: (u64, u64),
+    lease_ends: f64,
+    down: bool,
+}
+
+impl Host {
+    fn obey(&mut self, order: &Order, now: f64) {
+        let next = order.epoch == self.obeys.0 && order.seq == self.obeys.1 + 1;
+        let later = (order.epoch, order.seq) > self.obeys;
+        // What an order does not name stands as the one before said: without that one it cannot be carried out.
+        if !(next || order.whole && later) {
+            return;
+        }
+        if order.whole {
+            self.paces.clear();
+        }
+        for (key, pace) in &order.flows {
+            match pace {
+                Pace::Gone => self.paces.remove(key),
+                pace => self.paces.insert(key.clone(), *pace),
+            };
+        }
+        self.obeys = (order.epoch, order.seq);
+        self.lease_ends = now + order.lease;
+    }
+}
+
+struct World {
+    random: ChaCha8Rng,
+    hosts: Vec<Host>,
+    /// Messages under way, with the step at which they arrive.
+    orders: VecDeque<(u64, u32, Order)>,
+    reports: VecDeque<(u64, u32, Report)>,
+    coflows: BTreeMap<String, Registration>,
+}
+
+impl World {
+    fn chance(&mut self, of: u32) -> bool {
+        self.random.next_u32().is_multiple_of(of)
+    }
+
+    fn post<T: Clone>(
+        &mut self,
+        box_of: fn(&mut World) -> &mut VecDeque<(u64, u32, T)>,
+        step: u64,
+        host: u32,
+        what: T,
+        bad: bool,
+    ) {
+        if bad && self.chance(10) {
+            return;
+        }
+        let copies = 1 + usize::from(bad && self.chance(10));
+        for _ in 0..copies {
+            let late = if bad { u64::from(self.random.next_u32() % 4) } else { 0 };
+            box_of(self).push_back((step + 1 + late, host, what.clone()));
+        }
+    }
+
+    fn size(&self, key: &FlowKey) -> Option<(u32, f64)> {
+        let flow = self.coflows.get(&*key.coflow)?.flows.get(key.flow as usize)?;
+        Some((flow.src, flow.bytes?.get()))
+    }
+}
+
+fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
+    let (now, later): (Vec<_>, Vec<_>) = queue.drain(..).partition(|message| message.0 <= step);
+    *queue = later.into();
+    now.into_iter().map(|(_, host, what)| (host, what)).collect()
+}
+
+/// What is in force at no time asks more of a link than it carries, by one decision; everything that was asked for ends; and
+/// nothing is left behind.
+fn play(policy: &str, seed: u64) {
+    let mut world = World {
+        random: ChaCha8Rng::seed_from_u64(seed),
+        hosts: std::iter::repeat_with(Host::default).take(HOSTS as usize).collect(),
+        orders: VecDeque::new(),
+        reports: VecDeque::new(),
+        coflows: BTreeMap::new(),
+    };
+    let (mut epoch, mut up) = (1, true);
+    let mut now_plane = plane(policy, epoch);
+    let mut told: Vec<BTreeMap<FlowKey, Pace>> = vec![BTreeMap::new(); HOSTS as usize];
+    let mut highest = vec![(0, 0); HOSTS as usize];
+    for step in 0..4000u64 {
+        let now = step as f64 * STEP;
+        let bad = step < 600;
+        if bad && step % 20 == 0 {
+            let width = 1 + world.random.next_u32() % 4;
+            let flow = |random: &mut ChaCha8Rng| {
+                let (src, dst) = (random.next_u32() % HOSTS, random.next_u32() % HOSTS);
+                (src, dst, f64::from(1 + random.next_u32() % 200_000))
+            };
+            let flows: Vec<_> = (0..width).map(|_| flow(&mut world.random)).collect();
+            let (id, asked) = (format!("c{step}"), registration(&flows));
+            if up {
+                now_plane.register(&id, asked.clone(), now).unwrap();
+            }
+            // A framework asks until it is answered, and the store keeps what was.
+            world.coflows.insert(id, asked);
+        }
+        if bad && world.chance(150) {
+            up = false;
+        } else if !up && (!bad || world.chance(20)) {
+            epoch += 1;
+            up = true;
+            now_plane = plane(policy, epoch);
+            told = vec![BTreeMap::new(); HOSTS as usize];
+            for (id, asked) in &world.coflows {
+                now_plane.register(id, asked.clone(), now).unwrap();
+            }
+        }
+        for host in 0..HOSTS as usize {
+            world.hosts[host].down =
+                bad && if world.hosts[host].down { !world.chance(15) } else { world.chance(200) };
+        }
+
+        // Hosts obey, send for a step, and report.
+        for (host, order) in arrived(&mut world.orders, step) {
+            let agent = &mut world.hosts[host as usize];
+            if !agent.down {
+                agent.obey(&order, now);
+                assert!(agent.obeys >= highest[host as usize], "orders go forward");
+                highest[host as usize] = agent.obeys;
+            }
+        }
+        for host in 0..HOSTS {
+            let mine: Vec<(FlowKey, f64)> = world
+                .coflows
+                .iter()
+                .flat_map(|(id, asked)| (0..asked.flows.len() as u32).map(move |flow| key(id, flow)))
+                .filter_map(|key| Some((key.clone(), world.size(&key).filter(|f| f.0 == host)?.1)))
+                .collect();
+            let agent = &mut world.hosts[host as usize];
+            let holds = now <= agent.lease_ends;
+            let mut flows = Vec::new();
+            let open: Vec<_> = mine
+                .iter()
+                .filter(|(key, size)| agent.sent.get(key).copied().unwrap_or(0.0) < *size)
+                .map(|(key, _)| key.clone())
+                .collect();
+            for (key, size) in mine {
+                let pace = if holds { agent.paces.get(&key).copied() } else { Some(Pace::Free) };
+                let rate = match pace {
+                    Some(Pace::Rate(rate)) => rate as f64,
+                    Some(Pace::Free) => LINE / open.len().max(1) as f64,
+                    Some(Pace::Gone) | None => 0.0,
+                };
+                let sent = agent.sent.entry(key.clone()).or_insert(0.0);
+                *sent = (*sent + rate * STEP).min(size);
+                flows.push(Seen { key, sent: sent.floor() as u64, closed: *sent >= size });
+            }
+            let report = Report { obeys: agent.obeys, flows };
+            if !agent.down {
+                world.post(|world| &mut world.reports, step, host, report, bad);
+            }
+        }
+
+        // The coordinator hears and decides.
+        let heard = arrived(&mut world.reports, step);
+        if !up {
+            continue;
+        }
+        for (host, report) in heard {
+            now_plane.report(host, &report, now);
+        }
+        let decided = now_plane.tick(now);
+        for (host, told) in told.iter_mut().enumerate() {
+            if !decided.iter().any(|(of, _)| *of == host as u32) {
+                // It is not heard of: what it was told runs out.
+                told.clear();
+            }
+        }
+        for (host, order) in decided {
+            if order.whole {
+                told[host as usize].clear();
+            }
+            for (key, pace) in &order.flows {
+                match pace {
+                    Pace::Gone => told[host as usize].remove(key),
+                    pace => told[host as usize].insert(key.clone(), *pace),
+                };
+            }
+            world.post(|world| &mut world.orders, step, host, order, bad);
+        }
+        let (mut send, mut recv) = (vec![0.0; HOSTS as usize], vec![0.0; HOSTS as usize]);
+        for (key, pace) in told.iter().flatten() {
+            let Pace::Rate(rate) = pace else { continue };
+            assert!(*rate > 0, "nobody waits at zero");
+            let flow = world.coflows[&*key.coflow].flows[key.flow as usize];
+            send[flow.src as usize] += *rate as f64;
+            recv[flow.dst as usize] += *rate as f64;
+        }
+        // Aalo's senders leave receivers to the transport.
+        let sides = if policy == "aalo" { vec![send] } else { vec![send, recv] };
+        for given in sides.into_iter().flatten() {
+            assert!(
+                given <= LINE * 1.000_01 + 100.0,
+                "{policy}, seed {seed}, step {step}: {given} of {LINE}"
+            );
+        }
+        if !bad && world.coflows.keys().all(|id| now_plane.is_over(id) == Some(true)) {
+            assert_eq!(now_plane.under_way(), 0);
+            return;
+        }
+    }
+    panic!("{policy}, seed {seed}: {} coflows never end", now_plane.under_way());
+}
+
+#[test]
+fn everything_ends_whatever_is_lost() {
+    let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
+        for seed in 0..seeds {
+            play(policy, seed);
+        }
+    }
+}
