@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+
 use two_tier::Instance;
 use weir_core::model::{CoflowSpec, FlowSpec, Workload};
 use weir_core::policy::{self, TABLE};
@@ -267,27 +269,21 @@ fn peak() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Measures seconds of a processor, which other processes' work does not add to; where the system does not tell, seconds.
-struct Clock {
-    wall: Instant,
-    busy: Option<u64>,
-}
+/// Measures seconds of a processor that this thread, which does all the work here, is given: other processes' work does
+/// not add to them.
+struct Clock(Duration);
 
 impl Clock {
     fn start() -> Clock {
-        Clock { wall: Instant::now(), busy: Clock::busy() }
+        Clock(Clock::now())
     }
 
-    /// Nanoseconds that this thread, which does all the work here, was running.
-    fn busy() -> Option<u64> {
-        std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split(' ').next()?.parse().ok()
+    fn now() -> Duration {
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has this clock").into()
     }
 
     fn seconds(&self) -> f64 {
-        match (self.busy, Clock::busy()) {
-            (Some(before), Some(after)) if after > before => (after - before) as f64 / 1e9,
-            _ => self.wall.elapsed().as_secs_f64(),
-        }
+        (Clock::now() - self.0).as_secs_f64()
     }
 }
 
