@@ -144,8 +144,8 @@ pub struct Replay {
     #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = port_rate)]
     pub port_rate: Rate,
 
-    /// The scheduling interval: schedules are made at its multiples only, and a port idles from a flow's end to the
-    /// next. 0 makes one whenever something happens
+    /// The scheduling interval: schedules are made at its multiples, and at the trace's events; a port idles from a flow's
+    /// end to the next. 0 makes one whenever something happens
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval)]
     pub interval: Time,
 

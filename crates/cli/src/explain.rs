@@ -203,7 +203,9 @@ fn rule_meaning(name: &str) -> &'static str {
     match name {
         "unsaid" => "the policy does not say",
         "all-or-none" => "all of its flows at once, at equal rates, or none",
-        "work-conservation" => "some port of it had nothing left: what others left over",
+        "work-conservation" => {
+            "some port of it had nothing left, or some of its data was not there: what others left over"
+        }
         "madd" => "all of its flows at rates at which they end together",
         "deadline" => "all of its flows at rates at which they end at its deadline",
         "backfill" => "only what others left over",
@@ -240,7 +242,7 @@ fn cause_text(cause: Cause) -> String {
     match cause {
         Cause::Nothing => "its bottleneck became another port between schedules".to_owned(),
         Cause::NextSchedule => "released between two schedules".to_owned(),
-        Cause::NoData => "no flow has data to send".to_owned(),
+        Cause::NoData => "its bottleneck has no data to send".to_owned(),
         Cause::Port(side) => side_text(side),
         Cause::SlowPort(side) => format!("{} is below its nominal rate", side_text(side)),
         Cause::Policy => "no port is short: the policy gives no more".to_owned(),

@@ -25,7 +25,7 @@ pub enum Rule {
     Unsaid,
     /// All of its flows at once, at equal rates (Saath D1, D2).
     AllOrNone,
-    /// Some port of it had nothing left; its flows got what others left over (Saath D4).
+    /// Some port of it had nothing left, or some of its data was not there; its flows got what others left over (Saath D4).
     WorkConservation,
     /// All of its flows at rates at which they end together (Varys, MADD).
     Madd,

@@ -10,9 +10,10 @@
 //! what it lost, second by second, where the pace was below 1; and, if flows started anew, what that threw it back.
 //! A coflow *waits* where nothing of it moves, and is *slowed* where its pace is below 1.
 //!
-//! The port that holds it back is the bottleneck, if others have what it lacks there. Else its flows there are
-//! held up at their other ends, or wait for the rest of the coflow: of its own ports without capacity left, it is then the
-//! one where it would need longest with what the others leave it; of several, the one where it has most left to move.
+//! The port that holds it back is the bottleneck, if others have what it lacks there. Else its flows there wait for their
+//! data, or are held up at their other ends, or wait for the rest of the coflow: of its own ports without capacity left, it
+//! is then the one where it would need longest with what the others leave it; of several, the one where it has most left to
+//! move.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +57,7 @@ pub enum Cause {
     Nothing,
     /// It was released between two schedules.
     NextSchedule,
-    /// None of the flows that are not done has data to send.
+    /// Flows at its bottleneck wait for their data, and none there has any.
     NoData,
     /// Others have this port.
     Port(PortSide),
@@ -417,10 +418,15 @@ impl Explainer {
             _ => State::Full,
         };
         let mut holders = Vec::new();
-        let cause = if coflow.live() == 0 {
-            Cause::NoData
-        } else if state == State::Full {
+        let moves = |side: usize| match side < self.ports {
+            true => coflow.send_mask().contains(side),
+            false => coflow.recv_mask().contains(side - self.ports),
+        };
+        let cause = if state == State::Full {
             Cause::Nothing
+        } else if !bottleneck.is_some_and(moves) {
+            // Nobody else could make it faster.
+            Cause::NoData
         } else {
             self.hold_up(moment, slot, bottleneck, &mut holders)
         };
@@ -751,6 +757,21 @@ mod tests {
         assert_eq!(causes, [Cause::NextSchedule, Cause::SlowPort(port)]);
         assert_eq!(found.segments[1].pace(), 0.5);
         assert_eq!(found.by_cause(), [(Cause::SlowPort(port), 3.0), (Cause::NextSchedule, 0.75)]);
+    }
+
+    #[test]
+    fn says_that_the_bottleneck_waits_for_its_data() {
+        let mut late = coflow(1, 0.0, &[(0, 1, 1.0), (2, 3, 4.0)]);
+        late.flows[1].release = time(5.0);
+        // The port of the first flow is another's meanwhile, which does not matter.
+        let coflows = vec![late, coflow(2, 0.0, &[(0, 4, 2.0)])];
+        let workload = Workload { ports: 5, coflows, events: Vec::new(), names: Names::default() };
+        for policy in ["fair", "saath", "varys", "aalo"] {
+            let found = explain(&workload, policy, 0, 0.0);
+            check_sums(&found);
+            assert_eq!(found.by_cause(), [(Cause::NoData, 5.0)], "{policy}");
+            assert!(found.by_coflow().is_empty(), "{policy}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The event loop: virtual time for the engine.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
@@ -461,28 +462,33 @@ impl Replay<'_> {
     }
 
     fn release(&mut self, index: usize, at: f64, now: f64, observer: &mut dyn Observer) {
-        let spec = &self.workload.coflows[index];
+        let workload = self.workload;
+        let mut spec = Cow::Borrowed(&workload.coflows[index]);
+        for (&(_, flow), &later) in self.not_before.range((index, 0)..=(index, u32::MAX)) {
+            if later > at + spec.flows[flow as usize].release.get() {
+                let release = Time::new(later - at).expect("a time after another");
+                spec.to_mut().flows[flow as usize].release = release;
+            }
+        }
         self.progress[index].ends = vec![at; spec.flows.len()];
         self.ended.clear();
-        let slot = self.engine.release(spec, index, at, &mut self.ended);
+        let slot = self.engine.release(&spec, index, at, &mut self.ended);
         if slot as usize >= self.by_slot.len() {
             self.by_slot.resize(slot as usize + 1, usize::MAX);
         }
         self.by_slot[slot as usize] = index;
         self.progress[index].slot = Some(slot);
         for flow in 0..spec.flows.len() as u32 {
-            let original = self.engine.network().coflow(slot).original(flow);
-            let mut there = at + spec.flows[original as usize].release.get();
-            if let Some(&later) = self.not_before.get(&(index, original)) {
-                there = there.max(later);
-            }
-            if there > at {
-                self.engine.hold(slot, flow, now);
-                self.agenda.push(Reverse((Key(there), Item::Data(index, flow))));
-            } else if self.transport.is_some()
-                && self.engine.network().coflow(slot).state(flow) == FlowState::Live
-            {
-                self.start(index, slot, flow, now);
+            let coflow = self.engine.network().coflow(slot);
+            let original = coflow.original(flow);
+            match coflow.state(flow) {
+                FlowState::Waiting => {
+                    let release = at + workload.coflows[index].flows[original as usize].release.get();
+                    let there = self.not_before.get(&(index, original)).map_or(release, |l| l.max(release));
+                    self.agenda.push(Reverse((Key(there), Item::Data(index, flow))));
+                }
+                FlowState::Live if self.transport.is_some() => self.start(index, slot, flow, now),
+                FlowState::Live | FlowState::Done => {}
             }
         }
         self.record(observer);
@@ -510,7 +516,8 @@ impl Replay<'_> {
     fn data(&mut self, index: usize, flow: u32, at: f64, now: f64, observer: &mut dyn Observer) {
         let Some((slot, original)) = self.expects(index, flow, at) else { return };
         if self.engine.data(slot, flow, self.size(index, original), now) {
-            self.ended.push(Ended { slot, flow, at: now });
+            // It needs no schedule, so it does not wait for one.
+            self.ended.push(Ended { slot, flow, at });
             self.record(observer);
         } else {
             self.start(index, slot, flow, now);

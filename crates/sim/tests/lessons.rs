@@ -153,6 +153,31 @@ fn late_data_is_there_at_a_schedule_of_the_same_time() {
 }
 
 #[test]
+fn a_flow_without_bytes_ends_when_its_data_is_there() {
+    // Not at the next schedule, which it does not need; and what waits for its coflow is released then.
+    let empty = coflow(1, 0.0, &[(0, 1, 0.0)]);
+    let mut w = workload(2, vec![empty.clone(), empty, coflow(3, 0.0, &[(0, 1, 1.0)])]);
+    w.coflows[0].flows[0].release = time(1.0);
+    (w.coflows[1].id, w.coflows[2].parents) = (2, vec![0, 1]);
+    w.events = vec![event(0.0, Change::Late { coflow: 1, flow: 0, until: time(2.5) })];
+    for policy in POLICIES {
+        let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+        let ends: Vec<f64> = out.coflows.iter().map(|c| c.end).collect();
+        assert_near(&ends, &[1.0, 2.5, 9.0], 1e-9, policy);
+        assert_near(&[out.coflows[2].arrival], &[2.5], 1e-9, policy);
+    }
+}
+
+#[test]
+fn data_that_comes_later_by_less_than_the_clock_can_say_comes() {
+    let mut w = workload(2, vec![coflow(1, 1e8, &[(0, 1, 1.0)])]);
+    w.coflows[0].flows[0].release = time(1e-9);
+    for policy in POLICIES {
+        assert_near(&run(&w, policy).ccts(), &[1.0], 1e-6, policy);
+    }
+}
+
+#[test]
 fn data_is_never_early() {
     // It is late for another reason until 3, but exists from 10 on only.
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);

@@ -302,6 +302,18 @@ impl Coflow {
         waiting.map(|f| f.base).fold(0.0, f64::max)
     }
 
+    /// The least that a waiting flow has sent, if there is one ([`Sharing::Equal`]). O(flows) if all of them have sent something.
+    pub(super) fn least_waiting(&self) -> Option<f64> {
+        match self.flows.len() - self.live - self.done {
+            0 => None,
+            waiting if waiting > self.held => Some(0.0),
+            _ => {
+                let waiting = self.flows.iter().filter(|f| f.state == FlowState::Waiting);
+                Some(waiting.map(|f| f.base).fold(f64::INFINITY, f64::min))
+            }
+        }
+    }
+
     /// Bytes that all flows together sent until `now`, as reported.
     pub fn sent(&self, now: f64) -> f64 {
         let (sent, rate, since) = self.reported;

@@ -531,8 +531,17 @@ impl Network {
         self.own.iter().filter(|own| own.slot == slot).fold(start, fold)
     }
 
-    /// The least that any live flow has sent until `now`, and the rate at which that flow sends.
+    /// The least that any flow that is not done has sent until `now`, and the rate at which that flow sends.
     pub(super) fn least(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+        let waiting = self.coflow(slot).least_waiting();
+        match (waiting, self.least_live(slot, now)) {
+            (Some(sent), Some((least, rate))) if least < sent => Some((least, rate)),
+            (Some(sent), _) => Some((sent, 0.0)),
+            (None, live) => live,
+        }
+    }
+
+    fn least_live(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
         loop {
             let coflow = self.coflow_mut(slot);
             let (base, flow) = coflow.lowest()?;

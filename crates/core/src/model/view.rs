@@ -103,7 +103,8 @@ impl View<'_, Blind> {
         self.network.furthest(slot, self.now)
     }
 
-    /// The least that any live flow of a coflow has sent, in bytes, and the rate at which it sends.
+    /// The least that any flow of a coflow has sent that is not done, in bytes, and the rate at which it sends; its data may
+    /// not be there.
     pub fn least(&mut self, slot: Slot) -> Option<(f64, f64)> {
         self.network.least(slot, self.now)
     }

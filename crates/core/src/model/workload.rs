@@ -93,7 +93,7 @@ pub enum Change {
         /// Position in [`CoflowSpec::flows`].
         flow: usize,
     },
-    /// A flow has no data to send until a time. Without effect on a flow that has ended.
+    /// A flow has no data to send until a time; without bytes, it ends then. Without effect on a flow that has ended.
     Late {
         /// Position of its coflow in [`Workload::coflows`].
         coflow: usize,

@@ -16,7 +16,7 @@
 //!   describes ports that go "from the highest to lowest priority queues", which is `at=senders:sharing=strict`.
 //!
 //! A coflow leaves its queue when its total reaches the threshold. FIFO is by the order of release of the coflows, not by when
-//! they came into the queue.
+//! they came into the queue. What a flow sent before it started anew stays in the total, which only grows.
 
 use super::thresholds::Thresholds;
 use super::{Params, ParamsError, Policy};

@@ -5,7 +5,7 @@
 //! some port has nothing left gets no MADD rates, only what backfilling finds; a coflow later in the order gets
 //! MADD rates on what is left of its ports, however little; backfilling gives flow by flow, in the order of coflows and of
 //! ports, all that both ports have left, on top of MADD rates. Orders are computed anew, from what is left,
-//! whenever anything happens; ties go to the earlier coflow.
+//! whenever anything happens; what is left is that of flows whose data is there. Ties go to the earlier coflow.
 
 use super::{Event, Policy};
 use crate::allocation::{Allocation, Common, Rule};

@@ -20,15 +20,24 @@
 //!   and with wide coflows most of the order is then decided by expired deadlines. The last queue has no upper
 //!   threshold; the next one in the series stands in.
 //! - *Priority of expired deadlines*: they go before all queues, in the order of their deadlines, all-or-none.
+//! - *C_q* counts every coflow of the queue, the one that comes into it among them, with or without data.
+//! - *At a threshold* Eq. 1 has a coflow in both queues. Here it leaves a queue when it reaches the threshold, as in Fig. 5; by
+//!   the estimate of 4.3 it comes back into one when what is left is down to it. The other choice would hold only for an instant.
 //! - *Ties* in contention go to the earlier coflow, as in the FIFO that LCoF replaces.
 //! - *Work conservation* runs after each queue, as in Fig. 7, over what that queue missed, flow by flow in the
 //!   order of ports: each gets all that its two ports have left.
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but its rule asks only whether some flows are
 //!   done; so it holds for every coflow from its first finished flow on, as long as some flow has sent less than the
 //!   median. Once none has, the estimate has proved too short: what it leaves is not positive, which would put the coflow in
-//!   the first queue with its longest flows to come. Then Eq. 1 on what was sent holds again. `requeue=off` never estimates.
+//!   the first queue with its longest flows to come. Then Eq. 1 on what was sent holds again. `requeue=off` never estimates,
+//!   nor does `per-flow=off`, whose thresholds are not for single flows.
+//! - *Unfinished flows* of the estimate are all that are not done, those that wait for their data too. Without them a coflow whose
+//!   last flow is still to come would be taken for one that is about to end.
+//! - *Flows that start anew* have sent nothing, by flow or in total, so that their coflow may come back to a higher queue.
 //! - *Data that is not there* (4.3): a coflow that waits for some flow's data is left out of all-or-none; its
-//!   other flows take part in work conservation.
+//!   other flows take part in work conservation, whose ports would else idle. ("The coordinator only schedules the
+//!   CoFlows that have enough data" could also mean none of them.) The paper's ports wait for as much data as they send in an
+//!   interval; here a flow's data is there as a whole or not at all.
 //! - A coflow *without all-or-none* (the ablation of Fig. 10) serves its flows in order of ports with all that is left,
 //!   in the coflow's turn.
 
@@ -206,8 +215,8 @@ impl Saath {
         }
     }
 
-    /// What the least advanced flow has left if it is as long as the median of those that are done, in bytes, and
-    /// how fast that shrinks. `None` while no flow is done.
+    /// What the least advanced of the unfinished flows has left if it is as long as the median of those that are done, in bytes,
+    /// and how fast that shrinks. `None` while no flow is done, or if that one has sent as much.
     fn estimate(&self, slot: Slot, view: &mut View<'_, Blind>) -> Option<(f64, f64)> {
         if !self.requeue || !self.per_flow {
             return None;
@@ -489,11 +498,11 @@ impl Policy for Saath {
                 self.changed.insert(slot as usize);
                 if self.requeue {
                     let length = view.attained(slot, flow);
+                    let state = &mut self.states[slot as usize];
+                    state.stale = true;
                     // A flow without bytes says nothing about the others, whether it ends at its release or later.
                     if length > 0.0 {
-                        let state = &mut self.states[slot as usize];
                         state.lengths.add(length);
-                        state.stale = true;
                     }
                 }
             }

@@ -3,8 +3,8 @@
 //! Agarwal et al., "Sincronia: Near-Optimal Network Design for Coflows", SIGCOMM '18: Algorithm 1 (BSSI) is [`bssi`]; rates are
 //! the greedy ones of section 3: flow by flow in the order of coflows, each gets all that its two ports have left.
 //!
-//! - *Online*: the order is computed anew, from the bytes that are left, when a coflow arrives or ends, or data comes late.
-//!   (The authors' simulator orders by original sizes.)
+//! - *Online*: the order is computed anew, from the bytes that are left, when a coflow arrives or ends, data comes or goes,
+//!   or a port changes. (The authors' simulator orders by original sizes.)
 //! - *Ties* between bottleneck ports go to the sending side, there to the highest port; ties between coflows to the
 //!   one that arrived last (it is put behind). Two numbers tie if they differ by less than a part in 10^9, or, as weights are
 //!   differences, by a part in 10^12 of what the first weights make of them: in exact arithmetic they would be equal

@@ -9,6 +9,8 @@
 //!   paper is silent on coflows that are not admitted, and on coflows without deadlines among those with: the latter
 //!   follow in the order of SEBF, the former get what is left over after that, so that they cost nobody anything. (CoflowSim
 //!   drops them. Then nobody learns how late they would have been.)
+//! - *Admission* counts what a coflow has whose data is there. Nobody knows when the rest comes, so one that waits for some may be
+//!   admitted and end late, or make one that was admitted after it late.
 //! - An admitted coflow whose port slows down may have to end late: it then ends as soon as it can.
 
 use super::ordered::{backfill, madd};

@@ -256,6 +256,22 @@ fn section_4_3_the_median_of_an_even_number_is_between_the_middle_two() {
 }
 
 #[test]
+fn section_4_3_the_estimate_counts_flows_without_data() {
+    // Per-flow thresholds 1, 2, 4. f_e is 3 from 3 on, and 3.5 from 4.5 on. The second flow never lacks more than a half, but
+    // the third waits for its data: m_c is all of f_e until it goes live at 5, and gets to 2 at 6.5 and to 1 at 7.5.
+    let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 3.0), (1, 4, 4.0), (2, 5, 4.0)])]);
+    w.coflows[0].flows[1].release = time(0.5);
+    w.coflows[0].flows[2].release = time(5.0);
+    let policy = "saath:start=3B:growth=2:queues=4";
+    let expected = [(0.0, 0), (1.0, 1), (2.0, 2), (6.5, 1), (7.5, 0), (8.5, 3)];
+    assert_queues(&Queues::of(1, &w, policy), &expected);
+    // What it sent before its data went away counts: m_c is 0.5 and then 1, and from 6 on what was sent counts again.
+    w.coflows[0].flows[2].release = time(0.0);
+    w.events = vec![event(2.5, Change::Late { coflow: 0, flow: 2, until: time(5.0) })];
+    assert_queues(&Queues::of(1, &w, policy), &[(0.0, 0), (1.0, 1), (2.0, 2), (3.0, 0), (6.0, 3)]);
+}
+
+#[test]
 fn section_4_3_a_coflow_without_its_data_is_not_scheduled() {
     // C1 comes first, but some of its data is there at 1 only: C2 gets the port until then.
     let mut w =
