@@ -336,6 +336,20 @@ fn errors_name_line_field_value_and_what_was_expected() {
 }
 
 #[test]
+fn many_events_and_guarantees_at_one_large_switch_are_refused() {
+    // The switch has as many cables as a node can have, and the last of them is named: a search from there takes minutes.
+    let text =
+        EXAMPLE.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
+    let text = text.replace("\"H", "\"h");
+    let event = "[[event]]\nat = \"1s\"\ncable = [\"switch\", \"h65535\"]\nchange = \"down\"\n";
+    let error = parse(&(text.clone() + &event.repeat(100_000))).unwrap_err();
+    assert!(error.contains("field `event`: `100000`: expected at most 1000 events"), "{error}");
+    let guarantee = "[[guarantee]]\nservice = \"A1\"\nfrom = \"switch\"\nto = \"h65535\"\nrate = \"1bit\"\n";
+    let error = parse(&(text + &guarantee.repeat(100_000))).unwrap_err();
+    assert!(error.contains("field `guarantee 2 service`: `A1`"), "{error}");
+}
+
+#[test]
 fn many_hosts_in_few_lines_are_refused_early() {
     let mut text = EXAMPLE.split("[[demand]]").next().unwrap().to_owned();
     text = text.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
