@@ -9,7 +9,7 @@ use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::solve::separable::Solver;
 use weir_sim::stage::workload::Workload;
-use weir_trace::sensitivity::{self, Row, SensitivityTable};
+use weir_trace::sensitivity::{self, Concern, Row, SensitivityTable};
 
 use crate::args::{self, Format};
 use crate::failure::Failure;
@@ -163,7 +163,11 @@ fn weights(args: &args::SabaWeights) -> Result<(), Failure> {
         .map(|((name, model), &(_, weight))| (name.clone(), weight, model.at(weight)))
         .collect();
     let text = match args.output.format {
-        Format::Table => weights_text(&weighed, &shares, args.c_saba).into_bytes(),
+        Format::Table => {
+            let mut concerns = table.concerns();
+            concerns.retain(|concern| args.apps.contains(&concern.name));
+            weights_text(&weighed, &shares, args.c_saba, &concerns).into_bytes()
+        }
         Format::Json => record::json(&weights_records(&weighed, &shares)).into_bytes(),
         Format::Csv => record::csv(&weights_records(&weighed, &shares)),
     };
@@ -183,7 +187,7 @@ fn weights_records(weighed: &[Weighed], shares: &Shares) -> Vec<Record> {
     weighed.iter().map(record).collect()
 }
 
-fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction) -> String {
+fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction, concerns: &[Concern]) -> String {
     let columns =
         [("application", Align::Left), ("weight", Align::Right), ("predicted slowdown", Align::Right)];
     let mut table = Table::new(&columns);
@@ -197,6 +201,10 @@ fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction) -> Strin
     let bound = number(shares.slowdown - shares.gap);
     let all = number(c_saba.get());
     out.push_str(&format!("\nC_saba is {all}. No weights whatever have a sum of slowdowns below {bound}.\n"));
+    if !concerns.is_empty() {
+        out.push_str("\nEq. 2 takes models as they are, also where no slowdown is like that:\n\n");
+    }
+    concerns.iter().for_each(|concern| out.push_str(&format!("{concern}\n")));
     if weighed.iter().any(|(_, _, slowdown)| *slowdown < 1.0) {
         out.push_str(
             "\nA slowdown below 1 is the model's error: a polynomial through the runs need not be 1 with all of the bandwidth, nor\n\

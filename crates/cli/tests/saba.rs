@@ -51,6 +51,24 @@ fn a_predicted_slowdown_below_1_is_explained() {
 }
 
 #[test]
+fn models_that_rise_or_bend_are_named() {
+    let place = Place::new();
+    let app =
+        |name: &str, model: &str| format!("[[application]]\nname = \"{name}\"\ncoefficients = [{model}]\n");
+    let table = ["version = 1\n".to_owned(), app("A", "3, -2"), app("B", "2, -2, 1.5"), app("C", "2, 0, -1")];
+    place.write("t.toml", &table.concat());
+    // Those at the port, each once.
+    let text = place.print("saba weights t.toml --apps A,B,C,B");
+    let note = |name: &str, what: &str| {
+        format!("application `{name}`: from none to all of the bandwidth the model {what}\n")
+    };
+    let (b, c) = (note("B", "rises somewhere"), note("C", "is not convex"));
+    assert!(text.contains(&(b.clone() + &c)) && text.matches("application `").count() == 2, "{text}");
+    let alone = place.print("saba weights t.toml --apps A");
+    assert!(!alone.contains("application `"), "{alone}");
+}
+
+#[test]
 fn what_is_asked_for_wrongly_is_refused() {
     let place = Place::new();
     place.print("saba profile --workload LR --out table.toml");

@@ -12,7 +12,8 @@ pub use throttle::Throttle;
 
 use crate::units::{Rate, Time};
 
-/// Between two measurements: 50 ms (3.2).
+/// Between two measurements: 50 ms (3.2). What the central allocator's was the paper does not say, only that it should be tens
+/// of milliseconds at least (3.3); here it is the same.
 pub const PERIOD: Time = Time::of(0.05);
 
 /// What flows may have above what was measured or computed, so that they can grow: 10 % (3.2, 3.3).

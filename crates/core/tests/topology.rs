@@ -199,6 +199,21 @@ fn what_makes_no_sense_is_refused_where_it_is_said() {
 }
 
 #[test]
+fn the_link_between_two_nodes_is_found_from_either_end() {
+    // Nodes with many links and with few, at both ends.
+    for topology in
+        [Plan::NetShareFig7, Plan::FatTree { ports: 4, rate: rate("1Gbit") }].map(|p| p.build().unwrap())
+    {
+        let nodes = || (0..topology.nodes() as u32).map(NodeId);
+        for (from, to) in nodes().flat_map(|from| nodes().map(move |to| (from, to))) {
+            let links = (0..).map(LinkId).zip(topology.links());
+            let found = links.filter(|(_, link)| (link.from, link.to) == (from, to)).map(|(id, _)| id).next();
+            assert_eq!(topology.between(from, to), found);
+        }
+    }
+}
+
+#[test]
 fn flows_spread_evenly_and_stay_when_others_fail() {
     let plan = Plan::LeafSpine { spines: 8, leaves: 4, hosts: 4, rate: Rate::GBIT, oversubscription: 1.0 };
     let mut routes = Routes::new(plan.build().unwrap(), 7);

@@ -126,6 +126,7 @@ fn scenario(plan: Plan, weights: &[f64]) -> Scenario {
         floor: Scenario::FLOOR,
         services: (1..).zip(weights).map(|(n, &weight)| service(&format!("A{n}"), weight)).collect(),
         demands: Vec::new(),
+        guarantees: Vec::new(),
         events: Vec::new(),
     }
 }

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use weir_core::model::scenario::{Change, Demand, Event, Place, Scenario, ScenarioError, Sending, Service};
+use weir_core::model::scenario::{
+    Change, Demand, Event, Guarantee, Place, Scenario, ScenarioError, Sending, Service,
+};
 use weir_core::model::{NodeId, Topology};
 use weir_core::units::Time;
 
@@ -60,18 +62,23 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
         floor,
         services: Vec::new(),
         demands: Vec::new(),
+        guarantees: Vec::new(),
         events: Vec::new(),
     };
     let services = fields.need("service", TABLES)?;
     let services = tables(&fields, "service", &services)?;
     let demands = fields.need("demand", TABLES)?;
     let demands = tables(&fields, "demand", &demands)?;
-    let events = match fields.maybe("event") {
-        Some(value) => tables(&fields, "event", &value)?,
-        None => Vec::new(),
-    };
+    let guarantees = maybe_tables(&mut fields, "guarantee")?;
+    let events = maybe_tables(&mut fields, "event")?;
     fields.finish()?;
-    let mut places = Places { whole: fields, services: Vec::new(), demands: Vec::new(), events: Vec::new() };
+    let mut places = Places {
+        whole: fields,
+        services: Vec::new(),
+        demands: Vec::new(),
+        guarantees: Vec::new(),
+        events: Vec::new(),
+    };
     let mut names = BTreeMap::new();
     for mut service in services {
         let read = read_service(&mut service)?;
@@ -93,6 +100,10 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
             break;
         }
     }
+    for mut guarantee in guarantees {
+        scenario.guarantees.push(read_guarantee(&mut guarantee, &scenario.topology, &names)?);
+        places.guarantees.push(guarantee);
+    }
     for mut event in events {
         scenario.events.push(read_event(&mut event, &scenario.topology)?);
         places.events.push(event);
@@ -106,6 +117,7 @@ struct Places<'a> {
     whole: Fields<'a>,
     services: Vec<Fields<'a>>,
     demands: Vec<Fields<'a>>,
+    guarantees: Vec<Fields<'a>>,
     events: Vec<Fields<'a>>,
 }
 
@@ -115,6 +127,7 @@ impl Places<'_> {
             Place::Scenario => &self.whole,
             Place::Service(at) => &self.services[at],
             Place::Demand(at) => &self.demands[at],
+            Place::Guarantee(at) => &self.guarantees[at],
             Place::Event(at) => &self.events[at],
         };
         fields.wrong_at(error.field, &error.value, &error.expected)
@@ -139,6 +152,11 @@ fn tables<'a>(fields: &Fields<'a>, key: &str, value: &Value<'a>) -> Result<Vec<F
     (1..).zip(&list).map(|(number, table)| fields.table(table, format!("{key} {number} "))).collect()
 }
 
+/// The tables of a list that may be there.
+fn maybe_tables<'a>(fields: &mut Fields<'a>, key: &'static str) -> Result<Vec<Fields<'a>>, TraceError> {
+    fields.maybe(key).map_or(Ok(Vec::new()), |value| tables(fields, key, &value))
+}
+
 fn read_service(fields: &mut Fields<'_>) -> Result<Service, TraceError> {
     const NAME: &str = "a service's name";
     let name = fields.need("name", NAME)?;
@@ -157,10 +175,7 @@ fn read_demand(
     scenario: &Scenario,
     names: &BTreeMap<String, usize>,
 ) -> Result<Demand, TraceError> {
-    const SERVICE: &str = "the name of a service of this file";
-    let service = fields.need("service", SERVICE)?;
-    let name = fields.text(&service, SERVICE)?;
-    let service = *names.get(name).ok_or_else(|| fields.wrong(&service, SERVICE))?;
+    let service = service_named(fields, names)?;
     let from = hosts(fields, "from", &scenario.topology)?;
     let to = hosts(fields, "to", &scenario.topology)?;
     let connections = match fields.maybe("connections") {
@@ -174,6 +189,14 @@ fn read_demand(
     };
     fields.finish()?;
     Ok(Demand { service, from, to, connections, sending, active })
+}
+
+/// The position of the service that a table names.
+fn service_named(fields: &mut Fields<'_>, names: &BTreeMap<String, usize>) -> Result<usize, TraceError> {
+    const SERVICE: &str = "the name of a service of this file";
+    let service = fields.need("service", SERVICE)?;
+    let name = fields.text(&service, SERVICE)?;
+    names.get(name).copied().ok_or_else(|| fields.wrong(&service, SERVICE))
 }
 
 /// One host, several, or all.
@@ -202,6 +225,29 @@ fn sending(fields: &mut Fields<'_>) -> Result<Sending, TraceError> {
         "unresponsive" => Sending::Unresponsive(fields.rate("rate")?),
         _ => return Err(fields.wrong(&value, SENDING)),
     })
+}
+
+fn read_guarantee(
+    fields: &mut Fields<'_>,
+    topology: &Topology,
+    names: &BTreeMap<String, usize>,
+) -> Result<Guarantee, TraceError> {
+    const NODE: &str = "a host or switch of the fabric, at one end of a link";
+    let service = service_named(fields, names)?;
+    let mut end = |key| {
+        let value = fields.need(key, NODE)?;
+        let node = topology.node(fields.text(&value, NODE)?).ok_or_else(|| fields.wrong(&value, NODE))?;
+        Ok((value, node))
+    };
+    let ((_, from), (value, to)) = (end("from")?, end("to")?);
+    let no_link = || {
+        let expected = format!("a host or switch with a cable to `{}`", topology.name(from));
+        fields.wrong(&value, &expected)
+    };
+    let link = topology.between(from, to).ok_or_else(no_link)?;
+    let rate = fields.rate("rate")?;
+    fields.finish()?;
+    Ok(Guarantee { service, link, rate })
 }
 
 fn read_event(fields: &mut Fields<'_>, topology: &Topology) -> Result<Event, TraceError> {

@@ -55,7 +55,7 @@ fn with_events(events: &[&str]) -> String {
 
 #[test]
 fn the_document_s_events() {
-    let text = DOCUMENT.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
+    let text = DOCUMENT.split("```toml\n").nth(3).unwrap().split("```").next().unwrap();
     let rate = "at = \"40s\"\ncable = [\"C1\", \"H1\"]\nchange = \"rate\"\nrate = \"2Gbit\"";
     let tables: Vec<&str> = text.split("[[event]]\n").skip(1).collect();
     let rate = rate.replace("C1", "E1");
@@ -123,6 +123,100 @@ fn errors_in_events_say_where() {
     assert!(parse(&with_events(&many[1..])).is_ok());
     let error = parse(&with_events(&many)).unwrap_err();
     assert!(error.contains("field `event`: `1001`: expected at most 1000 events"), "{error}");
+}
+
+/// The example with these guarantees, each the lines of a table.
+fn with_guarantees(guarantees: &[&str]) -> String {
+    let tables: Vec<String> = guarantees.iter().map(|lines| format!("[[guarantee]]\n{lines}\n")).collect();
+    format!("{}\n{}", EXAMPLE.trim_end(), tables.concat())
+}
+
+#[test]
+fn the_document_s_guarantee() {
+    let text = DOCUMENT.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
+    let tables: Vec<&str> = text.split("[[guarantee]]\n").skip(1).collect();
+    // The document's services are others than the example's.
+    let text = with_guarantees(&tables).replace("\"search\"", "\"A1\"").replace("\"backup\"", "\"A3\"");
+    let scenario = parse(&text).unwrap();
+    let found = scenario.guarantees.iter().map(|guarantee| {
+        let ends = scenario.topology.link(guarantee.link);
+        (
+            guarantee.service,
+            scenario.topology.name(ends.from),
+            scenario.topology.name(ends.to),
+            guarantee.rate,
+        )
+    });
+    let rate = |text: &str| text.parse().unwrap();
+    let expected = [(0, "E1", "C1", rate("400Mbit")), (2, "E1", "C1", rate("100Mbit"))];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn errors_in_guarantees_say_where() {
+    let line = EXAMPLE.trim_end().lines().count() + 1;
+    let guarantee = |service: &str, from: &str, to: &str, rate: &str| {
+        format!("service = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"{rate}\"")
+    };
+    let good = guarantee("A1", "E1", "C1", "600Mbit");
+    for (guarantees, place, error) in [
+        (
+            vec![guarantee("A4", "E1", "C1", "1Mbit")],
+            1,
+            "guarantee 1 service`: `\"A4\"`: expected the name of a service of this file",
+        ),
+        (
+            vec![guarantee("A1", "E4", "C1", "1Mbit")],
+            2,
+            "guarantee 1 from`: `\"E4\"`: expected a host or switch of the fabric",
+        ),
+        (
+            vec![guarantee("A1", "E1", "E2", "1Mbit")],
+            3,
+            "guarantee 1 to`: `\"E2\"`: expected a host or switch with a cable to `E1`",
+        ),
+        (
+            vec![guarantee("A1", "E1", "E1", "1Mbit")],
+            3,
+            "guarantee 1 to`: `\"E1\"`: expected a host or switch with a cable to `E1`",
+        ),
+        (vec![guarantee("A1", "E1", "C1", "0Mbit")], 4, "guarantee 1 rate`: `0bit`: expected at least 1bit"),
+        (vec![guarantee("A1", "E1", "C1", "1Mbps")], 4, "guarantee 1 rate`: `\"1Mbps\"`: expected a number"),
+        (
+            vec![guarantee("A1", "E1", "C1", "1001Mbit")],
+            4,
+            "guarantee 1 rate`: `1.001Gbit`: expected at most the link's 1Gbit",
+        ),
+        (
+            vec![
+                good.clone(),
+                guarantee("A1", "C1", "E1", "600Mbit"),
+                guarantee("A2", "E1", "C1", "500Mbit"),
+            ],
+            14,
+            "guarantee 3 rate`: `500Mbit`: expected at most the link's 1Gbit together with the 600Mbit guaranteed",
+        ),
+        (
+            vec![good.clone(), guarantee("A1", "E1", "C1", "1Mbit")],
+            6,
+            "guarantee 2 service`: `A1`: expected one guarantee of a service on a link",
+        ),
+        (vec!["service = \"A1\"".to_owned()], 0, "guarantee 1 from`: `nothing`: expected a host or switch"),
+        (vec![good.clone() + "\nweight = 1"], 5, "guarantee 1 key`: `weight`: expected one of service, from"),
+        (
+            vec![
+                good.clone()
+                    + "\n[[event]]\nat = \"5s\"\ncable = [\"C1\", \"E1\"]\nchange = \"rate\"\nrate = \"599Mbit\"",
+            ],
+            9,
+            "event 1 rate`: `599Mbit`: expected at least the 600Mbit guaranteed from `E1` to `C1`",
+        ),
+    ] {
+        let guarantees: Vec<&str> = guarantees.iter().map(String::as_str).collect();
+        let message = parse(&with_guarantees(&guarantees)).unwrap_err();
+        let expected = format!("t:{}: field `{error}", line + place);
+        assert!(message.starts_with(&expected), "{message} instead of {expected}");
+    }
 }
 
 #[test]
@@ -239,6 +333,20 @@ fn errors_name_line_field_value_and_what_was_expected() {
     assert!(parse(service).unwrap_err().contains("field `service`: `nothing`: expected a list of tables"));
     let long = " ".repeat(MAX_FILE_BYTES + 1);
     assert!(parse(&long).unwrap_err().contains("field `file`"));
+}
+
+#[test]
+fn many_events_and_guarantees_at_one_large_switch_are_refused() {
+    // The switch has as many cables as a node can have, and the last of them is named: a search from there takes minutes.
+    let text =
+        EXAMPLE.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
+    let text = text.replace("\"H", "\"h");
+    let event = "[[event]]\nat = \"1s\"\ncable = [\"switch\", \"h65535\"]\nchange = \"down\"\n";
+    let error = parse(&(text.clone() + &event.repeat(100_000))).unwrap_err();
+    assert!(error.contains("field `event`: `100000`: expected at most 1000 events"), "{error}");
+    let guarantee = "[[guarantee]]\nservice = \"A1\"\nfrom = \"switch\"\nto = \"h65535\"\nrate = \"1bit\"\n";
+    let error = parse(&(text + &guarantee.repeat(100_000))).unwrap_err();
+    assert!(error.contains("field `guarantee 2 service`: `A1`"), "{error}");
 }
 
 #[test]

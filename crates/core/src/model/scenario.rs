@@ -5,6 +5,7 @@
 //! the clock. Cables may fail meanwhile ([`Event`]).
 
 mod event;
+mod guarantee;
 
 use std::collections::BTreeSet;
 
@@ -12,6 +13,7 @@ use super::topology::{NodeId, Topology};
 use crate::units::{Rate, Time};
 
 pub use event::{Change, Event};
+pub use guarantee::Guarantee;
 
 /// A service (an application, a tenant): the connections that share by one weight.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,8 +22,8 @@ pub struct Service {
     pub name: String,
     /// Its part of a link, in proportion to those of the others.
     pub weight: f64,
-    /// Its part of what others leave, if that goes by other weights (NetShare, Fig. 5). Only a central allocator can
-    /// heed it.
+    /// Its part of what others leave, or of what is not guaranteed, if that goes by other weights (NetShare, Fig. 5). Only a
+    /// central allocator can heed it.
     pub excess: Option<f64>,
 }
 
@@ -68,6 +70,8 @@ pub struct Scenario {
     pub services: Vec<Service>,
     /// What they send.
     pub demands: Vec<Demand>,
+    /// What services are guaranteed on links.
+    pub guarantees: Vec<Guarantee>,
     /// What happens to cables, in order.
     pub events: Vec<Event>,
 }
@@ -81,6 +85,8 @@ pub enum Place {
     Service(usize),
     /// The demand at this position.
     Demand(usize),
+    /// The guarantee at this position.
+    Guarantee(usize),
     /// The event at this position.
     Event(usize),
 }
@@ -91,6 +97,7 @@ impl std::fmt::Display for Place {
             Place::Scenario => Ok(()),
             Place::Service(at) => write!(f, "service {} ", at + 1),
             Place::Demand(at) => write!(f, "demand {} ", at + 1),
+            Place::Guarantee(at) => write!(f, "guarantee {} ", at + 1),
             Place::Event(at) => write!(f, "event {} ", at + 1),
         }
     }
@@ -162,7 +169,7 @@ impl Scenario {
                 return Err(wrong(Place::Demand(at), "active", demand.active.len(), most));
             }
         }
-        self.check_events(connections)
+        self.check_events(connections, &self.check_guarantees()?)
     }
 
     fn check_whole(&self) -> Result<(), ScenarioError> {

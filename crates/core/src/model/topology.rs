@@ -212,9 +212,14 @@ impl Topology {
         &self.out[start as usize..end as usize]
     }
 
-    /// The link from one node to another, if there is one. There are never two.
+    /// The link from one node to another, if there is one. There are never two. O(links of the node with fewer).
     pub fn between(&self, from: NodeId, to: NodeId) -> Option<LinkId> {
-        self.out(from).iter().copied().find(|link| self.link(*link).to == to)
+        let find = |from, to| self.out(from).iter().copied().find(|&link| self.link(link).to == to);
+        if self.out(from).len() <= self.out(to).len() {
+            find(from, to)
+        } else {
+            find(to, from).map(LinkId::reverse)
+        }
     }
 }
 

@@ -54,6 +54,17 @@ fn capacities_change_and_guarantees_with_them() {
     let mut hierarchy = Hierarchy::new(&[10.0], shares).unwrap();
     let below = text(hierarchy.set_capacity(0, 5.0).unwrap_err());
     assert_eq!(below, "link 0: guarantees of 6 B/s together: expected at most its capacity of 5 B/s");
+    // Rates on link 1 alone: 3 of 10 and then of 30, and the rest 2:1; elsewhere thirds, and what nobody wants 2:1.
+    let guaranteed = vec![Guarantee { link: 1, service: 1, rate: 3.0 }];
+    let shares = Shares::with_excess(&[1.0; 3], &[2.0, 1.0, 1.0]).unwrap().guaranteeing(guaranteed).unwrap();
+    let classes = (0..4).map(|at| flows(at % 2, &[at as u32 / 2], 1, INF)).collect();
+    let (mut hierarchy, ids) = build(&Net::weighted(&[10.0; 2], &[1.0; 3], classes), shares);
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids), &[50.0 / 9.0, 40.0 / 9.0, 14.0 / 3.0, 16.0 / 3.0]);
+    (0..2).for_each(|link| hierarchy.set_capacity(link, 30.0).unwrap());
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids), &[50.0 / 3.0, 40.0 / 3.0, 18.0, 12.0]);
+    assert!(hierarchy.set_capacity(1, 2.0).is_err() && hierarchy.set_capacity(0, 2.0).is_ok());
 }
 
 #[derive(Debug, Clone)]

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use weir_core::model::scenario::{Change, Event, Scenario, Sending, Service};
+use weir_core::model::scenario::{Change, Event, Guarantee, Scenario, Sending, Service};
 use weir_core::netshare::{Demand, PERIOD, Throttle, enforced};
-use weir_core::solve::{ClassId, Hierarchy, Shares};
+use weir_core::solve::{ClassId, Hierarchy, Shares, hierarchy};
 use weir_core::units::Rate;
 
 use super::mechanism::Mechanism;
@@ -76,7 +76,7 @@ impl Control {
         if let (Kind::Allocator(allocator), Change::Rate(rate)) = (&mut self.kind, event.change) {
             for link in [event.cable, event.cable.reverse()] {
                 let set = allocator.hierarchy.set_capacity(link.0, rate.get());
-                set.expect("rates of a scenario are in range, and guarantees are parts of them");
+                set.expect("rates of a scenario are in range, and carry what is guaranteed");
             }
         }
     }
@@ -182,18 +182,26 @@ impl Allocator {
     fn new(scenario: &Scenario) -> Allocator {
         let capacities: Vec<f64> = scenario.topology.links().iter().map(|link| link.rate.get()).collect();
         let weights: Vec<f64> = scenario.services.iter().map(|service| service.weight).collect();
-        let shares = if scenario.services.iter().any(|service| service.excess.is_some()) {
-            let excess = |s: &Service| s.excess.unwrap_or(s.weight);
-            let excess: Vec<f64> = scenario.services.iter().map(excess).collect();
-            Shares::with_excess(&weights, &excess)
-        } else {
+        let excess = |s: &Service| s.excess.unwrap_or(s.weight);
+        let excess: Vec<f64> = scenario.services.iter().map(excess).collect();
+        let by_weights = scenario.services.iter().all(|service| service.excess.is_none());
+        let shares = if by_weights && scenario.guarantees.is_empty() {
             Shares::weighted(&weights)
+        } else {
+            let guarantees = scenario.guarantees.iter();
+            let guarantees = guarantees.map(|&Guarantee { service, link, rate }| {
+                let (link, rate) = (link.0, rate.get());
+                hierarchy::Guarantee { link, service, rate }
+            });
+            let shares = Shares::with_excess(&weights, &excess);
+            shares.and_then(|shares| shares.guaranteeing(guarantees.collect()))
         };
-        let shares = shares.expect("weights of a scenario are in range");
+        let shares = shares.expect("weights and guarantees of a scenario are in range");
         Allocator {
             floor: scenario.floor,
             classes: Vec::new(),
-            hierarchy: Hierarchy::new(&capacities, shares).expect("links of a topology are in range"),
+            hierarchy: Hierarchy::new(&capacities, shares)
+                .expect("links of a scenario carry what is guaranteed"),
             demands: Vec::new(),
             limits: Vec::new(),
         }

@@ -8,6 +8,7 @@
 //! - [`Sharing::Sizes`], what is left of Homa (study 5) without packets: strict priorities by the size of a flow. Homa goes by
 //!   the bytes that a message has left and keeps its receivers' links busy; here a flow keeps the priority that it begins with, and links
 //!   are kept busy anyway. Homa chooses the sizes where a priority ends so that each has as many bytes ([`even_cutoffs`]).
+//!   In the paper's setup all flows above 10 KB have the same priority; flows here are megabytes, so that would be the baseline itself.
 //! - [`Sharing::Coflows`], Sincronia (study 6): the transfers under way are ordered by BSSI whenever one begins or ends, each is a coflow
 //!   of weight 1 with what it has left, and strict priorities follow the order, one for each transfer.
 //!

@@ -32,6 +32,7 @@ impl Scene {
             floor: Scenario::FLOOR,
             services: (1..).zip(weights).map(service).collect(),
             demands: Vec::new(),
+            guarantees: Vec::new(),
             events: Vec::new(),
         })
     }

@@ -120,7 +120,7 @@ pub struct Guarantee {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shares {
     excess: Vec<f64>,
-    /// Of each service, the part of every link that is guaranteed, out of 1.
+    /// Of each service, the part of every link that is guaranteed, out of 1, where `guarantees` has nothing of the link.
     parts: Option<Vec<f64>>,
     /// Sorted by link and service.
     guarantees: Vec<Guarantee>,
@@ -159,8 +159,17 @@ impl Shares {
     /// # Errors
     /// An excess weight that is neither 0 nor from 1e-9 to 1e9; an unknown service; a rate that is negative or not
     /// finite; two guarantees for one link and service.
-    pub fn with_guarantees(mut guarantees: Vec<Guarantee>, excess: &[f64]) -> Result<Shares, HierarchyError> {
+    pub fn with_guarantees(guarantees: Vec<Guarantee>, excess: &[f64]) -> Result<Shares, HierarchyError> {
         check_weights(excess, true)?;
+        Shares { excess: excess.to_vec(), parts: None, guarantees: Vec::new() }.guaranteeing(guarantees)
+    }
+
+    /// The same, but on every link that is named here, these rates are all that is guaranteed.
+    ///
+    /// # Errors
+    /// As of [`Shares::with_guarantees`].
+    pub fn guaranteeing(self, mut guarantees: Vec<Guarantee>) -> Result<Shares, HierarchyError> {
+        let Shares { excess, parts, .. } = self;
         for &Guarantee { link, service, rate } in &guarantees {
             if service >= excess.len() {
                 return Err(HierarchyError::Service { service, services: excess.len() });
@@ -176,7 +185,7 @@ impl Shares {
                 return Err(HierarchyError::SecondGuarantee { link, service });
             }
         }
-        Ok(Shares { excess: excess.to_vec(), parts: None, guarantees })
+        Ok(Shares { excess, parts, guarantees })
     }
 
     /// How many services there are.
@@ -196,7 +205,7 @@ impl Shares {
     /// Makes a link's guarantees anew where its capacity changes.
     pub(super) fn set_row(&self, link: usize, capacity: f64, row: &mut [f64]) -> Result<(), HierarchyError> {
         check_capacity(link, capacity)?;
-        if let Some(parts) = &self.parts {
+        if let Some(parts) = self.parts.as_ref().filter(|_| !self.names(link)) {
             row.iter_mut().zip(parts).for_each(|(guarantee, part)| *guarantee = part * capacity);
             return Ok(());
         }
@@ -208,22 +217,28 @@ impl Shares {
         for (link, &capacity) in capacities.iter().enumerate() {
             check_capacity(link, capacity)?;
         }
-        if let Some(parts) = &self.parts {
-            return Ok(capacities.iter().flat_map(|c| parts.iter().map(move |part| part * c)).collect());
-        }
         let services = self.services();
-        let mut table = vec![0.0; capacities.len() * services];
-        for &Guarantee { link, service, rate } in &self.guarantees {
-            let links = capacities.len();
-            if link as usize >= links {
+        let mut table: Vec<f64> = match &self.parts {
+            Some(parts) => capacities.iter().flat_map(|c| parts.iter().map(move |part| part * c)).collect(),
+            None => vec![0.0; capacities.len() * services],
+        };
+        for of_link in self.guarantees.chunk_by(|a, b| a.link == b.link) {
+            let (link, links) = (of_link[0].link, capacities.len());
+            let at = link as usize;
+            if at >= links {
                 return Err(HierarchyError::Link { link, links });
             }
-            table[link as usize * services + service] = rate;
-        }
-        for (link, &capacity) in capacities.iter().enumerate() {
-            check_booked(link, capacity, &table[link * services..(link + 1) * services])?;
+            let row = &mut table[at * services..(at + 1) * services];
+            row.fill(0.0);
+            of_link.iter().for_each(|guarantee| row[guarantee.service] = guarantee.rate);
+            check_booked(at, capacities[at], row)?;
         }
         Ok(table)
+    }
+
+    /// Whether rates are guaranteed on a link.
+    fn names(&self, link: usize) -> bool {
+        self.guarantees.binary_search_by(|g| (g.link as usize).cmp(&link)).is_ok()
     }
 }
 

@@ -1,0 +1,64 @@
+//! Rates that services are guaranteed on single links.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Place, Scenario, ScenarioError, wrong};
+use crate::model::topology::{LinkId, Topology};
+use crate::units::Rate;
+
+/// What a service has on a link before anybody has more (NetShare, 3.3: "minimum and excess weights"). On a link with any, they
+/// are all that is guaranteed, and the rest is divided by excess weights, or by the weight of a service without one; other
+/// links are shared as without. Only a central allocator can heed them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Guarantee {
+    /// The service, as a position in the list.
+    pub service: usize,
+    /// The link, one direction of a cable.
+    pub link: LinkId,
+    /// How much.
+    pub rate: Rate,
+}
+
+/// Rates that add up to this part more than a link carries fit on it: they were read from decimals. The allocator's own margin
+/// is twice that, so that in any order of adding it takes what passed here.
+const ROUNDING: f64 = 5e-13;
+
+/// Whether guarantees that add up to so much are more than a link carries.
+pub(super) fn beyond(guaranteed: f64, carries: Rate) -> bool {
+    guaranteed > carries.get() * (1.0 + ROUNDING)
+}
+
+impl Scenario {
+    /// What is guaranteed on each link, in bytes per second, of links with any guarantee. O(guarantees x log guarantees).
+    pub(super) fn check_guarantees(&self) -> Result<BTreeMap<LinkId, f64>, ScenarioError> {
+        let mut guaranteed = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for (number, &Guarantee { service, link, rate }) in self.guarantees.iter().enumerate() {
+            let place = Place::Guarantee(number);
+            let Some(of) = self.services.get(service) else {
+                let expected = format!("a service below {}", self.services.len());
+                return Err(wrong(place, "service", service, expected));
+            };
+            if link.index() >= self.topology.links().len() {
+                return Err(wrong(place, "to", link.0, "a link of the fabric"));
+            }
+            if !seen.insert((link, service)) {
+                return Err(wrong(place, "service", &of.name, "one guarantee of a service on a link"));
+            }
+            if rate < Topology::MIN_RATE {
+                return Err(wrong(place, "rate", rate, format!("at least {}", Topology::MIN_RATE)));
+            }
+            let carries = self.topology.link(link).rate;
+            let sum: &mut f64 = guaranteed.entry(link).or_default();
+            let above = std::mem::replace(sum, *sum + rate.get());
+            if beyond(*sum, carries) {
+                let mut most = format!("at most the link's {carries}");
+                if let Some(above) = Rate::new(above).filter(|above| *above > Rate::ZERO) {
+                    most += &format!(" together with the {above} guaranteed above");
+                }
+                return Err(wrong(place, "rate", rate, most));
+            }
+        }
+        Ok(guaranteed)
+    }
+}

@@ -1,0 +1,149 @@
+//! Guarantees on links and excess weights (NetShare, UCSD 2010, 3.3) in a scenario, against rates by hand.
+//!
+//! All sources are unresponsive and send more than they get: the allocator sees all that they want, and a queue that loses
+//! by arrivals takes the 10 % headroom from all alike, so that what arrives is what was allocated.
+
+use std::path::Path;
+
+use weir_core::model::LinkId;
+use weir_core::model::scenario::{Change, Event, Guarantee, Scenario};
+use weir_core::units::{Rate, Time};
+use weir_sim::service::{Mechanism, share};
+
+/// Two switches; three services send from left to right, A until 40 s, and back. What is guaranteed together is 6 of 10.
+const SCENARIO: &str = r#"
+weir-scenario = 1
+end = "60s"
+fabric = { kind = "links", hosts = ["a", "b", "c", "x", "y", "z"], switch = [
+    { name = "L", tier = 1 }, { name = "R", tier = 1 } ], link = [
+    { ends = ["a", "L"], rate = "10Gbit" }, { ends = ["b", "L"], rate = "10Gbit" },
+    { ends = ["c", "L"], rate = "10Gbit" }, { ends = ["L", "R"], rate = "10Gbit" },
+    { ends = ["R", "x"], rate = "10Gbit" }, { ends = ["R", "y"], rate = "10Gbit" },
+    { ends = ["R", "z"], rate = "10Gbit" } ] }
+service = [ { name = "A", weight = 3 }, { name = "B", weight = 1 }, { name = "C", weight = 1, excess = 2 } ]
+demand = [
+    { service = "A", from = "a", to = "x", sending = "unresponsive", rate = "10Gbit", active = [["0s", "40s"]] },
+    { service = "B", from = "b", to = "y", sending = "unresponsive", rate = "10Gbit" },
+    { service = "C", from = "c", to = "z", sending = "unresponsive", rate = "10Gbit" },
+    { service = "A", from = "x", to = "a", sending = "unresponsive", rate = "10Gbit" },
+    { service = "B", from = "y", to = "b", sending = "unresponsive", rate = "10Gbit" },
+    { service = "C", from = "z", to = "c", sending = "unresponsive", rate = "10Gbit" },
+]
+guarantee = [
+    { service = "A", from = "L", to = "R", rate = "4Gbit" },
+    { service = "B", from = "L", to = "R", rate = "2Gbit" },
+]
+event = [ { at = "20s", cable = ["R", "L"], change = "rate", rate = "8Gbit" } ]
+"#;
+
+fn scenario(text: &str) -> Scenario {
+    weir_trace::scenario::read_from(text.as_bytes(), "scenario", Path::new("")).unwrap()
+}
+
+/// What arrives at the end of each phase, in Gbit/s.
+fn ends(scenario: &Scenario) -> Vec<Vec<f64>> {
+    let shared = share(scenario, Mechanism::Central, |_| true).unwrap();
+    shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / 125e6).collect()).collect()
+}
+
+fn assert_ends(scenario: &Scenario, expected: &[[f64; 6]]) {
+    let found = ends(scenario);
+    assert_eq!(found.len(), expected.len());
+    let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b;
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.iter().zip(expected).all(near), "{found:?} instead of {expected:?}");
+    }
+}
+
+#[test]
+fn guarantees_first_and_the_rest_by_excess_weights() {
+    // From left to right 4 and 2 are guaranteed, of 10 and then of 8, and the rest goes 3:1:2; without A, 1:2. Back, weights
+    // guarantee: 3:1:1.
+    assert_ends(
+        &scenario(SCENARIO),
+        &[
+            [6.0, 2.0 + 2.0 / 3.0, 4.0 / 3.0, 6.0, 2.0, 2.0],
+            [5.0, 2.0 + 1.0 / 3.0, 2.0 / 3.0, 4.8, 1.6, 1.6],
+            [0.0, 4.0, 4.0, 4.8, 1.6, 1.6],
+        ],
+    );
+}
+
+#[test]
+fn a_service_without_excess_weight_gets_its_guarantee_and_no_more() {
+    let text = SCENARIO.replacen("weight = 3 }", "weight = 3, excess = 0 }", 1);
+    // On all other links, its hosts' own among them, A may have the part that its weight gives it: 6 of 10.
+    assert_ends(
+        &scenario(&text),
+        &[
+            [4.0, 2.0 + 4.0 / 3.0, 8.0 / 3.0, 6.0, 2.0, 2.0],
+            [4.0, 2.0 + 2.0 / 3.0, 4.0 / 3.0, 4.8, 1.6, 1.6],
+            [0.0, 4.0, 4.0, 4.8, 1.6, 1.6],
+        ],
+    );
+}
+
+#[test]
+fn a_guarantee_stays_with_its_link() {
+    // A cable that is down carries nothing of anybody; up again, the guarantees are as before.
+    let change = |at: &str, change: &str| {
+        format!("{{ at = \"{at}\", cable = [\"L\", \"R\"], change = \"{change}\" }}")
+    };
+    let events = format!("event = [ {}, {} ]", change("10s", "down"), change("30s", "up"));
+    let text = SCENARIO.split("event =").next().unwrap().to_owned() + &events;
+    assert_ends(
+        &scenario(&text),
+        &[
+            [6.0, 2.0 + 2.0 / 3.0, 4.0 / 3.0, 6.0, 2.0, 2.0],
+            [0.0; 6],
+            [6.0, 2.0 + 2.0 / 3.0, 4.0 / 3.0, 6.0, 2.0, 2.0],
+            [0.0, 2.0 + 8.0 / 3.0, 16.0 / 3.0, 6.0, 2.0, 2.0],
+        ],
+    );
+}
+
+#[test]
+fn what_no_file_can_say_is_refused_too() {
+    let good = scenario(SCENARIO);
+    let message = |change: &dyn Fn(&mut Scenario)| {
+        let mut scenario = good.clone();
+        change(&mut scenario);
+        share(&scenario, Mechanism::Central, |_| true).unwrap_err().to_string()
+    };
+    let rate = |gbit: f64| Rate::new(gbit * 125e6).unwrap();
+    let link = good.guarantees[0].link;
+    let unknown = message(&|s| s.guarantees[1].service = 3);
+    assert_eq!(unknown, "field `guarantee 2 service`: `3`: expected a service below 3");
+    let unknown = message(&|s| s.guarantees[1].link = LinkId(14));
+    assert_eq!(unknown, "field `guarantee 2 to`: `14`: expected a link of the fabric");
+    let second = message(&|s| s.guarantees.push(Guarantee { service: 0, link, rate: rate(1.0) }));
+    assert_eq!(second, "field `guarantee 3 service`: `A`: expected one guarantee of a service on a link");
+    let change = Change::Rate(rate(5.0));
+    let event = Event { at: Time::new(30.0).unwrap(), cable: link.reverse(), change };
+    let less = message(&|s| s.events.push(event));
+    assert_eq!(less, "field `event 2 rate`: `5Gbit`: expected at least the 6Gbit guaranteed from `L` to `R`");
+    // The other direction of another cable is free to fall.
+    let mut other = good.clone();
+    other.events.push(Event { cable: LinkId(0), ..event });
+    assert!(other.check().is_ok());
+}
+
+#[test]
+fn decimals_that_add_up_to_the_whole_link_fit() {
+    // A thousand services with a thousandth each, as rates that were rounded.
+    let mut full = scenario(SCENARIO);
+    full.events.clear();
+    let link = full.guarantees[0].link;
+    full.services = (0..1000)
+        .map(|n| weir_core::model::scenario::Service { name: format!("S{n}"), ..full.services[0].clone() })
+        .collect();
+    let part =
+        |service| Guarantee { service, link, rate: Rate::new(1.25e9 / 1000.0 * (1.0 + 4e-13)).unwrap() };
+    full.guarantees = (0..1000).map(part).collect();
+    assert!(share(&full, Mechanism::Central, |_| true).is_ok());
+    full.guarantees.reverse();
+    assert!(share(&full, Mechanism::Central, |_| true).is_ok());
+    full.guarantees[999].rate = Rate::new(1.25e6 + 1.0).unwrap();
+    let error = share(&full, Mechanism::Central, |_| true).unwrap_err().to_string();
+    assert!(error.starts_with("field `guarantee 1000 rate`: "), "{error}");
+}
