@@ -2,7 +2,9 @@
 //! number of other coflows that it keeps waiting, which is what the others wait longer because of it.
 //!
 //! Open in the paper: *t* is the remaining time on idle ports, as in [`super::srtf`]; *k* counts all coflows under way that
-//! share a port. A coflow that keeps nobody waiting has the key 0 and goes first: it costs nothing.
+//! share a port. A coflow that keeps nobody waiting has the key 0 and goes first: it costs nothing. With the time that it had on
+//! arrival for *t*, a coflow that is nearly done would not move ahead; with only those of the others that wait just then for *k*,
+//! the order would depend on the schedule that follows from it.
 
 use super::ordered::{Order, Ordered};
 use super::{Event, Params, ParamsError};

@@ -1,5 +1,6 @@
 //! NCF: narrowest coflow first, by the number of flows that it had when it arrived (Varys, SIGCOMM '14, section 5.3:
-//! width). CoflowSim takes the smaller number of endpoints instead: `by=endpoints`.
+//! width). CoflowSim takes the smaller number of endpoints instead: `by=endpoints`. Then a coflow of one mapper and many reducers
+//! is as narrow as a single flow, and goes ahead of those with a few flows between pairs of ports.
 
 use super::ordered::{Order, Ordered};
 use super::{Params, ParamsError};
