@@ -1,5 +1,7 @@
 //! What can be asked for on the command line.
 
+#[cfg(target_os = "linux")]
+mod agent;
 mod network;
 mod reproduce;
 mod saba;
@@ -17,6 +19,8 @@ use crate::failure::Failure;
 use crate::spec;
 use crate::sweep::Vary;
 
+#[cfg(target_os = "linux")]
+pub use agent::{Agent, AgentQueues};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
@@ -91,6 +95,10 @@ pub enum Command {
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]
     Testbed(Testbed),
+    /// Give this host's interfaces queues by weight, and put back what was there
+    #[cfg(target_os = "linux")]
+    #[command(subcommand, arg_required_else_help = true)]
+    Agent(Agent),
     /// Print completions for a shell
     Completions(Completions),
     /// Print the man page, or write those of all commands

@@ -1,5 +1,7 @@
 //! `weir`, the command line.
 
+#[cfg(target_os = "linux")]
+mod agent;
 mod args;
 mod compare;
 mod explain;
@@ -58,6 +60,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Fabric(args) => fabric::fabric(args),
         #[cfg(target_os = "linux")]
         Command::Testbed(args) => testbed::testbed(args),
+        #[cfg(target_os = "linux")]
+        Command::Agent(args) => agent::agent(args),
         Command::Completions(args) => reference::completions(args),
         Command::Man(args) => reference::man(args),
         Command::Reference => reference::markdown(),

@@ -186,12 +186,7 @@ fn node_queues(plan: &Plan, node: &Node, weights: Option<&[f64]>) -> String {
     for port in &node.ports {
         let dev = &port.interface;
         let class = |out: &mut String, parent: &str, id: &str, class: Class| {
-            let Class { rate, ceil, burst, quantum, .. } = class;
-            line!(
-                out,
-                "class add dev {dev} parent {parent} classid {id} htb rate {rate}bit ceil {ceil}bit \
-                 burst {burst} cburst {burst} quantum {quantum}"
-            );
+            line!(out, "class add dev {dev} parent {parent} classid {id} htb {class}");
         };
         let whole = Class::whole(port.rate, segments);
         // Whatever is there gives way: HTB in the place of HTB would be taken for a change of it.

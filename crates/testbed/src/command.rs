@@ -1,12 +1,14 @@
 //! Does what scripts say.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use weir_agent::batch::{BatchError, feed};
 
 use crate::batch::{Stage, Step, Tool};
 use crate::namespace;
@@ -14,26 +16,9 @@ use crate::namespace;
 /// What kept a step from being done.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// A program that is not there, or does not start.
-    #[error("{tool} cannot be run: {error}")]
-    Start {
-        /// The program.
-        tool: &'static str,
-        /// Why.
-        error: io::Error,
-    },
-    /// A program that refused a line.
-    #[error("{tool}{place}: `{line}`: {said}")]
-    Refused {
-        /// The program.
-        tool: &'static str,
-        /// In which namespace, in words.
-        place: String,
-        /// The line; all of the batch's first where the program does not say which.
-        line: String,
-        /// What it said.
-        said: String,
-    },
+    /// A program that is not there, or refused a line.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
     /// A setting that the kernel does not take.
     #[error("/proc/sys/net/{file} in {namespace}: {error}")]
     Setting {
@@ -112,33 +97,13 @@ pub fn step(step: &Step, held: &File) -> Result<(), CommandError> {
 
 /// Feeds lines to a program, which stops at the first that it cannot do.
 fn batch(tool: Tool, namespace: Option<&str>, lines: &str, held: &File) -> Result<(), CommandError> {
-    let failed = |error| CommandError::Start { tool: tool.name(), error };
     let mut command = Command::new(tool.name());
     if let Some(namespace) = namespace {
         command.args(["-n", namespace]);
     }
-    command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     // It prints nothing there; what it inherits is the lock. Ctrl-C is for this process, which then cleans up.
-    command.stdout(held.try_clone().map_err(failed)?).process_group(0);
-    let mut child = command.spawn().map_err(failed)?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    match stdin.write_all(lines.as_bytes()) {
-        // It stopped before the end, and says why.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
-        _ => drop(stdin),
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    // As in `Command failed -:3`.
-    let number = said.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
-    let line = lines.lines().nth(number.unwrap_or(1).saturating_sub(1)).unwrap_or_default();
-    Err(CommandError::Refused {
-        tool: tool.name(),
-        place: namespace.map(|name| format!(" in {name}")).unwrap_or_default(),
-        line: line.to_owned(),
-        said: said.lines().next().unwrap_or("it failed without a word").to_owned(),
-    })
+    let held = held.try_clone().map_err(|error| BatchError::Start { tool: tool.name(), error })?;
+    command.stdout(held).process_group(0);
+    let place = || namespace.map(|name| format!(" in {name}")).unwrap_or_default();
+    Ok(feed(command, tool.name(), place, lines)?)
 }

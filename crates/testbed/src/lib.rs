@@ -19,10 +19,10 @@ mod lock;
 mod namespace;
 mod plan;
 pub mod probe;
-pub mod queues;
 mod run;
 
 pub use bed::{Bed, BedError};
 pub use command::CommandError;
 pub use plan::{Cable, Name, Node, Plan, PlanError, Port, Route};
 pub use run::{Phase, RunError, run};
+pub use weir_agent::htb as queues;

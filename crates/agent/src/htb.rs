@@ -9,6 +9,8 @@
 //!   borrow goes by quanta: these are in proportion too, and none below the largest packet, or all would come out equal.
 //! - Queues hold bytes, not packets, so that packets of several segments count as what they are.
 
+use std::fmt;
+
 use weir_core::units::Rate;
 
 /// The bytes of a full packet: 1,500, and the Ethernet header. Links count these.
@@ -91,6 +93,14 @@ impl Class {
         };
         let services = weights.iter().map(|weight| class(weight / sum, (weight / least).min(MOST_TURN)));
         services.chain([class(REST, 1.0)]).collect()
+    }
+}
+
+/// As `tc` is told, after `htb`.
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Class { rate, ceil, burst, quantum, .. } = self;
+        write!(f, "rate {rate}bit ceil {ceil}bit burst {burst} cburst {burst} quantum {quantum}")
     }
 }
 

@@ -1,0 +1,16 @@
+//! Carries out on a host what was decided elsewhere, and decides nothing itself.
+//!
+//! - [`htb`] has the numbers of a link: rates, bursts, turns and buffers of its classes.
+//! - [`queues`] compares the queues that an interface should have with those that it has, changes what differs, and puts back
+//!   what was there before.
+//! - [`lease`] keeps orders of a coordinator: which are believed, and which are in force at a time.
+//! - [`batch`] feeds lines to `ip` and `tc`.
+//!
+//! Everything here is on Linux only.
+
+#![cfg(target_os = "linux")]
+
+pub mod batch;
+pub mod htb;
+pub mod lease;
+pub mod queues;

@@ -1,0 +1,294 @@
+//! An interface of this machine, in the network namespace that the calling thread is in.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::actual::{Actual, ParseError, Root};
+use super::change::{Change, changes};
+use super::desired::Desired;
+use super::ids;
+use crate::batch::{BatchError, ask, feed};
+
+/// Where is remembered what was there; the system empties it when it starts, and has no queues of ours then. No bed of the
+/// testbed can have this name.
+const PLACE: &str = "/run/weir/agent-queues";
+
+/// What the payload of a full segment has: the least that a card cuts into.
+const PAYLOAD: u32 = 1448;
+
+/// What keeps queues from being changed.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// `ip` or `tc`.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// What they print.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    /// Somebody's root queue that could not be put back.
+    #[error(
+        "{interface} has a root queue `{kind}` that somebody set up and that could not be put back: expected the kernel's own, \
+         pfifo or bfifo; `tc qdisc del dev {interface} root` removes it"
+    )]
+    Root {
+        /// Where.
+        interface: Interface,
+        /// Its kind.
+        kind: String,
+    },
+    /// The files of what was there.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The name of an interface.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Interface(String);
+
+impl FromStr for Interface {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Interface, String> {
+        // Less than the kernel takes, since programs are told it as a word among others.
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
+        let first = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        if first && text.len() < 16 && text.chars().all(plain) {
+            return Ok(Interface(text.to_owned()));
+        }
+        Err(format!(
+            "`{text}` is no name of an interface: expected 1 to 15 letters, digits, `_`, `-`, `.` or `@`, beginning with one of the first three"
+        ))
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The root queue before ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Remembered {
+    /// What the kernel gives by itself, which is back once ours is gone.
+    Default,
+    /// A simple one.
+    Fifo {
+        /// `pfifo` or `bfifo`.
+        kind: String,
+        /// Its handle's number.
+        handle: u16,
+        /// What waits at most, in packets or bytes.
+        limit: u32,
+    },
+}
+
+#[derive(Deserialize)]
+struct Link {
+    gso_max_size: u32,
+    gso_max_segs: u32,
+}
+
+#[derive(Deserialize)]
+struct Rooted {
+    dev: String,
+    handle: String,
+    #[serde(default)]
+    root: bool,
+}
+
+impl Interface {
+    /// The most segments of a packet before the card, or its driver, cuts it.
+    ///
+    /// # Errors
+    /// If there is no such interface.
+    pub fn segments(&self) -> Result<u32, QueueError> {
+        let text = ask("ip", &["-d", "-j", "link", "show", "dev", &self.0])?;
+        let wrong = || ParseError {
+            line: text.chars().take(200).collect(),
+            expected: "a link with gso_max_size and gso_max_segs",
+        };
+        let links: Vec<Link> = serde_json::from_str(&text).map_err(|_| wrong())?;
+        let link = links.first().ok_or_else(wrong)?;
+        Ok(link.gso_max_segs.min(link.gso_max_size.div_ceil(PAYLOAD)).max(1))
+    }
+
+    /// What it has now.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    pub fn read(&self) -> Result<Actual, QueueError> {
+        let dev = self.0.as_str();
+        let qdiscs = ask("tc", &["-j", "qdisc", "show", "dev", dev])?;
+        let ours = Actual::parse(&qdiscs, "", "")?.root == Root::Ours;
+        if !ours {
+            return Ok(Actual::parse(&qdiscs, "", "")?);
+        }
+        let classes = ask("tc", &["-d", "class", "show", "dev", dev])?;
+        let filters = ask("tc", &["filter", "show", "dev", dev, "parent", &format!("{:x}:", ids::ROOT)])?;
+        Ok(Actual::parse(&qdiscs, &classes, &filters)?)
+    }
+
+    /// What would be changed, as lines for `tc`. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Interface::reconcile`].
+    pub fn plan(&self, desired: &Desired) -> Result<Vec<Change>, QueueError> {
+        let actual = self.read()?;
+        self.before(&actual.root)?;
+        Ok(changes(desired, &actual))
+    }
+
+    /// Makes it have what it should, in one batch, and says by which changes. What is in its queues stays there, unless the queue
+    /// itself goes.
+    ///
+    /// # Errors
+    /// If that cannot be done. Then some of it may be done, which the next time finds; a root queue that could not be put
+    /// back is not touched.
+    pub fn reconcile(&self, desired: &Desired) -> Result<Vec<Change>, QueueError> {
+        let _one = lock()?;
+        let actual = self.read()?;
+        let before = self.before(&actual.root)?;
+        let list = changes(desired, &actual);
+        if let Some(before) = before {
+            self.remember(&before)?;
+        }
+        if !list.is_empty() {
+            let lines: String = list.iter().map(|change| format!("{}\n", change.line(&self.0))).collect();
+            batch(&lines)?;
+        }
+        Ok(list)
+    }
+
+    /// Puts back what was there before; the answer is whether something of ours was.
+    ///
+    /// # Errors
+    /// If that cannot be done.
+    pub fn restore(&self) -> Result<bool, QueueError> {
+        let _one = lock()?;
+        self.put_back()
+    }
+
+    fn put_back(&self) -> Result<bool, QueueError> {
+        let path = self.file()?;
+        let ours = self.read()?.root == Root::Ours;
+        if ours {
+            let dev = &self.0;
+            // A file that is not there, or not ours any more, must not keep our queues where they are.
+            let before = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            let line = match before {
+                Some(Remembered::Fifo { kind, handle, limit }) => {
+                    format!("qdisc replace dev {dev} root handle {handle:x}: {kind} limit {limit}\n")
+                }
+                Some(Remembered::Default) | None => format!("qdisc del dev {dev} root\n"),
+            };
+            batch(&line)?;
+        }
+        forget(&path)?;
+        Ok(ours)
+    }
+
+    /// What will have to be put back; none if it is known already.
+    fn before(&self, root: &Root) -> Result<Option<Remembered>, QueueError> {
+        match root.clone() {
+            Root::Ours => Ok(None),
+            Root::Default => Ok(Some(Remembered::Default)),
+            Root::Fifo { kind, handle, limit } => Ok(Some(Remembered::Fifo { kind, handle, limit })),
+            Root::Other(kind) => Err(QueueError::Root { interface: self.clone(), kind }),
+        }
+    }
+
+    /// Writes it all at once, before anything is changed.
+    fn remember(&self, before: &Remembered) -> Result<(), QueueError> {
+        let path = self.file()?;
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec(before).expect("numbers and words have JSON");
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| file(&path, error))
+    }
+
+    /// Interfaces of different namespaces have the same names.
+    fn file(&self) -> Result<PathBuf, QueueError> {
+        Ok(Path::new(PLACE).join(format!("{}{}.json", prefix()?, self.0)))
+    }
+}
+
+/// Puts back what was there at all interfaces of this namespace; the answer is at which something of ours was.
+///
+/// # Errors
+/// If that cannot be done.
+pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
+    let text = ask("tc", &["-j", "qdisc", "show"])?;
+    let all: Vec<Rooted> = serde_json::from_str(&text).map_err(|_| ParseError {
+        line: text.chars().take(200).collect(),
+        expected: "a JSON array of queues, each with its interface",
+    })?;
+    let root = format!("{:x}:", ids::ROOT);
+    let ours = all.into_iter().filter(|queue| queue.root && queue.handle == root);
+    let _one = lock()?;
+    let mut done = Vec::new();
+    for queue in ours {
+        let interface = Interface(queue.dev);
+        if interface.put_back()? {
+            done.push(interface);
+        }
+    }
+    // What is left is of interfaces that are gone, or that somebody else cleaned.
+    let (place, prefix) = (Path::new(PLACE), prefix()?);
+    for entry in fs::read_dir(place).map_err(|error| file(place, error))? {
+        let path = entry.map_err(|error| file(place, error))?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
+            forget(&path)?;
+        }
+    }
+    Ok(done)
+}
+
+/// What the files of this namespace begin with: its number, as long as it lives. A namespace that has the number later has
+/// other queues, and what its interfaces have is written before it is read.
+fn prefix() -> Result<String, QueueError> {
+    let path = Path::new("/proc/thread-self/ns/net");
+    let number = fs::metadata(path).map_err(|error| file(path, error))?.ino();
+    Ok(format!("{number}-"))
+}
+
+/// One at a time; ends with the file that is answered.
+fn lock() -> Result<File, QueueError> {
+    let place = Path::new(PLACE);
+    let failed = |error| file(place, error);
+    fs::create_dir_all(place).map_err(failed)?;
+    let folder = File::open(place).map_err(failed)?;
+    folder.lock().map_err(failed)?;
+    Ok(folder)
+}
+
+fn forget(path: &Path) -> Result<(), QueueError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file(path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn batch(lines: &str) -> Result<(), QueueError> {
+    let mut command = Command::new("tc");
+    // A batch half done is worse than one that Ctrl-C waits for.
+    command.process_group(0);
+    Ok(feed(command, "tc", String::new, lines)?)
+}
+
+fn file(path: &Path, error: io::Error) -> QueueError {
+    QueueError::File { path: path.display().to_string(), error }
+}
