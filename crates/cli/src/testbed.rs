@@ -24,6 +24,8 @@ use crate::table::{Align, BITS, Table, number, percent, rate};
 /// # Errors
 /// Whatever ends it early.
 pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
+    // What is begun has to be taken away again.
+    interrupt::watch();
     match args {
         args::Testbed::Up(args) => up(args),
         args::Testbed::Run(args) => run_scenario(args),
@@ -135,10 +137,9 @@ fn check() -> Result<(), Failure> {
 /// What to say about a bed that could not be made, with what the machine lacks if that is why.
 fn failure(error: &BedError) -> Failure {
     match error {
-        BedError::Command(CommandError::Interrupted) => Failure {
-            code: interrupt::exit_code(),
-            message: "interrupted; nothing of the bed is left".to_owned(),
-        },
+        BedError::Command(CommandError::Interrupted) => {
+            Failure::interrupted("interrupted; nothing of the bed is left")
+        }
         BedError::Plan(_) => Failure::input(error),
         BedError::Command(_) | BedError::File { .. } => {
             let mut message = error.to_string();
@@ -248,10 +249,9 @@ fn measure(
     });
     bar.finish_and_clear();
     measured.map_err(|error| match error {
-        RunError::Interrupted { .. } => Failure {
-            code: interrupt::exit_code(),
-            message: format!("{mechanism}: {error}; nothing was written"),
-        },
+        RunError::Interrupted { .. } => {
+            Failure::interrupted(format!("{mechanism}: {error}; nothing was written"))
+        }
         RunError::Connections(_) => Failure::input(error),
         RunError::Socket { .. } => Failure::undone(error),
     })
