@@ -41,6 +41,17 @@ impl Failure {
         Failure { code: interrupt::exit_code(), message: message.to_string() }
     }
 
+    /// Goes on unless somebody asked to stop; for work whose results are written at its end.
+    ///
+    /// # Errors
+    /// If somebody did.
+    pub fn unless_asked() -> Result<(), Failure> {
+        if interrupt::asked() {
+            return Err(Failure::interrupted("interrupted; nothing was written"));
+        }
+        Ok(())
+    }
+
     /// A replay under `policy` has no outcome.
     pub fn replay(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");

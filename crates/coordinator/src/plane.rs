@@ -111,6 +111,13 @@ struct Flow {
     told: Option<Pace>,
 }
 
+impl Flow {
+    /// One that begins.
+    fn new(transfer: Transfer) -> Flow {
+        Flow { transfer, number: 0, sent: 0.0, seen: None, done: false, told: None }
+    }
+}
+
 #[derive(Debug)]
 struct Coflow {
     registration: Registration,
@@ -226,15 +233,7 @@ impl Plane {
         let spec = self.spec(&registration)?;
         self.pass(now);
         self.flows += registration.flows.len();
-        let flows = registration.flows.iter().map(|&transfer| Flow {
-            transfer,
-            number: 0,
-            sent: 0.0,
-            seen: None,
-            done: false,
-            told: None,
-        });
-        let flows = flows.collect();
+        let flows = registration.flows.iter().copied().map(Flow::new).collect();
         let id: Arc<str> = id.into();
         let coflow = Coflow { registration, slot: None, over: None, flows };
         self.coflows.insert(Arc::clone(&id), coflow);
@@ -270,7 +269,7 @@ impl Plane {
                 Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
                     Flow { transfer, ..old.clone() }
                 }
-                _ => Flow { transfer, number: 0, sent: 0.0, seen: None, done: false, told: None },
+                _ => Flow::new(transfer),
             })
             .collect();
         coflow.registration = registration;
@@ -375,11 +374,10 @@ impl Plane {
         let coflow = self.coflows.get_mut(id).expect("the caller put it there");
         coflow.slot = Some(slot);
         for flow in &mut coflow.flows {
-            if flow.sent > 0.0 {
-                self.engine.sent(slot, flow.number, flow.sent, self.now);
-            }
             if flow.done {
-                self.engine.closed(slot, flow.number, self.now);
+                self.engine.closed(slot, flow.number, flow.sent, self.now);
+            } else if flow.sent > 0.0 {
+                self.engine.sent(slot, flow.number, flow.sent, self.now);
             }
             flow.done |= self.engine.network().coflow(slot).state(flow.number) == FlowState::Done;
             if !self.hosts[flow.transfer.src as usize].present {
@@ -471,8 +469,7 @@ impl Plane {
         let known = self.engine.network().attained(slot, flow.number, self.now);
         if seen.closed {
             flow.done = true;
-            self.engine.sent(slot, flow.number, sent, self.now);
-            self.engine.closed(slot, flow.number, self.now);
+            self.engine.closed(slot, flow.number, sent, self.now);
             self.leave_if_over(&seen.key.coflow.clone());
         } else if (known - sent).abs() > 0.1 * line * self.settings.interval {
             self.engine.sent(slot, flow.number, sent, self.now);
@@ -572,7 +569,13 @@ impl Plane {
         orders
             .map(|(at, (host, mut order))| {
                 host.seq = order.seq;
-                order.flows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                // A flow that went and came again within an interval is named once: as what it is now.
+                order.flows.sort_by(|a, b| a.0.cmp(&b.0));
+                order.flows.dedup_by(|later, earlier| {
+                    let same = later.0 == earlier.0;
+                    earlier.1 = if same { later.1 } else { earlier.1 };
+                    same
+                });
                 (at as u32, order)
             })
             .collect()

@@ -135,6 +135,21 @@ fn a_coflow_can_get_other_flows() {
     assert_eq!(of(3), [(key("a", 1), half)]);
 }
 
+/// Hosts refuse an order that names a flow twice.
+#[test]
+fn a_flow_that_goes_and_comes_again_is_named_once() {
+    let mut plane = plane("saath", 1);
+    plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    all_report(&mut plane, 0.0);
+    plane.tick(0.0);
+    plane.deregister("a", 0.004).unwrap();
+    plane.register("a", registration(&[(0, 1, 2e6)]), 0.004).unwrap();
+    plane.report(0, &Report { obeys: (1, 1), flows: Vec::new() }, 0.008);
+    let orders = plane.tick(0.008);
+    assert!(!orders[0].1.whole);
+    assert_eq!(orders[0].1.flows, [(key("a", 0), Pace::Rate(990_000))]);
+}
+
 #[test]
 fn another_policy_goes_on_where_the_one_before_was() {
     let mut plane = plane("saath", 1);

@@ -81,15 +81,22 @@ impl Engine {
             if original.release.get() > 0.0 {
                 continue;
             }
-            if original.bytes.get() == 0.0 {
-                self.network.finish(slot, flow);
+            if self.begin(slot, flow, original.bytes.get(), now) {
                 ended.push(Ended { slot, flow, at: now });
-            } else {
-                self.network.release(slot, flow, now);
             }
         }
         self.tell(Event::Released(slot), now);
         slot
+    }
+
+    /// A flow of a coflow that the policy is about to hear of goes live, or ends at once if it has no bytes; says whether it did.
+    fn begin(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
+        if bytes == 0.0 {
+            self.network.finish(slot, flow);
+        } else {
+            self.network.release(slot, flow, now);
+        }
+        bytes == 0.0
     }
 
     /// The data of a waiting flow is there. A flow without bytes ends at once, which is answered with `true`.
@@ -118,20 +125,7 @@ impl Engine {
 
     /// A flow that has not ended starts anew, without what it has sent.
     pub fn restart(&mut self, slot: Slot, flow: u32, now: f64) {
-        match self.network.coflow(slot).state(flow) {
-            FlowState::Done => {}
-            FlowState::Waiting => {
-                self.network.lose(slot, flow);
-                self.tell(Event::FlowHeld(slot, flow), now);
-            }
-            FlowState::Live => {
-                self.network.hold(slot, flow, now);
-                self.network.lose(slot, flow);
-                self.tell(Event::FlowHeld(slot, flow), now);
-                self.network.release(slot, flow, now);
-                self.tell(Event::FlowLive(slot, flow), now);
-            }
-        }
+        self.sent(slot, flow, 0.0, now);
     }
 
     /// A port carries `factor` times its nominal rate from now on.
@@ -174,13 +168,13 @@ impl Engine {
         }
     }
 
-    /// A flow whose size nobody knew ended, somebody saw: it had as many bytes as it has sent.
-    pub fn closed(&mut self, slot: Slot, flow: u32, now: f64) {
+    /// A flow ended after so many bytes, somebody saw, whatever its size was thought to be.
+    pub fn closed(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
         if self.network.coflow(slot).state(flow) == FlowState::Done {
             return;
         }
         self.hold(slot, flow, now);
-        self.network.cut(slot, flow);
+        self.network.resize(slot, flow, bytes);
         self.flow_done(slot, flow, now);
     }
 
@@ -208,11 +202,8 @@ impl Engine {
             if coflow.state(flow) != FlowState::Waiting || waits {
                 continue;
             }
-            if spec.flows[coflow.original(flow) as usize].bytes.get() == 0.0 {
-                self.network.finish(slot, flow);
-            } else {
-                self.network.release(slot, flow, now);
-            }
+            let bytes = spec.flows[coflow.original(flow) as usize].bytes.get();
+            self.begin(slot, flow, bytes, now);
         }
         self.tell(Event::Released(slot), now);
     }
@@ -220,7 +211,7 @@ impl Engine {
     /// A coflow leaves, whatever is left of it.
     pub fn withdraw(&mut self, slot: Slot, now: f64) {
         for flow in 0..self.network.coflow(slot).width() as u32 {
-            self.closed(slot, flow, now);
+            self.closed(slot, flow, self.network.attained(slot, flow, now), now);
         }
         self.remove(slot, now);
     }

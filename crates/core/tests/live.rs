@@ -113,9 +113,11 @@ fn drive(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Closed(c, f) => {
                 let Some(slot) = slot(*c) else { continue };
                 let flow = flow(slot, *f);
-                engine.closed(slot, flow, now);
+                let was_done = engine.network().coflow(slot).state(flow) == FlowState::Done;
+                engine.closed(slot, flow, 0.75, now);
                 let coflow = engine.network().coflow(slot);
                 prop_assert_eq!(coflow.state(flow), FlowState::Done);
+                prop_assert!(was_done || engine.network().attained(slot, flow, now) == 0.75);
                 if coflow.done() == coflow.width() {
                     engine.remove(slot, now);
                 }

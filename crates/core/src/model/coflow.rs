@@ -654,7 +654,7 @@ impl Coflow {
     }
 
     /// Loses what a waiting flow has sent.
-    pub(super) fn lose(&mut self, flow: u32) {
+    fn lose(&mut self, flow: u32) {
         let f = &mut self.flows[flow as usize];
         debug_assert_eq!(f.state, FlowState::Waiting);
         f.base = match self.sharing {
@@ -680,30 +680,27 @@ impl Coflow {
             }
             Sharing::Remaining => f.base = f.size - bytes,
         }
-        f.touched = true;
     }
 
-    /// Sets the size of a waiting flow to what it has sent: that was all, it turns out.
-    pub(super) fn cut(&mut self, flow: u32) {
-        let sent = self.attained(flow, self.since);
+    /// Sets the size of a waiting flow: it was so many bytes, it turns out.
+    pub(super) fn resize(&mut self, flow: u32, bytes: f64) {
         self.lose(flow);
-        self.flows[flow as usize].size = sent;
+        self.flows[flow as usize].size = bytes;
     }
 
     /// Takes over what the flows of another, of which none is live, have sent; by their places in the specifications.
     pub(super) fn inherit(&mut self, other: &Coflow, now: f64) {
-        let ends = |coflow: &Coflow, flow: u32| coflow.ends_of(flow);
         let mut theirs: Vec<u32> = vec![NONE; other.flows.len()];
         for (flow, f) in other.flows.iter().enumerate() {
             theirs[f.original as usize] = flow as u32;
         }
         for flow in 0..self.flows.len() as u32 {
             let Some(&before) = theirs.get(self.original(flow) as usize) else { continue };
-            if ends(self, flow) != ends(other, before) {
+            if self.ends_of(flow) != other.ends_of(before) {
                 continue;
             }
             if other.state(before) == FlowState::Done {
-                self.flows[flow as usize].size = other.flows[before as usize].size;
+                self.resize(flow, other.flows[before as usize].size);
                 self.finish(flow);
             } else {
                 self.set_sent(flow, other.attained(before, now));

@@ -204,17 +204,18 @@ impl Network {
         self.coflow_mut(slot).hold(flow, now);
     }
 
-    pub(crate) fn lose(&mut self, slot: Slot, flow: u32) {
-        self.coflow_mut(slot).lose(flow);
-    }
-
     /// Lets live flows that would have ended by `now` have `left` bytes to go; says which. They lose their rates until the next
     /// schedule.
     pub(crate) fn overdue(&mut self, left: f64, now: f64) -> Vec<(Slot, u32)> {
+        let mut by_own = Vec::new();
+        if self.own_next <= now {
+            let ended = self.own.iter().zip(&self.own_ends).filter(|(_, end)| **end <= now);
+            by_own.extend(ended.map(|(own, _)| own.slot));
+        }
         let mut late = Vec::new();
-        for slot in self.active.clone() {
-            let own = self.own.iter().zip(&self.own_ends).any(|(own, &end)| own.slot == slot && end <= now);
-            if !own && self.coflow_mut(slot).next_end() > now {
+        for i in 0..self.active.len() {
+            let slot = self.active[i];
+            if self.coflow_mut(slot).next_end() > now && !by_own.contains(&slot) {
                 continue;
             }
             let live: Vec<u32> = self.coflow(slot).live_flows().collect();
@@ -239,9 +240,9 @@ impl Network {
         self.coflow_mut(slot).set_sent(flow, bytes);
     }
 
-    /// Sets the size of a waiting flow to what it has sent.
-    pub(crate) fn cut(&mut self, slot: Slot, flow: u32) {
-        self.coflow_mut(slot).cut(flow);
+    /// Sets the size of a waiting flow.
+    pub(crate) fn resize(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).resize(flow, bytes);
     }
 
     /// Gives a coflow, of which no flow is live, other flows: those of `spec`. Of those that both have in the same place of their

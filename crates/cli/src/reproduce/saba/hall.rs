@@ -16,7 +16,6 @@ use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, even_cut
 use weir_sim::stage::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::progress::Progress;
 use crate::run;
 
@@ -185,9 +184,7 @@ impl<'a> Hall<'a> {
     }
 
     fn run(&self, world: World, rival: Rival) -> Result<Run, Failure> {
-        if interrupt::asked() {
-            return Err(Failure::interrupted("interrupted; nothing was written"));
-        }
+        Failure::unless_asked()?;
         let workloads: Vec<Synthetic> = match world.limit {
             Some(limit) => self.workloads.iter().map(|workload| workload.limited(limit)).collect(),
             None => self.workloads.clone(),

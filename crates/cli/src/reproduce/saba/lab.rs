@@ -15,7 +15,6 @@ use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
 use weir_sim::stage::workload::{NODES, Workload, link};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::progress::Progress;
 use crate::run;
 
@@ -292,9 +291,7 @@ fn rate(world: World) -> Rate {
 }
 
 fn simulate(world: World, jobs: &[Placed], sharing: &Sharing) -> Result<Vec<f64>, Failure> {
-    if interrupt::asked() {
-        return Err(Failure::interrupted("interrupted; nothing was written"));
-    }
+    Failure::unless_asked()?;
     let options = Options { servers: setup::SERVERS, rate: rate(world), coupling: world.coupling };
     let ends = cluster::run(jobs, &options, sharing).map_err(Failure::undone)?;
     Ok(ends.into_iter().map(Time::get).collect())

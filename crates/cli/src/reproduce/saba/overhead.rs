@@ -9,7 +9,6 @@ use weir_sim::outcome::{mean, percentile};
 use weir_sim::stage::scenario::{self, INSTANCES, Ways};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::progress::Progress;
 use crate::reproduce::doc::{n, ratio, table};
 
@@ -58,9 +57,7 @@ impl Overhead {
                 scenario::controller(&ways, seed, APPLICATIONS, degree).map_err(Failure::undone)?;
             for (line, (most, _)) in PUBLISHED.iter().enumerate() {
                 for number in 1..=SCENARIOS {
-                    if interrupt::asked() {
-                        return Err(Failure::interrupted("interrupted; nothing was written"));
-                    }
+                    Failure::unless_asked()?;
                     let size = most * number / SCENARIOS;
                     let index = (line * SCENARIOS + number) as u64;
                     let active = scenario::draw(seed, index, ways.servers(), APPLICATIONS, size);
