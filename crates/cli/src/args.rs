@@ -22,6 +22,8 @@ use crate::sweep::Vary;
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentQueues};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
+#[cfg(target_os = "linux")]
+pub use reproduce::LiveReproduction;
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
 };
