@@ -20,7 +20,7 @@ use tonic::transport::Endpoint;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Report};
 
-use crate::lease::Keeper;
+use crate::lease::{Keeper, Refused};
 
 pub mod door;
 pub mod flows;
@@ -52,6 +52,8 @@ pub struct Settings {
 /// What is known on this host, for the loop and for programs that come in between.
 struct Host {
     keeper: Keeper,
+    /// Why the last order was refused, if it was.
+    refused: Option<Refused>,
     flows: Flows,
     began: Instant,
 }
@@ -88,10 +90,14 @@ impl Host {
         let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
         let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
         let now = self.now();
-        match self.keeper.accept(order, now) {
-            Ok(()) => over.iter().for_each(|key| self.flows.settle(key)),
-            Err(why) => eprintln!("weir agent: an order was refused: {why}"),
+        let refused = self.keeper.accept(order, now).err();
+        match refused {
+            None => over.iter().for_each(|key| self.flows.settle(key)),
+            // Many that are alike are said once.
+            Some(_) if self.refused == refused => {}
+            Some(why) => eprintln!("weir agent: an order was refused: {why}"),
         }
+        self.refused = refused;
         self.pace();
     }
 
@@ -106,7 +112,7 @@ impl Host {
 /// If programs cannot find it.
 pub async fn run(settings: Settings, stop: impl Future<Output = ()>) -> io::Result<()> {
     let keeper = Keeper::new(vec![settings.rate]);
-    let host = Host { keeper, flows: Flows::default(), began: Instant::now() };
+    let host = Host { keeper, refused: None, flows: Flows::default(), began: Instant::now() };
     let shared = Shared(Arc::new(Mutex::new(host)));
     let door = door::Door::open(&settings.door)?;
     let (said, mut events) = mpsc::channel(16);
