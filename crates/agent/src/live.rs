@@ -1,9 +1,9 @@
 //! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these.
 //!
-//! - [`link`] is the stream to the coordinator, opened again whenever it ends.
-//! - [`door`] is where programs hand over the sockets of their flows.
-//! - [`flows`] are those: what they are told, and what they have sent.
-//! - [`socket`] is what TCP of the kernel takes and says.
+//! - `link` is the stream to the coordinator, opened again whenever it ends.
+//! - `door` is where programs hand over the sockets of their flows.
+//! - `flows` are those: what they are told, and what they have sent.
+//! - `socket` is what TCP of the kernel takes and says.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
 //! is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
@@ -22,8 +22,8 @@ use weir_proto::{FlowKey, Pace, Report};
 
 use crate::lease::{Keeper, Refused};
 
-pub mod door;
-pub mod flows;
+mod door;
+mod flows;
 mod link;
 mod socket;
 
