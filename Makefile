@@ -5,7 +5,7 @@ PREFIX ?= $(HOME)/.local
 WEIR = $(CARGO) run --locked --release --quiet -p weir-cli --bin weir --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fmt bench criterion docs docs-check results allocator install clean
+.PHONY: help demo test lint fmt bench criterion docs docs-check results allocator live install clean
 
 help: ## List what can be made
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -65,6 +65,9 @@ allocator: ## Make docs/results/allocator.md anew: what the central allocator ta
 		printf 'Made with %s on %s. Times are of one processor and depend on the machine; ratios hardly do.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)"; \
 		$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy; } > docs/results/allocator.md.new
 	mv docs/results/allocator.md.new docs/results/allocator.md
+
+live: ## Make docs/results/live.md anew: real traffic over a testbed of namespaces; needs root, and takes nine minutes
+	$(WEIR) reproduce live --out docs/results/live.md
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
 	$(CARGO) install --locked --path crates/cli --root $(PREFIX)

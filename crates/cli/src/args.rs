@@ -26,6 +26,8 @@ pub use agent::{Agent, AgentQueues};
 pub use live::AgentRun;
 pub use live::{PlainText, Serve};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
+#[cfg(target_os = "linux")]
+pub use reproduce::LiveReproduction;
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
 };

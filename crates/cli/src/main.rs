@@ -55,6 +55,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
         Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
         Command::Reproduce(args::Reproduce::Composition(args)) => reproduce::composition(args),
+        #[cfg(target_os = "linux")]
+        Command::Reproduce(args::Reproduce::Live(args)) => reproduce::live(args),
         Command::Saba(args) => saba::saba(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),

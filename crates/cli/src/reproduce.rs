@@ -9,6 +9,8 @@ mod doc;
 mod experiments;
 mod figures;
 mod lab;
+#[cfg(target_os = "linux")]
+mod live;
 mod netshare;
 mod saba;
 mod sensitivity;
@@ -28,6 +30,8 @@ use crate::table::{bytes, seconds};
 
 pub use composition::composition;
 use lab::Lab;
+#[cfg(target_os = "linux")]
+pub use live::live;
 pub use netshare::netshare;
 pub use saba::saba;
 

@@ -209,7 +209,10 @@ impl Drop for Passing {
 }
 
 /// Does something on the bed of this name, or on one that is there for no longer than that.
-fn on_a_bed<T>(
+///
+/// # Errors
+/// What `work` answers, or what keeps a bed from being made or taken away.
+pub fn on_a_bed<T>(
     name: &Name,
     scenario: &Scenario,
     work: impl FnOnce(&Bed) -> Result<T, Failure>,
@@ -231,7 +234,11 @@ fn on_a_bed<T>(
     Ok(done)
 }
 
-fn measure(
+/// Runs a scenario over a bed that is up, in the phases that the simulator found.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn measure(
     bed: &Bed,
     scenario: &Scenario,
     mechanism: Mechanism,
@@ -243,7 +250,8 @@ fn measure(
     bed.set_queues(weights).map_err(|error| failure(&error))?;
     let phases: Vec<(Time, Time)> = shared.phases.iter().map(|phase| (phase.from, phase.to)).collect();
     let bar = progress.steps(&format!("{mechanism}, in real time"), scenario.end.get().ceil() as usize);
-    let measured = run(bed.plan(), scenario, &phases, |at| {
+    let floor = mechanism.throttles().then_some(scenario.floor);
+    let measured = run(bed.plan(), scenario, &phases, floor, |at| {
         bar.set_position(at.get() as u64);
         !interrupt::asked()
     });

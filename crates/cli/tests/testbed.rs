@@ -211,6 +211,22 @@ fn a_scenario_is_run_and_compared() {
     assert_eq!(left(&name), Vec::<String>::new());
 }
 
+#[test]
+fn netshare_is_reproduced_with_real_traffic() {
+    let place = place();
+    let Some(name) = name(&place, "live") else { return };
+    let text = place.print(&format!("reproduce live --name {name} --phase 1s --quiet"));
+    for part in
+        ["# Real traffic", "--phase 1s", "| queues+throttling | Fig. 12 | 4 |", "of 9 are within 3 points"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!(left(&name), Vec::<String>::new());
+    let refused = place.run("reproduce live --phase 1000s");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("expected 1s to 120s"), "{}", refused.err);
+}
+
 /// Starts it, sends it a signal after a time, and waits for its end.
 fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
     let mut child = place.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

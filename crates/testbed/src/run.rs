@@ -10,6 +10,7 @@
 
 mod receive;
 mod send;
+mod throttle;
 mod wire;
 
 use std::io;
@@ -92,6 +93,8 @@ struct Common {
     failure: Mutex<Option<RunError>>,
     /// The most segments of a packet.
     segments: u32,
+    /// See [`run`].
+    floor: Option<Rate>,
 }
 
 impl Common {
@@ -113,7 +116,8 @@ impl Common {
 }
 
 /// Sends what `scenario` says over the bed of `plan`, in real time, and measures what arrives in each of `phases`. `go_on` is
-/// asked several times a second, with the time in the scenario; `false` ends it.
+/// asked several times a second, with the time in the scenario; `false` ends it. With a `floor`, hosts throttle unresponsive connections
+/// (NetShare, 3.2), but not below that.
 ///
 /// # Panics
 /// If the plan is not of the scenario's topology.
@@ -124,6 +128,7 @@ pub fn run(
     plan: &Plan,
     scenario: &Scenario,
     phases: &[(Time, Time)],
+    floor: Option<Rate>,
     go_on: impl FnMut(Time) -> bool,
 ) -> Result<Vec<Phase>, RunError> {
     assert_eq!(plan.nodes.len(), scenario.topology.nodes(), "the bed of another topology");
@@ -132,8 +137,8 @@ pub fn run(
         return Err(RunError::Connections(count));
     }
     let connections = connections(plan, scenario);
-    let common =
-        Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: segments(plan.slowest) };
+    let segments = segments(plan.slowest);
+    let common = Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments, floor };
     let measured = thread::scope(|scope| {
         let measured = start(scope, &connections, &common)
             .and_then(|start| watch(&connections, &common, scenario, phases, start, go_on));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use weir_core::model::scenario::Scenario;
 use weir_core::model::{Plan as Fabric, Topology};
-use weir_core::units::Time;
+use weir_core::units::{Rate, Time};
 use weir_testbed::bed::{self, Listed};
 use weir_testbed::{Bed, BedError, Name, Phase, probe, run};
 
@@ -87,7 +87,11 @@ const ELASTIC: &str = "sending = \"elastic\"";
 
 /// What arrives of each demand, in Mbit, over the second half of the whole scenario.
 fn measure(bed: &Bed, scenario: &Scenario) -> Vec<f64> {
-    let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], |_| true).unwrap();
+    measure_with(bed, scenario, None)
+}
+
+fn measure_with(bed: &Bed, scenario: &Scenario, floor: Option<Rate>) -> Vec<f64> {
+    let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], floor, |_| true).unwrap();
     let [Phase { late, .. }] = &phases[..] else { panic!("{phases:?}") };
     late.iter().map(|bytes| bytes * 8e-6).collect()
 }
@@ -149,6 +153,34 @@ fn weights_share_links_between_services() {
     let found = measure(&bed, &self::scenario(&topology, "3s", &(services + &floods)));
     eprintln!("one queue: UDP {:.2} and {:.2} Mbit", found[0], found[1]);
     assert!(found.iter().all(|mbit| (mbit - 50.0).abs() < 10.0), "{found:?}");
+    bed.down().unwrap();
+}
+
+/// NetShare 5.3, the last phase, on links of 50 Mbit: without throttling, what A2 sends and loses at its second link
+/// is what A1 lacks at the first.
+#[test]
+fn throttling_leaves_others_what_would_be_lost_later() {
+    let Some(turn) = turn("throttle") else { return };
+    let rate = "50Mbit".parse().unwrap();
+    let fabric = Fabric::LeafSpine { spines: 1, leaves: 3, hosts: 4, rate, oversubscription: 4.0 };
+    let topology = fabric.build().unwrap();
+    let bed = turn.up(&topology);
+    let flood = "sending = \"unresponsive\"\nrate = \"50Mbit\"";
+    let tables = service("A1", 1)
+        + &service("A2", 3)
+        + &service("A3", 9)
+        + &demand("A1", "h0", "h4", ELASTIC)
+        + &demand("A2", "h1", "h8", flood)
+        + &demand("A3", "h5", "h9", flood);
+    let scenario = scenario(&topology, "4s", &tables);
+    bed.set_queues(Some(&[1.0, 3.0, 9.0])).unwrap();
+    for (floor, expected) in [(None, [12.5, 12.5, 37.5]), (Some(scenario.floor), [36.25, 12.5, 37.5])] {
+        let found = measure_with(&bed, &scenario, floor);
+        eprintln!("of 50 Mbit: {found:.2?}, expected {expected:.2?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1.5, "{found} Mbit, expected {expected}");
+        }
+    }
     bed.down().unwrap();
 }
 

@@ -18,6 +18,9 @@ pub enum Reproduce {
     Saba(SabaReproduction),
     /// What each level of a policy tree adds: services, applications, coflows
     Composition(CompositionReproduction),
+    /// Real traffic over the testbed, beside what papers and the simulator say of it; needs root
+    #[cfg(target_os = "linux")]
+    Live(LiveReproduction),
 }
 
 /// How to make a document, and where it goes.
@@ -84,6 +87,32 @@ pub struct CompositionReproduction {
     pub making: Making,
 }
 
+/// `weir reproduce live`.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some nine minutes.
+
+Example:
+  weir reproduce live --out docs/results/live.md"
+)]
+pub struct LiveReproduction {
+    /// How long each phase of NetShare's experiment takes; the paper's take 30 s
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = phase)]
+    pub phase: Time,
+
+    #[command(flatten)]
+    pub bed: super::testbed::Bed,
+
+    /// No progress on the standard error
+    #[arg(long, short, help_heading = "Running")]
+    pub quiet: bool,
+
+    /// Write the document to this file instead of the standard output; only once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+}
+
 /// `weir reproduce saath`.
 #[derive(Debug, Args)]
 #[command(after_help = "It replays the trace more than a hundred times: some ten minutes for the public one.
@@ -119,4 +148,11 @@ fn seeds(text: &str) -> Result<u64, String> {
         Ok(seeds @ 1..=1000) => Ok(seeds),
         _ => Err("expected a whole number from 1 to 1000".to_owned()),
     }
+}
+
+/// Long enough for TCP to settle, and a document within the hour.
+#[cfg(target_os = "linux")]
+fn phase(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse().map_err(|error| format!("{error}"))?;
+    if (1.0..=120.0).contains(&time.get()) { Ok(time) } else { Err(format!("`{text}`: expected 1s to 120s")) }
 }

@@ -66,7 +66,7 @@ pub struct TestbedRun {
     #[command(flatten)]
     pub bed: Bed,
 
-    /// The mechanisms: none (one queue at every link) or queues (one for each service at every switch)
+    /// The mechanisms: none (one queue at every link), queues (one for each service at every switch), throttling (hosts limit unresponsive connections) or queues+throttling
     #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = mechanism)]
     pub mechanism: Vec<Mechanism>,
 
@@ -97,8 +97,12 @@ fn name(text: &str) -> Result<Name, String> {
     text.parse()
 }
 
-/// A mechanism that needs nobody at the hosts.
+/// A mechanism that needs nobody who knows the whole network.
 fn mechanism(text: &str) -> Result<Mechanism, String> {
-    let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.limits());
-    mechanism.ok_or_else(|| format!("`{text}` is no mechanism of the testbed: expected none or queues"))
+    let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.allocates());
+    mechanism.ok_or_else(|| {
+        format!(
+            "`{text}` is no mechanism of the testbed: expected none, queues, throttling or queues+throttling"
+        )
+    })
 }

@@ -14,6 +14,10 @@ use crate::args;
 use crate::failure::Failure;
 use crate::output::Sink;
 use crate::progress::Progress;
+#[cfg(target_os = "linux")]
+pub(super) use scene::MBIT;
+#[cfg(target_os = "linux")]
+pub(super) use throttling::{VARIANTS, table_2};
 
 /// How the document is made.
 struct Making<'a> {

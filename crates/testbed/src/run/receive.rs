@@ -4,12 +4,14 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use weir_core::model::scenario::Sending;
 
-use super::{Common, Connection, GLANCE};
+use super::throttle::Meter;
+use super::{Common, Connection, GLANCE, wire};
 use crate::namespace;
 
 /// What one read takes at most: the largest packet of UDP.
@@ -38,7 +40,8 @@ pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) ->
             setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
             setsockopt(&socket, sockopt::RcvBufForce, &WAITING)
                 .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &WAITING))?;
-            socket.set_read_timeout(Some(GLANCE))?;
+            // Reports are of the service as well.
+            setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
             tell(socket.local_addr()?);
             udp(&socket, connection, common)
         }
@@ -55,11 +58,24 @@ fn listen(address: SocketAddrV4, mark: u8) -> io::Result<TcpListener> {
 
 fn udp(socket: &UdpSocket, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
     let mut buffer = vec![0; READ];
+    let mut meter = common.floor.map(|_| Meter::new(Instant::now()));
+    socket.set_read_timeout(Some(if meter.is_some() { Meter::GLANCE } else { GLANCE }))?;
+    let factor = wire::factor(connection.sending);
     while !common.stopped() {
-        match socket.recv(&mut buffer) {
-            Ok(payload) => count(connection, payload),
-            Err(error) if is_nothing(&error) => {}
+        let got = match socket.recv_from(&mut buffer) {
+            Ok((payload, from)) => {
+                count(connection, payload);
+                Some((from, payload as f64 * factor))
+            }
+            Err(error) if is_nothing(&error) => None,
             Err(error) => return Err(error),
+        };
+        if let Some(meter) = &mut meter {
+            let now = Instant::now();
+            if let Some((from, bytes)) = got {
+                meter.count(from, bytes, now);
+            }
+            meter.report(socket, now)?;
         }
     }
     Ok(())
@@ -118,7 +134,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use weir_core::model::Plan as Fabric;
     use weir_core::units::Rate;
@@ -139,7 +155,8 @@ mod tests {
             active: &[],
             arrived: AtomicU64::new(0),
         };
-        let common = Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1 };
+        let common =
+            Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1, floor: None };
         let listener = listen(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), 1).unwrap();
         let to = listener.local_addr().unwrap();
         thread::scope(|scope| {

@@ -15,6 +15,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::scenario::Sending;
 use weir_core::units::Rate;
 
+use super::throttle::Limit;
 use super::{Common, Connection, GLANCE, chunk, wire};
 use crate::namespace;
 use crate::queues::FRAME;
@@ -129,13 +130,17 @@ fn udp(
         .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &WAITING))?;
     socket.set_nonblocking(true)?;
     socket.connect(to)?;
-    let most = chunk(rate, common.segments);
-    let data = vec![0; (most * wire::UDP) as usize];
+    let data = vec![0; (chunk(rate, common.segments) * wire::UDP) as usize];
     let mut pace = Pace::new(rate);
+    let mut limit = common.floor.map(Limit::new);
     // Now more, now less at once: two floods in step would have one of them find the queue full every time.
     let mut chance = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
     loop {
-        let packets = 1 + chance.next_u32() % most;
+        // What the source has beyond the limit is lost at the host.
+        if let Some(limit) = &mut limit {
+            pace.rate = limit.update(&socket)?.filter(|limit| *limit < rate).unwrap_or(rate);
+        }
+        let packets = 1 + chance.next_u32() % chunk(pace.rate, common.segments);
         if !pace.wait(packets, common, end) {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::share;
 
 /// Bytes per second of a megabit per second.
-pub(super) const MBIT: f64 = 125e3;
+pub(in super::super) const MBIT: f64 = 125e3;
 
 /// A rate in megabits per second.
 pub(super) fn mbit(rate: f64) -> Rate {

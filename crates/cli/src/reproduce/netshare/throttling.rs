@@ -1,7 +1,7 @@
 //! Section 5.3: a TCP flow and two UDP flows (Table 2, Fig. 12 to 15).
 
 use weir_core::model::Plan;
-use weir_core::model::scenario::Sending;
+use weir_core::model::scenario::{Scenario, Sending};
 use weir_sim::service::{Mechanism, Shared};
 
 use super::super::doc::{n, share, table};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 const PHASES: [&str; 4] = ["5-35 s", "35-65 s", "65-95 s", "95-125 s"];
 
 /// The mechanisms, and their figures.
-const VARIANTS: [(Mechanism, &str); 6] = [
+pub(in super::super) const VARIANTS: [(Mechanism, &str); 6] = [
     (Mechanism::QueuesThrottling, "Fig. 12"),
     (Mechanism::None, "Fig. 13"),
     (Mechanism::Queues, "Fig. 14"),
@@ -23,16 +23,22 @@ const VARIANTS: [(Mechanism, &str); 6] = [
     (Mechanism::QueuesCentral, "none"),
 ];
 
+/// Table 2, with phases so many times as long as the paper's.
+pub(in super::super) fn table_2(times: f64) -> Scenario {
+    scene(times).0
+}
+
 /// A1 by TCP, A2 and A3 by UDP as fast as their links; A3 from a host under E2, as Table 2's bottlenecks have it.
-fn scene() -> Scene {
+fn scene(times: f64) -> Scene {
     let udp = Sending::Unresponsive(mbit(1000.0));
-    Scene::new(Plan::NetShareFig6, &[1.0, 3.0, 9.0], 125.0)
+    let at = |time: f64| times * time;
+    Scene::new(Plan::NetShareFig6, &[1.0, 3.0, 9.0], at(125.0))
         .flow(0, "H1", "H5", Sending::Elastic)
         .flow(1, "H2", "H9", udp)
         .flow(2, "H7", "H10", udp)
-        .active(0, &[(5.0, 35.0), (65.0, 125.0)])
-        .active(1, &[(5.0, 65.0), (95.0, 125.0)])
-        .active(2, &[(35.0, 125.0)])
+        .active(0, &[(at(5.0), at(35.0)), (at(65.0), at(125.0))])
+        .active(1, &[(at(5.0), at(65.0)), (at(95.0), at(125.0))])
+        .active(2, &[(at(35.0), at(125.0))])
 }
 
 /// Published and measured.
@@ -40,7 +46,7 @@ fn scene() -> Scene {
 /// # Errors
 /// If a run is ended early.
 pub(super) fn section(making: &Making<'_>) -> Result<String, Failure> {
-    let scene = scene();
+    let scene = scene(1.0);
     let mut runs = Vec::new();
     for (mechanism, figure) in VARIANTS {
         runs.push((mechanism, figure, scene.run(mechanism, making)?));
@@ -120,7 +126,7 @@ fn everything(runs: &[(Mechanism, &str, Shared)]) -> String {
 
 /// Why throttling alone does not give the symmetric answer: both flows begin at once instead.
 fn alone(making: &Making<'_>, a1: f64, a2: f64) -> Result<String, Failure> {
-    let mut together = scene();
+    let mut together = scene(1.0);
     for demand in 0..3 {
         together = together.active(demand, &[(95.0, 125.0)]);
     }

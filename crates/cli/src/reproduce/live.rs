@@ -1,0 +1,40 @@
+//! `weir reproduce live`: what the mechanisms do to real traffic over the testbed's kernel, beside the papers and the simulator.
+//!
+//! Numbers of papers are written down with where they stand there; all others are measured.
+
+mod netshare;
+
+use super::doc;
+use crate::args;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::Sink;
+use crate::progress::Progress;
+
+/// Runs `weir reproduce live`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
+    // What is begun has to be taken away again.
+    interrupt::watch();
+    let sink = Sink::new(args.out.as_deref())?;
+    let progress = Progress::new(args.quiet);
+    let mut out = head(args);
+    out.push_str(&netshare::section(&args.bed.name, args.phase, &progress)?);
+    sink.fill(doc::tidy(out).as_bytes())
+}
+
+fn head(args: &args::LiveReproduction) -> String {
+    let phase = match args.phase.get() {
+        30.0 => String::new(),
+        seconds => format!(" --phase {seconds}s"),
+    };
+    format!(
+        "# Real traffic\n\n\
+         Made by `weir reproduce live --out docs/results/live.md{phase}`, as root. Measured is real traffic: sockets of one machine, in network \
+         namespaces that are joined by veth pairs, with HTB at the end of every link ([the testbed](../testbed.md)). So numbers depend on the \
+         machine and on what else it does. Published numbers stand with their place in the paper, simulated ones are the fluid \
+         simulator's for the same scenario, and every \"yes\" and \"no\" was found by that one command.\n\n"
+    )
+}

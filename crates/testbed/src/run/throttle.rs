@@ -1,0 +1,178 @@
+//! Rate throttling between the two ends of a UDP connection (NetShare, section 3.2): the receiver measures what arrives and says so
+//! every 50 ms; the sender follows by Algorithm 1 ([`Throttle`]).
+//!
+//! Reports are datagrams that go back on the connection's own sockets, with the mark of its service, so that they share links and may be
+//! lost as anything else. What the paper leaves open:
+//!
+//! - *A report that is lost* changes nothing. One that comes late is left out: a later one has been heeded.
+//! - *When a flow is over*: once nothing has arrived for a second, nobody reports any more.
+//! - *A flow that begins anew*, from another socket, is another one, without a limit at first.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use weir_core::netshare::{PERIOD, Throttle};
+use weir_core::units::Rate;
+
+/// What a report begins with.
+const HEAD: [u8; 8] = *b"weirRT01";
+
+/// The head, a number that rises by one with every report, and bytes per second.
+const LENGTH: usize = 20;
+
+/// Without anything for so long, a flow is over.
+const OVER: Duration = Duration::from_secs(1);
+
+fn write(number: u32, rate: u64) -> [u8; LENGTH] {
+    let mut report = [0; LENGTH];
+    report[..8].copy_from_slice(&HEAD);
+    report[8..12].copy_from_slice(&number.to_be_bytes());
+    report[12..].copy_from_slice(&rate.to_be_bytes());
+    report
+}
+
+/// Number and rate of a report; none of what is no report.
+fn read(datagram: &[u8]) -> Option<(u32, Rate)> {
+    let (head, rest) = datagram.split_first_chunk::<8>()?;
+    let (number, rest) = rest.split_first_chunk::<4>()?;
+    let rate = u64::from_be_bytes(rest.try_into().ok()?);
+    (*head == HEAD).then_some((u32::from_be_bytes(*number), Rate::new(rate as f64)?))
+}
+
+/// At the receiver: what arrives, period by period.
+pub struct Meter {
+    since: Instant,
+    /// Bytes on the wire since then.
+    bytes: f64,
+    from: Option<(SocketAddr, Instant)>,
+    number: u32,
+}
+
+impl Meter {
+    /// How long to wait for data at most, so that reports are not late.
+    pub const GLANCE: Duration = Duration::from_millis(5);
+
+    pub fn new(now: Instant) -> Meter {
+        Meter { since: now, bytes: 0.0, from: None, number: 0 }
+    }
+
+    /// So many bytes on the wire arrived.
+    pub fn count(&mut self, from: SocketAddr, bytes: f64, now: Instant) {
+        self.from = Some((from, now));
+        self.bytes += bytes;
+    }
+
+    /// Reports if it is time.
+    pub fn report(&mut self, socket: &UdpSocket, now: Instant) -> io::Result<()> {
+        let passed = now.saturating_duration_since(self.since).as_secs_f64();
+        if passed < PERIOD.get() {
+            return Ok(());
+        }
+        let rate = (std::mem::take(&mut self.bytes) / passed) as u64;
+        self.since = now;
+        let Some((to, _)) = self.from.filter(|(_, last)| now.saturating_duration_since(*last) < OVER) else {
+            return Ok(());
+        };
+        self.number = self.number.wrapping_add(1);
+        match socket.send_to(&write(self.number, rate), to) {
+            // What the host's link does not take is lost, as it is anywhere else.
+            Err(error) if !is_lost(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// At the sender: the limit.
+pub struct Limit {
+    throttle: Throttle,
+    last: u32,
+}
+
+impl Limit {
+    pub fn new(floor: Rate) -> Limit {
+        Limit { throttle: Throttle::new(floor), last: 0 }
+    }
+
+    /// The limit after all reports that are there; `socket` does not block.
+    pub fn update(&mut self, socket: &UdpSocket) -> io::Result<Option<Rate>> {
+        // One byte more than a report, to see what is longer.
+        let mut datagram = [0; LENGTH + 1];
+        loop {
+            match socket.recv(&mut datagram) {
+                Ok(length) => {
+                    if let Some((number, rate)) = read(&datagram[..length]).filter(|(n, _)| *n > self.last) {
+                        self.last = number;
+                        self.throttle.report(rate);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(self.throttle.limit()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+        || error.raw_os_error() == Some(nix::libc::ENOBUFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn mbit(rate: Option<Rate>) -> f64 {
+        rate.map_or(f64::INFINITY, |rate| rate.get() * 8e-6)
+    }
+
+    #[test]
+    fn what_is_no_report_is_left_out() {
+        assert_eq!(read(&write(7, 125_000)), Some((7, Rate::new(125e3).unwrap())));
+        let report = write(1, 1);
+        for length in 0..LENGTH {
+            assert_eq!(read(&report[..length]), None);
+        }
+        assert_eq!(read(&[&report[..], &[0]].concat()), None);
+        let mut other = report;
+        other[0] = 0;
+        assert_eq!(read(&other), None);
+        // As large as there is: the limit stays finite.
+        assert!(read(&write(1, u64::MAX)).is_some());
+    }
+
+    #[test]
+    fn limits_follow_reports_over_real_sockets() {
+        let local = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (sender, receiver) = (local(), local());
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        sender.set_nonblocking(true).unwrap();
+        let (mut limit, start) = (Limit::new(Rate::new(125e3).unwrap()), Instant::now());
+        let mut meter = Meter::new(start);
+        let from = sender.local_addr().unwrap();
+        let mut period = |number: u32, bytes: f64| {
+            let now = start + Duration::from_millis(50) * number;
+            if bytes > 0.0 {
+                meter.count(from, bytes, now - Duration::from_millis(1));
+            }
+            meter.report(&receiver, now - Duration::from_nanos(1)).unwrap();
+            meter.report(&receiver, now).unwrap();
+            limit.update(&sender).unwrap()
+        };
+        // 3.2: 20 % above a rate that rises, then 10 % above one that stays; never below the floor.
+        assert_eq!(mbit(period(1, 625e3)), 120.0);
+        assert!((mbit(period(2, 625e3)) - 110.0).abs() < 1e-9);
+        assert!((mbit(period(3, 312.5e3)) - 55.0).abs() < 1e-9);
+        assert_eq!(mbit(period(4, 0.0)), 1.0);
+        assert!(mbit(period(5, 625e3)) > 100.0);
+        // Over: nobody reports, and the limit stays.
+        assert!(mbit(period(40, 0.0)) > 100.0);
+        // A report that was heeded before.
+        receiver.send_to(&write(1, 1), from).unwrap();
+        receiver.send_to(b"something else", from).unwrap();
+        assert!(mbit(limit.update(&sender).unwrap()) > 100.0);
+    }
+}
