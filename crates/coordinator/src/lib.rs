@@ -2,6 +2,9 @@
 //!
 //! [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
 
+pub mod config;
 pub mod plane;
+pub mod policy;
+pub mod store;
 
 pub use plane::Plane;

@@ -65,7 +65,7 @@ impl Default for Settings {
 }
 
 /// What a host's link carries.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
     /// Out of the host.
     pub send: Rate,
