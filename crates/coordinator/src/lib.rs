@@ -3,8 +3,11 @@
 //! [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
 
 pub mod config;
+pub mod identity;
+pub mod listen;
 pub mod plane;
 pub mod policy;
 pub mod store;
+pub mod tls;
 
 pub use plane::Plane;
