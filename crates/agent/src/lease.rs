@@ -4,7 +4,7 @@
 //!
 //! - *One master.* An order of an older epoch is refused, and so is one that was there already. A newer epoch begins with an order that
 //!   names everything, and so does whatever comes after a gap: what is left out goes on as before only if nothing was lost.
-//! - *No nonsense.* A rate is above zero and at most what the link carries, a lease ends, interfaces are those of this host.
+//! - *No nonsense.* A rate is above zero and at most what a link carries, a lease ends, interfaces are those of this host.
 //! - *Nothing for ever.* When the lease is over, all flows are free: they go as the transport lets them. Weights of queues stay,
 //!   as they keep nobody from a link that is idle, and are all that is guaranteed then.
 
@@ -12,47 +12,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_core::units::Rate;
+use weir_proto::{FlowKey, MOST_FLOWS, Order, Pace};
 
 use crate::htb::MOST_SERVICES;
 
-/// The longest lease, in seconds.
-pub const LONGEST: f64 = 60.0;
-
-/// The most flows of a host at a time.
-pub const MOST_FLOWS: usize = 1 << 20;
-
-/// What is to be done with a flow, as it came: nothing is checked yet.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Told {
-    /// At most so many bytes per second, over the interface of this number.
-    Rate {
-        /// The interface, by its place in what [`Keeper::new`] was given.
-        interface: usize,
-        /// The rate.
-        rate: f64,
-    },
-    /// As fast as the transport goes.
-    Free,
-    /// Nothing any more.
-    Gone,
-}
-
-/// An order, as it came. `K` says which flow is meant.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Order<K> {
-    /// Which coordinator decided: of two, the one with the higher number is right.
-    pub epoch: u64,
-    /// Which of its decisions this is; rises by one from an order to the next.
-    pub seq: u64,
-    /// How many seconds it holds without another.
-    pub lease: f64,
-    /// Whether flows that are not named are gone; otherwise they go on as they were told before.
-    pub whole: bool,
-    /// In order of keys, each once.
-    pub flows: Vec<(K, Told)>,
-    /// Weights of the queues of interfaces, for those whose weights change.
-    pub weights: Vec<(usize, Vec<f64>)>,
-}
+/// The longest lease.
+pub const LONGEST: Duration = Duration::from_secs(60);
 
 /// Why an order is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +32,7 @@ pub enum Refused {
     #[error("orders before it are missing: expected one that names everything")]
     Gap,
     /// Its lease.
-    #[error("a lease that is not above 0 s, or is above {LONGEST} s")]
+    #[error("a lease that is not above 0 s, or is above {} s", LONGEST.as_secs())]
     Lease,
     /// Flows that are not in order, or twice.
     #[error("flows out of order: expected each once, in order")]
@@ -79,7 +44,7 @@ pub enum Refused {
     #[error("an interface that is not there")]
     Interface,
     /// A rate.
-    #[error("a rate that is not above zero, or is above that of the link")]
+    #[error("a rate that is not above zero, or is above that of every link")]
     Rate,
     /// Weights.
     #[error("weights that are not 1 to {MOST_SERVICES} finite numbers above zero")]
@@ -126,37 +91,23 @@ impl Refusals {
     }
 }
 
-/// How a flow is paced.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
-    /// At most at the rate, over the interface of this number.
-    Rate {
-        /// The interface.
-        interface: usize,
-        /// The rate: above zero, and at most that of the link.
-        rate: Rate,
-    },
-    /// As the transport goes.
-    Free,
-}
-
 /// Keeps the orders to one host.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Keeper<K> {
+pub struct Keeper {
     links: Vec<Rate>,
     /// Epoch and number of the last order that was believed; zeros before the first.
     obeys: (u64, u64),
     ends: Option<Duration>,
-    paces: BTreeMap<K, Pace>,
-    weights: BTreeMap<usize, Vec<f64>>,
+    rates: BTreeMap<FlowKey, u64>,
+    weights: BTreeMap<u32, Vec<f64>>,
     refusals: Refusals,
 }
 
-impl<K: Ord + Clone> Keeper<K> {
+impl Keeper {
     /// For a host whose interfaces carry so much.
-    pub fn new(links: Vec<Rate>) -> Keeper<K> {
-        let (paces, weights) = (BTreeMap::new(), BTreeMap::new());
-        Keeper { links, obeys: (0, 0), ends: None, paces, weights, refusals: Refusals::default() }
+    pub fn new(links: Vec<Rate>) -> Keeper {
+        let (rates, weights) = (BTreeMap::new(), BTreeMap::new());
+        Keeper { links, obeys: (0, 0), ends: None, rates, weights, refusals: Refusals::default() }
     }
 
     /// Believes an order at a time, which counts from any point and does not go back, or refuses it. O(f log F) of f flows named
@@ -164,32 +115,25 @@ impl<K: Ord + Clone> Keeper<K> {
     ///
     /// # Errors
     /// Why it is refused. What was in force stays so.
-    pub fn accept(&mut self, order: Order<K>, now: Duration) -> Result<(), Refused> {
-        let lease = self.check(&order).inspect_err(|&why| self.refusals.count(why))?;
+    pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), Refused> {
+        self.check(&order).inspect_err(|&why| self.refusals.count(why))?;
         if order.whole {
-            self.paces.clear();
+            self.rates.clear();
         }
-        for (key, told) in order.flows {
-            let pace = match told {
-                Told::Rate { interface, rate } => {
-                    Pace::Rate { interface, rate: Rate::new(rate).expect("it was checked") }
-                }
-                Told::Free => Pace::Free,
-                Told::Gone => {
-                    self.paces.remove(&key);
-                    continue;
-                }
+        for (key, pace) in order.flows {
+            match pace {
+                Pace::Rate(rate) => self.rates.insert(key, rate),
+                Pace::Free | Pace::Gone => self.rates.remove(&key),
             };
-            self.paces.insert(key, pace);
         }
         self.weights.extend(order.weights);
         self.obeys = (order.epoch, order.seq);
-        self.ends = Some(now.saturating_add(lease));
+        self.ends = Some(now.saturating_add(order.lease));
         Ok(())
     }
 
-    /// Whether an order can be believed; the answer is how long it holds.
-    fn check(&self, order: &Order<K>) -> Result<Duration, Refused> {
+    /// Whether an order can be believed.
+    fn check(&self, order: &Order) -> Result<(), Refused> {
         let (epoch, seq) = self.obeys;
         if order.epoch < epoch {
             return Err(Refused::Older);
@@ -201,26 +145,26 @@ impl<K: Ord + Clone> Keeper<K> {
         if !order.whole && !follows {
             return Err(Refused::Gap);
         }
-        if !(order.lease > 0.0 && order.lease <= LONGEST) {
+        if order.lease.is_zero() || order.lease > LONGEST {
             return Err(Refused::Lease);
         }
-        let known = if order.whole { 0 } else { self.paces.len() };
+        let known = if order.whole { 0 } else { self.rates.len() };
         if order.flows.len() > MOST_FLOWS - known {
             return Err(Refused::Flows);
         }
         if order.flows.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
             return Err(Refused::Unsorted);
         }
-        for (_, told) in &order.flows {
-            if let &Told::Rate { interface, rate } = told {
-                let link = self.links.get(interface).ok_or(Refused::Interface)?;
-                if !(rate > 0.0 && rate <= link.get()) {
-                    return Err(Refused::Rate);
-                }
+        let line = self.links.iter().map(|link| link.get()).fold(0.0, f64::max);
+        for (_, pace) in &order.flows {
+            if let &Pace::Rate(rate) = pace
+                && (rate == 0 || rate as f64 > line)
+            {
+                return Err(Refused::Rate);
             }
         }
         for (interface, weights) in &order.weights {
-            if *interface >= self.links.len() {
+            if *interface as usize >= self.links.len() {
                 return Err(Refused::Interface);
             }
             let good = |weight: &f64| weight.is_finite() && *weight > 0.0;
@@ -228,7 +172,7 @@ impl<K: Ord + Clone> Keeper<K> {
                 return Err(Refused::Weights);
             }
         }
-        Ok(Duration::from_secs_f64(order.lease))
+        Ok(())
     }
 
     /// Epoch and number of the last order that was believed, as coordinators are told; zeros before the first.
@@ -241,22 +185,19 @@ impl<K: Ord + Clone> Keeper<K> {
         self.ends
     }
 
-    /// How a flow is paced at a time. Flows that nobody named are free.
-    pub fn pace(&self, key: &K, now: Duration) -> Pace {
-        if self.holds(now) { self.paces.get(key).copied().unwrap_or(Pace::Free) } else { Pace::Free }
+    /// The rate of a flow at a time, in bytes per second; none if it goes as the transport lets it, as flows do that nobody named.
+    pub fn rate(&self, key: &FlowKey, now: Duration) -> Option<u64> {
+        self.rates.get(key).copied().filter(|_| self.holds(now))
     }
 
     /// All flows that have a rate at a time, in order.
-    pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&K, usize, Rate)> {
-        let paces = self.holds(now).then_some(&self.paces).into_iter().flatten();
-        paces.filter_map(|(key, pace)| match *pace {
-            Pace::Rate { interface, rate } => Some((key, interface, rate)),
-            Pace::Free => None,
-        })
+    pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
+        let rates = self.holds(now).then_some(&self.rates).into_iter().flatten();
+        rates.map(|(key, rate)| (key, *rate))
     }
 
     /// The weights of an interface's queues, whatever the lease; none if there are none.
-    pub fn weights(&self, interface: usize) -> Option<&[f64]> {
+    pub fn weights(&self, interface: u32) -> Option<&[f64]> {
         self.weights.get(&interface).map(Vec::as_slice)
     }
 

@@ -14,24 +14,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_core::allocation::{Allocation, Inside, Queues, Weights};
 use weir_core::engine::Engine;
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, Names, Side, Slot};
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
+use weir_proto::is_id;
 
-mod order;
+mod decide;
+mod doubts;
+mod hear;
 mod request;
+mod show;
 
-pub use order::{Doubts, FlowKey, Order, Pace, Report, Seen};
+pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
+pub use show::{HostState, Progress, Share, Standing, Summary};
+pub use weir_proto::{FlowKey, Order, Pace, Report, Seen};
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
-
-/// After so many orders that a host does not say it obeys, it is told everything anew.
-const UNANSWERED: u64 = 8;
 
 /// How the plane goes about it.
 #[derive(Debug, Clone, Copy)]
@@ -186,24 +188,9 @@ impl Plane {
         })
     }
 
-    /// What was not believed so far.
-    pub fn doubts(&self) -> Doubts {
-        self.doubts
-    }
-
-    /// What was decided last.
-    pub fn allocation(&self) -> &Allocation {
-        self.engine.allocation()
-    }
-
-    /// How many coflows are under way.
-    pub fn under_way(&self) -> usize {
-        self.engine.network().active().len()
-    }
-
-    /// Whether a coflow is over; `None` if nobody registered it.
-    pub fn is_over(&self, id: &str) -> Option<bool> {
-        self.coflows.get(id).map(|coflow| coflow.over.is_some())
+    /// How it goes about it.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     // What frameworks ask for.
@@ -213,7 +200,7 @@ impl Plane {
     /// # Errors
     /// Why it is not registered.
     pub fn register(&mut self, id: &str, registration: Registration, now: f64) -> Result<bool, Refusal> {
-        if id.is_empty() || id.len() > 128 || !id.chars().all(|c| c.is_ascii_graphic()) {
+        if !is_id(id) {
             return Err(Refusal::Id(id.chars().take(128).collect()));
         }
         if let Some(known) = self.coflows.get(id) {
@@ -414,82 +401,6 @@ impl Plane {
         }
     }
 
-    // What hosts say.
-
-    /// A host reports. Its flows are those that it sends.
-    pub fn report(&mut self, host: u32, report: &Report, now: f64) {
-        self.pass(now);
-        let Some(known) = self.hosts.get_mut(host as usize) else {
-            self.doubts.absent += report.flows.len() as u64;
-            return;
-        };
-        known.heard = Some(self.now);
-        let (epoch, seq) = report.obeys;
-        known.obeys = if epoch == self.epoch { seq } else { 0 };
-        known.whole |= epoch != self.epoch || seq > known.seq || known.seq - seq > UNANSWERED;
-        if !known.present {
-            known.present = true;
-            self.give_data(host, true);
-        }
-        for seen in &report.flows {
-            self.see(host, seen);
-        }
-    }
-
-    fn see(&mut self, host: u32, seen: &Seen) {
-        let Some(coflow) = self.coflows.get_mut(&seen.key.coflow) else {
-            self.doubts.unknown += 1;
-            return;
-        };
-        let Some(flow) = coflow.flows.get_mut(seen.key.flow as usize) else {
-            self.doubts.unknown += 1;
-            return;
-        };
-        if flow.transfer.src != host {
-            self.doubts.foreign += 1;
-            return;
-        }
-        let Some(slot) = coflow.slot.filter(|_| !flow.done) else { return };
-        let line = self.hosts[host as usize].link.send.get();
-        let mut sent = seen.sent as f64;
-        // What is heard first may be of a time before this plane.
-        if let Some(at) = flow.seen {
-            let most = flow.sent + line * (1.05 * (self.now - at) + 2.0 * self.settings.interval) + 65536.0;
-            if sent > most {
-                self.doubts.beyond += 1;
-                sent = most;
-            }
-        }
-        sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN, Bytes::get));
-        if sent < flow.sent {
-            self.doubts.backward += 1;
-            sent = flow.sent;
-        }
-        (flow.sent, flow.seen) = (sent, Some(self.now));
-        let known = self.engine.network().attained(slot, flow.number, self.now);
-        if seen.closed {
-            flow.done = true;
-            self.engine.closed(slot, flow.number, sent, self.now);
-            self.leave_if_over(&seen.key.coflow.clone());
-        } else if (known - sent).abs() > 0.1 * line * self.settings.interval {
-            self.engine.sent(slot, flow.number, sent, self.now);
-        }
-    }
-
-    /// Gives the flows of a host their data, or takes it away.
-    fn give_data(&mut self, host: u32, there: bool) {
-        for coflow in self.coflows.values() {
-            let Some(slot) = coflow.slot else { continue };
-            for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.done) {
-                if there {
-                    self.engine.data(slot, flow.number, UNKNOWN, self.now);
-                } else {
-                    self.engine.hold(slot, flow.number, self.now);
-                }
-            }
-        }
-    }
-
     /// Time does not go back, whatever clocks do.
     fn pass(&mut self, now: f64) {
         if now > self.now {
@@ -497,157 +408,6 @@ impl Plane {
             let line = self.engine.network().fabric().nominal();
             self.engine.overdue(line * self.settings.interval, now);
         }
-    }
-
-    // What is decided.
-
-    /// Decides for the next interval: an order for every host that is heard of, with what changes. O(flows), besides the policy.
-    pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
-        self.pass(now);
-        for host in 0..self.hosts.len() {
-            // What it was told last holds for a lease from when it got that; until then its part is nobody else's.
-            let silence = 2.0 * (self.settings.lease + self.settings.interval);
-            let known = &mut self.hosts[host];
-            if known.present && known.silent_for(self.now) > silence {
-                known.present = false;
-                self.give_data(host as u32, false);
-            }
-        }
-        let keep = self.settings.keep;
-        let (now, flows) = (self.now, &mut self.flows);
-        self.coflows.retain(|_, coflow| {
-            let kept = coflow.over.is_none_or(|over| now - over <= keep);
-            *flows -= if kept { 0 } else { coflow.flows.len() };
-            kept
-        });
-        for coflow in self.coflows.values() {
-            let Some(slot) = coflow.slot else { continue };
-            let sent = coflow.flows.iter().map(|flow| flow.sent).sum();
-            self.engine.report(slot, sent, 0.0, self.now);
-        }
-        self.engine.schedule(self.now);
-        self.engine.wake(self.now);
-        self.orders()
-    }
-
-    fn orders(&mut self) -> Vec<(u32, Order)> {
-        let paces = self.paces();
-        let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
-        for host in &mut self.hosts {
-            // Who is not heard gets no order, and all of them anew when it is.
-            host.addressed = host.present && host.silent_for(self.now) <= self.settings.lease;
-            let whole = std::mem::replace(&mut host.whole, !host.addressed);
-            let gone = std::mem::take(&mut host.gone);
-            let flows =
-                if whole { Vec::new() } else { gone.into_iter().map(|key| (key, Pace::Gone)).collect() };
-            orders.push(Order {
-                epoch: self.epoch,
-                seq: host.seq + 1,
-                lease: self.settings.lease,
-                whole,
-                flows,
-            });
-        }
-        let mut paces = paces.into_iter();
-        for (id, coflow) in &mut self.coflows {
-            let under_way = coflow.slot.is_some();
-            for (at, flow) in coflow.flows.iter_mut().enumerate() {
-                let order = &mut orders[flow.transfer.src as usize];
-                let pace = if under_way && !flow.done { paces.next() } else { None };
-                if order.whole {
-                    flow.told = None;
-                }
-                if flow.told == pace {
-                    continue;
-                }
-                flow.told = pace;
-                let key = FlowKey { coflow: Arc::clone(id), flow: at as u32 };
-                order.flows.push((key, pace.unwrap_or(Pace::Gone)));
-            }
-        }
-        let orders = self.hosts.iter_mut().zip(orders).enumerate().filter(|(_, (host, _))| host.addressed);
-        orders
-            .map(|(at, (host, mut order))| {
-                host.seq = order.seq;
-                // A flow that went and came again within an interval is named once: as what it is now.
-                order.flows.sort_by(|a, b| a.0.cmp(&b.0));
-                order.flows.dedup_by(|later, earlier| {
-                    let same = later.0 == earlier.0;
-                    earlier.1 = if same { later.1 } else { earlier.1 };
-                    same
-                });
-                (at as u32, order)
-            })
-            .collect()
-    }
-
-    /// The pace of every flow that is not done, in the order of coflows and places.
-    fn paces(&self) -> Vec<Pace> {
-        let network = self.engine.network();
-        let rates = match self.engine.allocation().queues() {
-            None => None,
-            Some(Queues { inside: Inside::MaxMin, .. }) => {
-                let open = self.coflows.values().filter(|coflow| coflow.slot.is_some());
-                return open.flat_map(|c| &c.flows).filter(|f| !f.done).map(|_| Pace::Free).collect();
-            }
-            Some(queues) => Some(self.first_in_queues(queues)),
-        };
-        let rate = |slot: Slot, flow: &Flow| match &rates {
-            None => network.rate(slot, flow.number),
-            Some(_) if network.coflow(slot).state(flow.number) != FlowState::Live => 0.0,
-            Some(first) => first.get(&(flow.transfer.src, slot)).copied().unwrap_or(0.0),
-        };
-        let flows = || {
-            let open = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
-            open.flat_map(|(slot, c)| c.flows.iter().filter(|f| !f.done).map(move |flow| (slot, flow)))
-        };
-        let mut waiting = vec![(0u32, 0u32); self.hosts.len()];
-        let decided: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
-        for ((_, flow), _) in flows().zip(&decided).filter(|(_, rate)| **rate < 1.0) {
-            waiting[flow.transfer.src as usize].0 += 1;
-            waiting[flow.transfer.dst as usize].1 += 1;
-        }
-        let trickle = |flow: &Flow| {
-            let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
-            let send = self.hosts[src].link.send.get() / f64::from(waiting[src].0);
-            let recv = self.hosts[dst].link.recv.get() / f64::from(waiting[dst].1);
-            self.settings.reserve * send.min(recv)
-        };
-        let pace = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
-            let rate = if rate < 1.0 { trickle(flow) } else { rate };
-            Pace::Rate((rate as u64).max(1))
-        };
-        flows().zip(&decided).map(pace).collect()
-    }
-
-    /// Aalo's senders: of each queue of a host the first coflow, which has the queue's share, evenly over its flows there.
-    fn first_in_queues(&self, queues: &Queues) -> BTreeMap<(u32, Slot), f64> {
-        let network = self.engine.network();
-        let classes = match &queues.weights {
-            Weights::Weighted(weights) => weights.len(),
-            Weights::Strict(classes) => *classes,
-        };
-        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.hosts.len()];
-        for &slot in network.active() {
-            let class = self.engine.allocation().class(slot).min(classes - 1);
-            for load in network.coflow(slot).senders().iter().filter(|load| load.live > 0) {
-                heads[load.port as usize][class].get_or_insert((slot, load.live));
-            }
-        }
-        let mut rates = BTreeMap::new();
-        for (src, heads) in heads.iter().enumerate() {
-            let capacity = network.fabric().send()[src];
-            let served = |class: usize| match &queues.weights {
-                Weights::Weighted(weights) => weights[class],
-                Weights::Strict(_) => f64::from(heads[..class].iter().all(Option::is_none)),
-            };
-            let open = || heads.iter().enumerate().filter_map(|(class, head)| Some((class, (*head)?)));
-            let total: f64 = open().map(|(class, _)| served(class)).sum();
-            for (class, (slot, live)) in open() {
-                rates.insert((src as u32, slot), capacity * served(class) / total / f64::from(live));
-            }
-        }
-        rates
     }
 }
 

@@ -1,10 +1,14 @@
 //! The plane, hosts and the messages between them as a simulation that any seed replays: messages are lost, late, doubled and out of
 //! order, hosts and coordinators stop and come back.
 
+#![cfg(target_os = "linux")]
+
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use weir_agent::lease::{Keeper, Refused};
 use weir_coordinator::plane::{
     FlowKey, Link, Order, Pace, Plane, Refusal, Registration, Report, Seen, Settings, Transfer,
 };
@@ -202,35 +206,17 @@ fn lies_are_counted_and_change_nothing_of_others() {
     );
 }
 
-/// A host as an agent would be: it paces flows as it is told, and lets go of them when the lease is over.
-#[derive(Default)]
+/// A host: its agent's keeper of orders, and what its flows have sent.
 struct Host {
-    paces: BTreeMap<FlowKey, Pace>,
+    keeper: Keeper,
     sent: BTreeMap<FlowKey, f64>,
-    obeys: (u64, u64),
-    lease_ends: f64,
     down: bool,
 }
 
 impl Host {
-    fn obey(&mut self, order: &Order, now: f64) {
-        let next = order.epoch == self.obeys.0 && order.seq == self.obeys.1 + 1;
-        let later = (order.epoch, order.seq) > self.obeys;
-        // What an order does not name stands as the one before said: without that one it cannot be carried out.
-        if !(next || order.whole && later) {
-            return;
-        }
-        if order.whole {
-            self.paces.clear();
-        }
-        for (key, pace) in &order.flows {
-            match pace {
-                Pace::Gone => self.paces.remove(key),
-                pace => self.paces.insert(key.clone(), *pace),
-            };
-        }
-        self.obeys = (order.epoch, order.seq);
-        self.lease_ends = now + order.lease;
+    fn new() -> Host {
+        let keeper = Keeper::new(vec![Rate::new(LINE).unwrap()]);
+        Host { keeper, sent: BTreeMap::new(), down: false }
     }
 }
 
@@ -283,7 +269,7 @@ fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
 fn play(policy: &str, seed: u64) {
     let mut world = World {
         random: ChaCha8Rng::seed_from_u64(seed),
-        hosts: std::iter::repeat_with(Host::default).take(HOSTS as usize).collect(),
+        hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
         orders: VecDeque::new(),
         reports: VecDeque::new(),
         coflows: BTreeMap::new(),
@@ -328,11 +314,15 @@ fn play(policy: &str, seed: u64) {
         // Hosts obey, send for a step, and report.
         for (host, order) in arrived(&mut world.orders, step) {
             let agent = &mut world.hosts[host as usize];
-            if !agent.down {
-                agent.obey(&order, now);
-                assert!(agent.obeys >= highest[host as usize], "orders go forward");
-                highest[host as usize] = agent.obeys;
+            if agent.down {
+                continue;
             }
+            match agent.keeper.accept(order, Duration::from_secs_f64(now)) {
+                Ok(()) | Err(Refused::Older | Refused::Repeated | Refused::Gap) => {}
+                Err(why) => panic!("{policy}, seed {seed}, step {step}: {why}"),
+            }
+            assert!(agent.keeper.obeys() >= highest[host as usize], "orders go forward");
+            highest[host as usize] = agent.keeper.obeys();
         }
         for host in 0..HOSTS {
             let mine: Vec<(FlowKey, f64)> = world
@@ -342,7 +332,6 @@ fn play(policy: &str, seed: u64) {
                 .filter_map(|key| Some((key.clone(), world.size(&key).filter(|f| f.0 == host)?.1)))
                 .collect();
             let agent = &mut world.hosts[host as usize];
-            let holds = now <= agent.lease_ends;
             let mut flows = Vec::new();
             let open: Vec<_> = mine
                 .iter()
@@ -350,17 +339,14 @@ fn play(policy: &str, seed: u64) {
                 .map(|(key, _)| key.clone())
                 .collect();
             for (key, size) in mine {
-                let pace = if holds { agent.paces.get(&key).copied() } else { Some(Pace::Free) };
-                let rate = match pace {
-                    Some(Pace::Rate(rate)) => rate as f64,
-                    Some(Pace::Free) => LINE / open.len().max(1) as f64,
-                    Some(Pace::Gone) | None => 0.0,
-                };
+                let free = LINE / open.len().max(1) as f64;
+                let told = agent.keeper.rate(&key, Duration::from_secs_f64(now));
+                let rate = told.map_or(free, |rate| rate as f64);
                 let sent = agent.sent.entry(key.clone()).or_insert(0.0);
                 *sent = (*sent + rate * STEP).min(size);
                 flows.push(Seen { key, sent: sent.floor() as u64, closed: *sent >= size });
             }
-            let report = Report { obeys: agent.obeys, flows };
+            let report = Report { obeys: agent.keeper.obeys(), flows };
             if !agent.down {
                 world.post(|world| &mut world.reports, step, host, report, bad);
             }

@@ -1,9 +1,12 @@
 //! What hosts are told, and what they tell.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use crate::LONGEST_ID;
 
 /// A flow: its coflow's id, and its place in the registration.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The coflow.
     pub coflow: Arc<str>,
@@ -29,12 +32,14 @@ pub struct Order {
     pub epoch: u64,
     /// Which of its decisions this is; rises by one from an order to a host to the next.
     pub seq: u64,
-    /// How many seconds it holds without another. After that flows go as the transport lets them.
-    pub lease: f64,
+    /// How long it holds without another. After that flows go as the transport lets them.
+    pub lease: Duration,
     /// Whether flows that are not named are gone; otherwise they go on as they were told before.
     pub whole: bool,
-    /// In order of keys.
+    /// In order of keys, each once.
     pub flows: Vec<(FlowKey, Pace)>,
+    /// Weights of the queues of interfaces, for those whose weights change, in order; interfaces are numbered as the host has them.
+    pub weights: Vec<(u32, Vec<f64>)>,
 }
 
 /// What a host saw of flows that it sends.
@@ -42,7 +47,7 @@ pub struct Order {
 pub struct Report {
     /// The last order that it carries out: epoch and number. Zeros before the first.
     pub obeys: (u64, u64),
-    /// What it says of its flows.
+    /// What it says of its flows: those of which something changed since it last said it, in order of keys, each once.
     pub flows: Vec<Seen>,
 }
 
@@ -57,17 +62,7 @@ pub struct Seen {
     pub closed: bool,
 }
 
-/// How many parts of reports were not believed, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Doubts {
-    /// Flows that nobody registered.
-    pub unknown: u64,
-    /// Flows that another host sends.
-    pub foreign: u64,
-    /// Counts that went back.
-    pub backward: u64,
-    /// Counts beyond what the host's link carries.
-    pub beyond: u64,
-    /// Flows of hosts that are not there.
-    pub absent: u64,
+/// Whether a text can be a coflow's id: 1 to [`LONGEST_ID`] printable ASCII characters without spaces.
+pub fn is_id(text: &str) -> bool {
+    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic())
 }

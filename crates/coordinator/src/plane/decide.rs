@@ -1,0 +1,163 @@
+//! What is decided: the policy's schedule, as orders to hosts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::allocation::{Inside, Queues, Weights};
+use weir_core::model::{FlowState, Slot};
+use weir_proto::{FlowKey, Order, Pace};
+
+use super::{Flow, Plane};
+
+impl Plane {
+    /// Decides for the next interval: an order for every host that is heard of, with what changes. O(flows), besides the policy.
+    pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
+        self.pass(now);
+        for host in 0..self.hosts.len() {
+            // What it was told last holds for a lease from when it got that; until then its part is nobody else's.
+            let silence = 2.0 * (self.settings.lease + self.settings.interval);
+            let known = &mut self.hosts[host];
+            if known.present && known.silent_for(self.now) > silence {
+                known.present = false;
+                self.give_data(host as u32, false);
+            }
+        }
+        let keep = self.settings.keep;
+        let (now, flows) = (self.now, &mut self.flows);
+        self.coflows.retain(|_, coflow| {
+            let kept = coflow.over.is_none_or(|over| now - over <= keep);
+            *flows -= if kept { 0 } else { coflow.flows.len() };
+            kept
+        });
+        for coflow in self.coflows.values() {
+            let Some(slot) = coflow.slot else { continue };
+            let sent = coflow.flows.iter().map(|flow| flow.sent).sum();
+            self.engine.report(slot, sent, 0.0, self.now);
+        }
+        self.engine.schedule(self.now);
+        self.engine.wake(self.now);
+        self.orders()
+    }
+
+    fn orders(&mut self) -> Vec<(u32, Order)> {
+        let paces = self.paces();
+        let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
+        for host in &mut self.hosts {
+            // Who is not heard gets no order, and all of them anew when it is.
+            host.addressed = host.present && host.silent_for(self.now) <= self.settings.lease;
+            let whole = std::mem::replace(&mut host.whole, !host.addressed);
+            let gone = std::mem::take(&mut host.gone);
+            let flows =
+                if whole { Vec::new() } else { gone.into_iter().map(|key| (key, Pace::Gone)).collect() };
+            orders.push(Order {
+                epoch: self.epoch,
+                seq: host.seq + 1,
+                lease: Duration::from_secs_f64(self.settings.lease),
+                whole,
+                flows,
+                weights: Vec::new(),
+            });
+        }
+        let mut paces = paces.into_iter();
+        for (id, coflow) in &mut self.coflows {
+            let under_way = coflow.slot.is_some();
+            for (at, flow) in coflow.flows.iter_mut().enumerate() {
+                let order = &mut orders[flow.transfer.src as usize];
+                let pace = if under_way && !flow.done { paces.next() } else { None };
+                if order.whole {
+                    flow.told = None;
+                }
+                if flow.told == pace {
+                    continue;
+                }
+                flow.told = pace;
+                let key = FlowKey { coflow: Arc::clone(id), flow: at as u32 };
+                order.flows.push((key, pace.unwrap_or(Pace::Gone)));
+            }
+        }
+        let orders = self.hosts.iter_mut().zip(orders).enumerate().filter(|(_, (host, _))| host.addressed);
+        orders
+            .map(|(at, (host, mut order))| {
+                host.seq = order.seq;
+                // A flow that went and came again within an interval is named once: as what it is now.
+                order.flows.sort_by(|a, b| a.0.cmp(&b.0));
+                order.flows.dedup_by(|later, earlier| {
+                    let same = later.0 == earlier.0;
+                    earlier.1 = if same { later.1 } else { earlier.1 };
+                    same
+                });
+                (at as u32, order)
+            })
+            .collect()
+    }
+
+    /// The pace of every flow that is not done, in the order of coflows and places.
+    fn paces(&self) -> Vec<Pace> {
+        let network = self.engine.network();
+        let rates = match self.engine.allocation().queues() {
+            None => None,
+            Some(Queues { inside: Inside::MaxMin, .. }) => {
+                let open = self.coflows.values().filter(|coflow| coflow.slot.is_some());
+                return open.flat_map(|c| &c.flows).filter(|f| !f.done).map(|_| Pace::Free).collect();
+            }
+            Some(queues) => Some(self.first_in_queues(queues)),
+        };
+        let rate = |slot: Slot, flow: &Flow| match &rates {
+            None => network.rate(slot, flow.number),
+            Some(_) if network.coflow(slot).state(flow.number) != FlowState::Live => 0.0,
+            Some(first) => first.get(&(flow.transfer.src, slot)).copied().unwrap_or(0.0),
+        };
+        let flows = || {
+            let open = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
+            open.flat_map(|(slot, c)| c.flows.iter().filter(|f| !f.done).map(move |flow| (slot, flow)))
+        };
+        let mut waiting = vec![(0u32, 0u32); self.hosts.len()];
+        let decided: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
+        for ((_, flow), _) in flows().zip(&decided).filter(|(_, rate)| **rate < 1.0) {
+            waiting[flow.transfer.src as usize].0 += 1;
+            waiting[flow.transfer.dst as usize].1 += 1;
+        }
+        let trickle = |flow: &Flow| {
+            let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
+            let send = self.hosts[src].link.send.get() / f64::from(waiting[src].0);
+            let recv = self.hosts[dst].link.recv.get() / f64::from(waiting[dst].1);
+            self.settings.reserve * send.min(recv)
+        };
+        let pace = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
+            let rate = if rate < 1.0 { trickle(flow) } else { rate };
+            Pace::Rate((rate as u64).max(1))
+        };
+        flows().zip(&decided).map(pace).collect()
+    }
+
+    /// Aalo's senders: of each queue of a host the first coflow, which has the queue's share, evenly over its flows there.
+    fn first_in_queues(&self, queues: &Queues) -> BTreeMap<(u32, Slot), f64> {
+        let network = self.engine.network();
+        let classes = match &queues.weights {
+            Weights::Weighted(weights) => weights.len(),
+            Weights::Strict(classes) => *classes,
+        };
+        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.hosts.len()];
+        for &slot in network.active() {
+            let class = self.engine.allocation().class(slot).min(classes - 1);
+            for load in network.coflow(slot).senders().iter().filter(|load| load.live > 0) {
+                heads[load.port as usize][class].get_or_insert((slot, load.live));
+            }
+        }
+        let mut rates = BTreeMap::new();
+        for (src, heads) in heads.iter().enumerate() {
+            let capacity = network.fabric().send()[src];
+            let served = |class: usize| match &queues.weights {
+                Weights::Weighted(weights) => weights[class],
+                Weights::Strict(_) => f64::from(heads[..class].iter().all(Option::is_none)),
+            };
+            let open = || heads.iter().enumerate().filter_map(|(class, head)| Some((class, (*head)?)));
+            let total: f64 = open().map(|(class, _)| served(class)).sum();
+            for (class, (slot, live)) in open() {
+                rates.insert((src as u32, slot), capacity * served(class) / total / f64::from(live));
+            }
+        }
+        rates
+    }
+}

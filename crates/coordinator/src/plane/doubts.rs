@@ -1,0 +1,16 @@
+//! What is not believed of what hosts report.
+
+/// How many parts of reports were not believed, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Doubts {
+    /// Flows that nobody registered.
+    pub unknown: u64,
+    /// Flows that another host sends.
+    pub foreign: u64,
+    /// Counts that went back.
+    pub backward: u64,
+    /// Counts beyond what the host's link carries.
+    pub beyond: u64,
+    /// Flows of hosts that are not there.
+    pub absent: u64,
+}

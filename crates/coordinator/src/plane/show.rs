@@ -1,0 +1,162 @@
+//! What there is to see.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use weir_core::allocation::Allocation;
+use weir_proto::{FlowKey, Pace};
+
+use super::{Coflow, Doubts, Link, Plane, Registration, Transfer};
+
+/// A coflow in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Its id.
+    pub id: Arc<str>,
+    /// The service and the application that it belongs to.
+    pub service: String,
+    /// An application of that service.
+    pub application: String,
+    /// How many flows it has.
+    pub flows: usize,
+    /// How many of these are over.
+    pub done: usize,
+    /// Bytes that all of them have sent.
+    pub sent: f64,
+    /// Its class in the last schedule, from 0; none if it is over.
+    pub class: Option<usize>,
+}
+
+/// A coflow as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// As it was registered or updated last.
+    pub registration: Registration,
+    /// Its class in the last schedule, from 0; none if it is over.
+    pub class: Option<usize>,
+    /// Its flows, in their places.
+    pub flows: Vec<Progress>,
+}
+
+/// How far a flow is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Bytes that it has sent.
+    pub sent: f64,
+    /// Whether that is all.
+    pub done: bool,
+    /// What its host was told last; nothing if it is over, or its host is not heard of.
+    pub pace: Option<Pace>,
+}
+
+/// What a flow was given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share {
+    /// Which.
+    pub key: FlowKey,
+    /// From where to where.
+    pub transfer: Transfer,
+    /// What its host was told last.
+    pub pace: Pace,
+}
+
+/// A host as it stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostState {
+    /// What its link carries.
+    pub link: Link,
+    /// Seconds since it was heard of; none if it never was.
+    pub silent: Option<f64>,
+    /// Whether schedules count on it.
+    pub present: bool,
+    /// The number of the last order to it, and of the last that it says it obeys; 0 if that was another coordinator's.
+    pub told: u64,
+    /// See [`HostState::told`].
+    pub obeys: u64,
+}
+
+impl Plane {
+    /// What was not believed so far.
+    pub fn doubts(&self) -> Doubts {
+        self.doubts
+    }
+
+    /// What was decided last.
+    pub fn allocation(&self) -> &Allocation {
+        self.engine.allocation()
+    }
+
+    /// How many coflows are under way.
+    pub fn under_way(&self) -> usize {
+        self.engine.network().active().len()
+    }
+
+    /// How many coflows are known, and how many flows of them.
+    pub fn known(&self) -> (usize, usize) {
+        (self.coflows.len(), self.flows)
+    }
+
+    /// Whether a coflow is over; `None` if nobody registered it.
+    pub fn is_over(&self, id: &str) -> Option<bool> {
+        self.coflows.get(id).map(|coflow| coflow.over.is_some())
+    }
+
+    /// Coflows in order of ids, at most so many, after an id or from the first on.
+    pub fn list(&self, after: Option<&str>, most: usize) -> Vec<Summary> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
+        coflows.take(most).map(|(id, coflow)| self.summary(id, coflow)).collect()
+    }
+
+    fn summary(&self, id: &Arc<str>, coflow: &Coflow) -> Summary {
+        Summary {
+            id: Arc::clone(id),
+            service: coflow.registration.service.clone(),
+            application: coflow.registration.application.clone(),
+            flows: coflow.flows.len(),
+            done: coflow.flows.iter().filter(|flow| flow.done).count(),
+            sent: coflow.flows.iter().map(|flow| flow.sent).sum(),
+            class: self.class(coflow),
+        }
+    }
+
+    fn class(&self, coflow: &Coflow) -> Option<usize> {
+        coflow.slot.map(|slot| self.engine.allocation().class(slot))
+    }
+
+    /// A coflow; `None` if nobody registered it.
+    pub fn show(&self, id: &str) -> Option<Standing> {
+        let coflow = self.coflows.get(id)?;
+        let progress = |flow: &super::Flow| Progress { sent: flow.sent, done: flow.done, pace: flow.told };
+        Some(Standing {
+            registration: coflow.registration.clone(),
+            class: self.class(coflow),
+            flows: coflow.flows.iter().map(progress).collect(),
+        })
+    }
+
+    /// What flows were given, in order of keys, at most so many, after a key or from the first on.
+    pub fn shares(&self, after: Option<&FlowKey>, most: usize) -> Vec<Share> {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Included(&*key.coflow));
+        let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
+        let shares = coflows.flat_map(|(id, coflow)| {
+            (0u32..).zip(&coflow.flows).filter_map(move |(at, flow)| {
+                let key = FlowKey { coflow: Arc::clone(id), flow: at };
+                Some(Share { key, transfer: flow.transfer, pace: flow.told? })
+            })
+        });
+        shares.filter(|share| after.is_none_or(|after| share.key > *after)).take(most).collect()
+    }
+
+    /// All hosts, by number.
+    pub fn hosts(&self) -> Vec<HostState> {
+        let state = |host: &super::Host| HostState {
+            link: host.link,
+            silent: host.heard.map(|heard| self.now - heard),
+            present: host.present,
+            told: host.seq,
+            obeys: host.obeys,
+        };
+        self.hosts.iter().map(state).collect()
+    }
+}

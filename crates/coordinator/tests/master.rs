@@ -1,0 +1,145 @@
+//! The thread that owns the plane, in real time.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use weir_coordinator::master::{Declined, Handle, start};
+use weir_coordinator::plane::{Link, Pace, Plane, Refusal, Registration, Report, Seen, Settings, Transfer};
+use weir_core::model::Names;
+use weir_core::policy::build;
+use weir_core::units::{Bytes, Rate};
+use weir_proto::{FlowKey, Order};
+
+const HOSTS: usize = 4;
+
+fn master() -> (Handle, std::thread::JoinHandle<()>) {
+    let rate = Rate::new(1e6).unwrap();
+    let links = [Link { send: rate, recv: rate }; HOSTS];
+    let plane =
+        Plane::new(&links, build("saath").unwrap(), Names::default(), Settings::default(), 3).unwrap();
+    start(plane).unwrap()
+}
+
+fn registration(src: u32, dst: u32) -> Registration {
+    Registration {
+        service: Names::DEFAULT.to_owned(),
+        application: Names::DEFAULT.to_owned(),
+        weight: 1.0,
+        deadline: None,
+        flows: vec![Transfer { src, dst, bytes: Bytes::new(1e6) }],
+    }
+}
+
+fn key(coflow: &str) -> FlowKey {
+    FlowKey { coflow: coflow.into(), flow: 0 }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { timeout(Duration::from_secs(20), work).await.expect("it takes no 20 s") })
+}
+
+async fn next(orders: &mut tokio::sync::mpsc::Receiver<Order>) -> Order {
+    orders.recv().await.expect("nobody else attends")
+}
+
+#[test]
+fn a_host_that_attends_and_reports_gets_orders_every_interval() {
+    let (handle, thread) = master();
+    block_on(async {
+        assert_eq!(handle.register("a".to_owned(), registration(0, 1)).await, Ok(true));
+        assert_eq!(
+            handle.register("a".to_owned(), registration(0, 2)).await,
+            Err(Declined::Refused(Refusal::Taken("a".to_owned())))
+        );
+        assert!(handle.attend(HOSTS as u32).await.unwrap().is_none());
+        let mut orders = handle.attend(0).await.unwrap().unwrap();
+        handle.report(0, Report::default()).await.unwrap();
+        let first = next(&mut orders).await;
+        assert!(first.whole && first.epoch == 3);
+        assert_eq!(first.flows, [(key("a"), Pace::Rate(990_000))]);
+        let began = Instant::now();
+        let mut obeys = first.seq;
+        for _ in 0..25 {
+            handle.report(0, Report { obeys: (3, obeys), flows: Vec::new() }).await.unwrap();
+            let order = next(&mut orders).await;
+            // A machine that stands still for a lease makes it begin anew.
+            assert!(order.seq > obeys && (order.whole || order.flows.is_empty()), "{order:?}");
+            obeys = order.seq;
+        }
+        let took = began.elapsed();
+        // 25 intervals; a busy machine may be late, and is never early by more than the one under way.
+        assert!(took >= Duration::from_millis(8 * 24), "{took:?}");
+        let seen = Seen { key: key("a"), sent: 1_000_000, closed: true };
+        handle.report(0, Report { obeys: (3, obeys), flows: vec![seen] }).await.unwrap();
+        let over = &handle.list(None, 10).await.unwrap()[0];
+        assert_eq!((over.done, over.class), (1, None));
+        assert_eq!(next(&mut orders).await.flows, [(key("a"), Pace::Gone)]);
+        let overview = handle.overview().await.unwrap();
+        assert_eq!((overview.under_way, overview.coflows, overview.attending), (0, 1, 1));
+        assert!(overview.schedules.count >= 25 && overview.schedules.p99 <= overview.schedules.max);
+    });
+    drop(handle);
+    thread.join().unwrap();
+}
+
+/// Orders that are not taken do not pile up: when they are taken again, the next names everything.
+#[test]
+fn a_slow_host_gets_one_order_that_names_everything() {
+    let (handle, _thread) = master();
+    block_on(async {
+        handle.register("a".to_owned(), registration(0, 1)).await.unwrap();
+        let mut orders = handle.attend(0).await.unwrap().unwrap();
+        handle.report(0, Report::default()).await.unwrap();
+        // It reports all the while, and takes nothing.
+        while handle.overview().await.unwrap().dropped < 2 {
+            sleep(Duration::from_millis(4)).await;
+            handle.report(0, Report { obeys: (3, 1), flows: Vec::new() }).await.unwrap();
+        }
+        handle.register("b".to_owned(), registration(0, 2)).await.unwrap();
+        let waited = (0..4).map(|_| orders.try_recv().unwrap().seq).collect::<Vec<_>>();
+        assert_eq!(waited, [1, 2, 3, 4]);
+        handle.report(0, Report { obeys: (3, 4), flows: Vec::new() }).await.unwrap();
+        let order = next(&mut orders).await;
+        assert!(order.whole && order.seq > 5, "{order:?}");
+        assert_eq!(order.flows.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), [key("a"), key("b")]);
+    });
+}
+
+#[test]
+fn a_second_to_attend_replaces_the_first() {
+    let (handle, _thread) = master();
+    block_on(async {
+        let mut first = handle.attend(0).await.unwrap().unwrap();
+        let mut second = handle.attend(0).await.unwrap().unwrap();
+        handle.report(0, Report::default()).await.unwrap();
+        assert!(next(&mut second).await.whole);
+        assert_eq!(first.recv().await, None);
+    });
+}
+
+#[test]
+fn what_was_given_is_listed_in_pages() {
+    let (handle, _thread) = master();
+    block_on(async {
+        for (id, dst) in [("a", 1), ("b", 2), ("c", 3)] {
+            handle.register(id.to_owned(), registration(0, dst)).await.unwrap();
+        }
+        let mut orders = handle.attend(0).await.unwrap().unwrap();
+        handle.report(0, Report::default()).await.unwrap();
+        next(&mut orders).await;
+        let ids = |list: Vec<weir_coordinator::plane::Summary>| {
+            list.iter().map(|coflow| coflow.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(handle.list(None, 2).await.unwrap()), ["a", "b"]);
+        assert_eq!(ids(handle.list(Some("b".to_owned()), 2).await.unwrap()), ["c"]);
+        let shares = handle.shares(Some(key("a")), 9).await.unwrap();
+        assert_eq!(shares.iter().map(|share| share.key.clone()).collect::<Vec<_>>(), [key("b"), key("c")]);
+        assert!(shares.iter().all(|share| share.transfer.src == 0));
+        let shown = handle.show("a".to_owned()).await.unwrap().unwrap();
+        assert_eq!((shown.flows[0].pace, shown.flows[0].done), (Some(Pace::Rate(990_000)), false));
+        assert_eq!(handle.show("z".to_owned()).await.unwrap(), None);
+        let hosts = handle.host_states().await.unwrap();
+        assert_eq!(hosts.iter().map(|host| host.present).collect::<Vec<_>>(), [true, false, false, false]);
+    });
+}

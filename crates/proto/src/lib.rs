@@ -1,0 +1,35 @@
+//! What a coordinator and the agents of hosts say to each other.
+//!
+//! [`Order`] and [`Report`] are what both sides work with. [`wire`] is how they travel: made from `proto/weir/agent.proto`, and
+//! turned into the former only if it can be meant. Limits on lengths hold before memory is taken: a message of [`MOST_REPORT`] or
+//! [`MOST_ORDER`] bytes takes at most some twenty times that while it is read.
+
+mod order;
+mod pack;
+
+pub use order::{FlowKey, Order, Pace, Report, Seen, is_id};
+pub use pack::Malformed;
+
+/// How messages travel.
+pub mod wire {
+    #![allow(missing_docs, reason = "the description has them")]
+    tonic::include_proto!("weir.agent");
+}
+
+/// The longest id of a coflow, in bytes.
+pub const LONGEST_ID: usize = 128;
+
+/// The most flows that a host has at a time, and so an order names.
+pub const MOST_FLOWS: usize = 1 << 20;
+
+/// The most flows in one report; the rest goes into the next.
+pub const MOST_SEEN: usize = 1 << 14;
+
+/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows, each of a coflow with the longest id.
+pub const MOST_REPORT: usize = 4 << 20;
+
+/// The longest order on the wire, in bytes.
+pub const MOST_ORDER: usize = 32 << 20;
+
+/// The most interfaces and queues of all of them that an order gives weights.
+pub const MOST_QUEUES: usize = 1 << 12;

@@ -1,0 +1,236 @@
+//! Orders and reports as they travel, and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::order::{FlowKey, Order, Pace, Report, Seen, is_id};
+use crate::{MOST_FLOWS, MOST_QUEUES, MOST_SEEN, wire};
+
+/// Why a message is no order or report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Too much of something.
+    #[error("{found} {what}: expected at most {most}")]
+    Many {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Two lists that belong together.
+    #[error("{found} {what}: expected {expected}, as many as the list beside has")]
+    Uneven {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// An id that is none.
+    #[error("an id of a coflow: expected 1 to 128 printable characters without spaces")]
+    Id,
+    /// A list that is out of order, or names something twice.
+    #[error("{0} out of order: expected each once, in order")]
+    Unsorted(&'static str),
+    /// A weight.
+    #[error("a weight: expected a finite number above 0")]
+    Weight,
+}
+
+fn even(what: &'static str, found: usize, expected: usize) -> Result<(), Malformed> {
+    if found == expected { Ok(()) } else { Err(Malformed::Uneven { what, found, expected }) }
+}
+
+fn limit(what: &'static str, found: usize, most: usize) -> Result<(), Malformed> {
+    if found <= most { Ok(()) } else { Err(Malformed::Many { what, found, most }) }
+}
+
+/// Whether numbers rise.
+fn rising(what: &'static str, numbers: &[u32]) -> Result<(), Malformed> {
+    let rise = numbers.windows(2).all(|pair| pair[0] < pair[1]);
+    if rise { Ok(()) } else { Err(Malformed::Unsorted(what)) }
+}
+
+/// Keys, which are in order.
+fn pack<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::Flows {
+    let mut flows = wire::Flows::default();
+    let mut last: Option<&str> = None;
+    for key in keys {
+        if last != Some(&*key.coflow) {
+            if last.is_some() {
+                flows.coflows.push(' ');
+            }
+            flows.coflows.push_str(&key.coflow);
+            flows.counts.push(0);
+            last = Some(&key.coflow);
+        }
+        *flows.counts.last_mut().expect("the coflow was put there") += 1;
+        flows.places.push(key.flow);
+    }
+    flows
+}
+
+fn unpack(flows: Option<wire::Flows>, most: usize) -> Result<Vec<FlowKey>, Malformed> {
+    let wire::Flows { coflows, counts, places } = flows.unwrap_or_default();
+    limit("flows", places.len(), most)?;
+    let ids = || coflows.split(' ').filter(|_| !coflows.is_empty());
+    even("counts of flows", counts.len(), ids().count())?;
+    even("places of flows", places.len(), counts.iter().map(|&count| count as usize).sum())?;
+    let mut keys = Vec::with_capacity(places.len());
+    let (mut rest, mut last) = (&places[..], "");
+    for (id, &count) in ids().zip(&counts) {
+        if !is_id(id) {
+            return Err(Malformed::Id);
+        }
+        if count == 0 || id <= last {
+            return Err(Malformed::Unsorted("coflows"));
+        }
+        last = id;
+        let (mine, others) = rest.split_at(count as usize);
+        rest = others;
+        rising("places of flows", mine)?;
+        let coflow: Arc<str> = id.into();
+        keys.extend(mine.iter().map(|&flow| FlowKey { coflow: Arc::clone(&coflow), flow }));
+    }
+    Ok(keys)
+}
+
+/// Microseconds; what is too long for them is cut, and what is not even one is one.
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
+}
+
+impl wire::Up {
+    /// A hello of a host.
+    pub fn hello(host: u32) -> wire::Up {
+        wire::Up { what: Some(wire::up::What::Hello(wire::Hello { host })) }
+    }
+
+    /// A report.
+    pub fn report(report: &Report) -> wire::Up {
+        wire::Up { what: Some(wire::up::What::Report(report.into())) }
+    }
+}
+
+impl wire::Down {
+    /// A welcome: how long to wait from a report to the next.
+    pub fn welcome(interval: Duration) -> wire::Down {
+        let interval_us = micros(interval);
+        wire::Down { what: Some(wire::down::What::Welcome(wire::Welcome { interval_us })) }
+    }
+
+    /// An order.
+    pub fn order(order: &Order) -> wire::Down {
+        wire::Down { what: Some(wire::down::What::Order(order.into())) }
+    }
+}
+
+impl wire::Welcome {
+    /// How long to wait from a report to the next.
+    pub fn interval(&self) -> Duration {
+        Duration::from_micros(u64::from(self.interval_us))
+    }
+}
+
+impl From<&Report> for wire::Report {
+    fn from(report: &Report) -> wire::Report {
+        let closed = (0u32..).zip(&report.flows).filter(|(_, seen)| seen.closed);
+        wire::Report {
+            epoch: report.obeys.0,
+            seq: report.obeys.1,
+            flows: Some(pack(report.flows.iter().map(|seen| &seen.key))),
+            sent: report.flows.iter().map(|seen| seen.sent).collect(),
+            closed: closed.map(|(at, _)| at).collect(),
+        }
+    }
+}
+
+impl TryFrom<wire::Report> for Report {
+    type Error = Malformed;
+
+    fn try_from(report: wire::Report) -> Result<Report, Malformed> {
+        let keys = unpack(report.flows, MOST_SEEN)?;
+        even("counts of bytes", report.sent.len(), keys.len())?;
+        rising("closed flows", &report.closed)?;
+        if let Some(&last) = report.closed.last() {
+            limit("as the index of a closed flow", last as usize + 1, keys.len())?;
+        }
+        let seen = |(key, sent)| Seen { key, sent, closed: false };
+        let mut flows: Vec<Seen> = keys.into_iter().zip(report.sent).map(seen).collect();
+        for at in report.closed {
+            flows[at as usize].closed = true;
+        }
+        Ok(Report { obeys: (report.epoch, report.seq), flows })
+    }
+}
+
+impl From<Pace> for u64 {
+    fn from(pace: Pace) -> u64 {
+        match pace {
+            Pace::Gone => 0,
+            Pace::Free => 1,
+            Pace::Rate(rate) => rate.saturating_add(1),
+        }
+    }
+}
+
+impl From<u64> for Pace {
+    fn from(code: u64) -> Pace {
+        match code {
+            0 => Pace::Gone,
+            1 => Pace::Free,
+            rate => Pace::Rate(rate - 1),
+        }
+    }
+}
+
+impl From<&Order> for wire::Order {
+    fn from(order: &Order) -> wire::Order {
+        wire::Order {
+            epoch: order.epoch,
+            seq: order.seq,
+            lease_us: micros(order.lease),
+            whole: order.whole,
+            flows: Some(pack(order.flows.iter().map(|(key, _)| key))),
+            paces: order.flows.iter().map(|(_, pace)| u64::from(*pace)).collect(),
+            interfaces: order.weights.iter().map(|(interface, _)| *interface).collect(),
+            queues: order.weights.iter().map(|(_, weights)| weights.len() as u32).collect(),
+            weights: order.weights.iter().flat_map(|(_, weights)| weights).copied().collect(),
+        }
+    }
+}
+
+impl TryFrom<wire::Order> for Order {
+    type Error = Malformed;
+
+    fn try_from(order: wire::Order) -> Result<Order, Malformed> {
+        let keys = unpack(order.flows, MOST_FLOWS)?;
+        even("paces", order.paces.len(), keys.len())?;
+        limit("interfaces", order.interfaces.len(), MOST_QUEUES)?;
+        limit("weights", order.weights.len(), MOST_QUEUES)?;
+        rising("interfaces", &order.interfaces)?;
+        even("counts of queues", order.queues.len(), order.interfaces.len())?;
+        even("weights", order.weights.len(), order.queues.iter().map(|&count| count as usize).sum())?;
+        if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
+            return Err(Malformed::Weight);
+        }
+        let mut rest = &order.weights[..];
+        let mut weights = Vec::with_capacity(order.interfaces.len());
+        for (interface, count) in order.interfaces.into_iter().zip(order.queues) {
+            let (mine, others) = rest.split_at(count as usize);
+            rest = others;
+            weights.push((interface, mine.to_vec()));
+        }
+        Ok(Order {
+            epoch: order.epoch,
+            seq: order.seq,
+            lease: Duration::from_micros(u64::from(order.lease_us)),
+            whole: order.whole,
+            flows: keys.into_iter().zip(order.paces.into_iter().map(Pace::from)).collect(),
+            weights,
+        })
+    }
+}

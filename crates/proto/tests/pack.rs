@@ -1,0 +1,146 @@
+//! What is sent arrives as it was, and what is no order or report is refused.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use prost::Message;
+use weir_proto::{FlowKey, LONGEST_ID, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Report, Seen, wire};
+
+fn key() -> impl Strategy<Value = FlowKey> {
+    ("[!-~]{1,3}", prop_oneof![0..4u32, any::<u32>()])
+        .prop_map(|(coflow, flow)| FlowKey { coflow: coflow.into(), flow })
+}
+
+fn pace() -> impl Strategy<Value = Pace> {
+    prop_oneof![Just(Pace::Gone), Just(Pace::Free), (1..u64::MAX).prop_map(Pace::Rate)]
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
+    let weights = btree_map(any::<u32>(), vec(1e-3..1e3, 0..4), 0..4);
+    (numbers, btree_map(key(), pace(), 0..20), weights).prop_map(
+        |((epoch, seq, lease, whole), flows, weights)| Order {
+            epoch,
+            seq,
+            lease: Duration::from_micros(u64::from(lease)),
+            whole,
+            flows: flows.into_iter().collect(),
+            weights: weights.into_iter().collect(),
+        },
+    )
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let seen = |(key, (sent, closed)): (FlowKey, (u64, bool))| Seen { key, sent, closed };
+    let flows = btree_map(key(), any::<(u64, bool)>(), 0..20);
+    (any::<(u64, u64)>(), flows).prop_map(move |(obeys, flows): (_, BTreeMap<_, _>)| Report {
+        obeys,
+        flows: flows.into_iter().map(seen).collect(),
+    })
+}
+
+proptest! {
+    #[test]
+    fn orders_arrive_as_they_were(order in order()) {
+        let bytes = wire::Order::from(&order).encode_to_vec();
+        prop_assert_eq!(Order::try_from(wire::Order::decode(&bytes[..]).unwrap()), Ok(order));
+    }
+
+    #[test]
+    fn reports_arrive_as_they_were(report in report()) {
+        let bytes = wire::Report::from(&report).encode_to_vec();
+        prop_assert_eq!(Report::try_from(wire::Report::decode(&bytes[..]).unwrap()), Ok(report));
+    }
+
+    /// Whatever comes is refused, or is in order with each flow once.
+    #[test]
+    fn bytes_that_are_damaged_are_never_out_of_order(report in report(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = wire::Report::from(&report).encode_to_vec();
+        if !bytes.is_empty() {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let Ok(damaged) = wire::Report::decode(&bytes[..]) else { return Ok(()) };
+        let Ok(report) = Report::try_from(damaged) else { return Ok(()) };
+        prop_assert!(report.flows.windows(2).all(|pair| pair[0].key < pair[1].key));
+    }
+}
+
+fn flows(coflows: &str, counts: &[u32], places: &[u32]) -> Option<wire::Flows> {
+    Some(wire::Flows { coflows: coflows.to_owned(), counts: counts.to_vec(), places: places.to_vec() })
+}
+
+#[test]
+fn what_is_no_report_is_refused() {
+    let report = |coflows, counts: &[u32], places: &[u32]| {
+        let sent = vec![0; places.len()];
+        wire::Report { flows: flows(coflows, counts, places), sent, ..wire::Report::default() }
+    };
+    let long = "x".repeat(LONGEST_ID + 1);
+    let many = MOST_SEEN + 1;
+    let all: Vec<u32> = (0..many as u32).collect();
+    let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
+    let cases = [
+        (report("a b", &[1], &[0]), uneven("counts of flows", 1, 2)),
+        (report("", &[1], &[0]), uneven("counts of flows", 1, 0)),
+        (report("a", &[2], &[0]), uneven("places of flows", 1, 2)),
+        (report("a", &[u32::MAX], &[0]), uneven("places of flows", 1, u32::MAX as usize)),
+        (wire::Report { sent: vec![], ..report("a", &[1], &[0]) }, uneven("counts of bytes", 0, 1)),
+        (report("a ", &[1, 1], &[0, 0]), Malformed::Id),
+        (report("a\u{7}", &[1], &[0]), Malformed::Id),
+        (report(&long, &[1], &[0]), Malformed::Id),
+        (report("b a", &[1, 1], &[0, 0]), Malformed::Unsorted("coflows")),
+        (report("a a", &[1, 1], &[0, 1]), Malformed::Unsorted("coflows")),
+        (report("a b", &[0, 1], &[0]), Malformed::Unsorted("coflows")),
+        (report("a", &[2], &[1, 1]), Malformed::Unsorted("places of flows")),
+        (
+            wire::Report { closed: vec![1, 0], ..report("a", &[2], &[0, 1]) },
+            Malformed::Unsorted("closed flows"),
+        ),
+        (
+            wire::Report { closed: vec![1], ..report("a", &[1], &[0]) },
+            Malformed::Many { what: "as the index of a closed flow", found: 2, most: 1 },
+        ),
+        (report("a", &[many as u32], &all), Malformed::Many { what: "flows", found: many, most: MOST_SEEN }),
+    ];
+    for (report, why) in cases {
+        assert_eq!(Report::try_from(report.clone()), Err(why), "{:?}", report.flows.map(|f| f.coflows));
+    }
+}
+
+#[test]
+fn what_is_no_order_is_refused() {
+    let order = |interfaces: &[u32], queues: &[u32], weights: &[f64]| wire::Order {
+        interfaces: interfaces.to_vec(),
+        queues: queues.to_vec(),
+        weights: weights.to_vec(),
+        ..wire::Order::default()
+    };
+    let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
+    let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
+    let cases = [
+        (paces, uneven("paces", 1, 0)),
+        (order(&[0, 1], &[1], &[1.0]), uneven("counts of queues", 1, 2)),
+        (order(&[0], &[2], &[1.0]), uneven("weights", 1, 2)),
+        (order(&[1, 0], &[1, 1], &[1.0, 1.0]), Malformed::Unsorted("interfaces")),
+        (order(&[0], &[1], &[f64::NAN]), Malformed::Weight),
+        (order(&[0], &[1], &[0.0]), Malformed::Weight),
+        (order(&[0], &[1], &[f64::INFINITY]), Malformed::Weight),
+    ];
+    for (order, why) in cases {
+        assert_eq!(Order::try_from(order.clone()), Err(why), "{order:?}");
+    }
+}
+
+/// The longest report that there can be is let through.
+#[test]
+fn limits_fit_each_other() {
+    let id = |at: usize| format!("{at:0>LONGEST_ID$}");
+    let seen =
+        |at| Seen { key: FlowKey { coflow: id(at).into(), flow: u32::MAX }, sent: u64::MAX, closed: true };
+    let report = Report { obeys: (u64::MAX, u64::MAX), flows: (0..MOST_SEEN).map(seen).collect() };
+    let length = wire::Up::report(&report).encoded_len();
+    assert!(length <= MOST_REPORT, "{length} bytes");
+}
