@@ -2,7 +2,9 @@
 //!
 //! - [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
 //! - [`master`] gives it a clock and a thread, and [`Handle`]s to whoever serves frameworks and hosts.
+//! - [`agents`] serves hosts over gRPC.
 
+pub mod agents;
 pub mod config;
 pub mod identity;
 pub mod listen;

@@ -1,0 +1,142 @@
+//! Agents of hosts over gRPC: one stream for each host, reports up and orders down.
+//!
+//! Who asks for a host's orders is believed as far as [`Identity`] goes: what the connection has proven, which whoever accepts
+//! it puts into the request's extensions. Without one, which is for loopback only, a host is who it says it is.
+//!
+//! A host that says nothing, or does not take what it is sent, loses its stream and comes back if it likes; one that says too much is
+//! read more slowly. A host has at most one report in memory, and of each message the length is limited before it is read.
+
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+use weir_proto::wire::control_server::{Control, ControlServer};
+use weir_proto::wire::up::What;
+use weir_proto::wire::{Down, Up};
+use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report};
+
+use crate::master::{Handle, Stopped};
+
+/// How long a host may say nothing, or take nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many reports in an interval are read from a host, and how many it may have saved up.
+const REPORTS: u32 = 4;
+
+/// The host that a connection has proven to be, by its number; goes into the extensions of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity(pub u32);
+
+/// The service that agents attend.
+pub struct Agents {
+    handle: Handle,
+}
+
+/// The service, with its limits.
+pub fn service(handle: Handle) -> ControlServer<Agents> {
+    ControlServer::new(Agents { handle })
+        .max_decoding_message_size(MOST_REPORT)
+        .max_encoding_message_size(MOST_ORDER)
+}
+
+/// Serves agents, and nobody else, without any proof of who they are. Ends only by an error, or when it is dropped.
+///
+/// # Errors
+/// If nobody can connect any more.
+pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::transport::Error> {
+    let server = Server::builder()
+        .max_concurrent_streams(4)
+        .http2_keepalive_interval(Some(PATIENCE))
+        .http2_keepalive_timeout(Some(PATIENCE));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    server.serve_with_incoming(service(handle), incoming).await
+}
+
+#[tonic::async_trait]
+impl Control for Agents {
+    type AttendStream = ReceiverStream<Result<Down, Status>>;
+
+    async fn attend(&self, request: Request<Streaming<Up>>) -> Result<Response<Self::AttendStream>, Status> {
+        let proven = request.extensions().get::<Identity>().copied();
+        let mut reports = request.into_inner();
+        let Some(What::Hello(hello)) = next(&mut reports).await? else {
+            return Err(Status::invalid_argument("expected a hello first"));
+        };
+        let host = hello.host;
+        if proven.is_some_and(|Identity(proven)| proven != host) {
+            return Err(Status::permission_denied(format!("host {host}: the connection is another host's")));
+        }
+        let orders = self.handle.attend(host).await?.ok_or_else(|| {
+            let last = self.handle.hosts().saturating_sub(1);
+            Status::not_found(format!("host {host}: expected 0 to {last}"))
+        })?;
+        let (down, answer) = mpsc::channel(1);
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = hear(&handle, host, reports) => ended,
+                ended = tell(handle.interval(), orders, &down) => ended,
+            };
+            if let Err(why) = ended {
+                // Who does not take it is gone without.
+                let _ = down.try_send(Err(why));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answer)))
+    }
+}
+
+impl From<Stopped> for Status {
+    fn from(stopped: Stopped) -> Status {
+        Status::unavailable(stopped.to_string())
+    }
+}
+
+/// What a host says next; nothing if it is done.
+async fn next(reports: &mut Streaming<Up>) -> Result<Option<What>, Status> {
+    let silent = |_| Status::deadline_exceeded(format!("nothing was said for {} s", PATIENCE.as_secs()));
+    Ok(timeout(PATIENCE, reports.message()).await.map_err(silent)??.and_then(|up| up.what))
+}
+
+/// Takes in a host's reports until it has said all.
+async fn hear(handle: &Handle, host: u32, mut reports: Streaming<Up>) -> Result<(), Status> {
+    let turn = handle.interval() / REPORTS;
+    let mut due = Instant::now();
+    while let Some(what) = next(&mut reports).await? {
+        let What::Report(report) = what else {
+            return Err(Status::invalid_argument("expected reports after the hello"));
+        };
+        let report = Report::try_from(report).map_err(|why| Status::invalid_argument(why.to_string()))?;
+        handle.report(host, report).await?;
+        let now = Instant::now();
+        // Who was late may catch up, by so many.
+        due = due.max(now - turn * REPORTS) + turn;
+        sleep_until(due).await;
+    }
+    Ok(())
+}
+
+/// Sends a host its orders until another attends for it.
+async fn tell(
+    every: Duration,
+    mut orders: mpsc::Receiver<Order>,
+    down: &mpsc::Sender<Result<Down, Status>>,
+) -> Result<(), Status> {
+    let mut message = Down::welcome(every);
+    loop {
+        match timeout(PATIENCE, down.send(Ok(message))).await {
+            Err(_) => return Err(Status::deadline_exceeded("orders were not taken")),
+            Ok(Err(_)) => return Ok(()),
+            Ok(Ok(())) => {}
+        }
+        let Some(order) = orders.recv().await else {
+            return Err(Status::aborted("another stream attends for this host"));
+        };
+        message = Down::order(&order);
+    }
+}

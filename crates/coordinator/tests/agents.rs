@@ -1,0 +1,191 @@
+//! Agents' streams, over loopback.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Status, Streaming};
+use weir_coordinator::agents::{self, Identity};
+use weir_coordinator::master::{Handle, start};
+use weir_coordinator::plane::{Link, Plane, Settings};
+use weir_core::model::Names;
+use weir_core::policy::build;
+use weir_core::units::Rate;
+use weir_proto::wire::control_client::ControlClient;
+use weir_proto::wire::{self, Down, Up, down};
+use weir_proto::{MOST_REPORT, Order, Report};
+
+fn master() -> Handle {
+    let rate = Rate::new(1e6).unwrap();
+    let links = [Link { send: rate, recv: rate }; 4];
+    let plane =
+        Plane::new(&links, build("saath").unwrap(), Names::default(), Settings::default(), 9).unwrap();
+    start(plane).unwrap().0
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(Duration::from_secs(30), work).await.expect("it takes no 30 s") })
+}
+
+async fn server(handle: Handle) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(agents::serve(listener, handle));
+    address
+}
+
+async fn client(address: SocketAddr) -> ControlClient<Channel> {
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    ControlClient::new(channel)
+}
+
+/// What a host says, and what it hears.
+struct Host {
+    up: mpsc::Sender<Up>,
+    down: Streaming<Down>,
+}
+
+impl Host {
+    async fn attend(address: SocketAddr, first: Up) -> Result<Host, Status> {
+        let (up, said) = mpsc::channel(1);
+        up.send(first).await.unwrap();
+        let down = client(address).await.attend(ReceiverStream::new(said)).await?.into_inner();
+        Ok(Host { up, down })
+    }
+
+    async fn say(&self, report: &Report) {
+        self.up.send(Up::report(report)).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Result<Option<down::What>, Status> {
+        Ok(self.down.message().await?.and_then(|down| down.what))
+    }
+
+    async fn order(&mut self) -> Order {
+        match self.next().await.unwrap().unwrap() {
+            down::What::Order(order) => order.try_into().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why the stream ends, after whatever is still under way.
+    async fn ended(&mut self) -> Code {
+        loop {
+            match self.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
+        }
+    }
+}
+
+#[test]
+fn reports_go_up_and_orders_come_down() {
+    block_on(async {
+        let handle = master();
+        let address = server(handle.clone()).await;
+        let mut host = Host::attend(address, Up::hello(2)).await.unwrap();
+        let Some(down::What::Welcome(welcome)) = host.next().await.unwrap() else { panic!() };
+        assert_eq!(welcome.interval(), Duration::from_millis(8));
+        host.say(&Report::default()).await;
+        let order = host.order().await;
+        assert!(order.whole && order.epoch == 9 && order.lease == Duration::from_millis(80));
+        host.say(&Report { obeys: (9, order.seq), ..Report::default() }).await;
+        assert!(host.order().await.seq > order.seq);
+        let states = handle.host_states().await.unwrap();
+        assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
+        // Another one for the same host.
+        let mut second = Host::attend(address, Up::hello(2)).await.unwrap();
+        assert_eq!(host.ended().await, Code::Aborted);
+        second.next().await.unwrap();
+        second.say(&Report::default()).await;
+        assert!(second.order().await.whole);
+    });
+}
+
+#[test]
+fn who_is_no_host_is_told_so() {
+    block_on(async {
+        let address = server(master()).await;
+        let refused = |first| async move { Host::attend(address, first).await.err().unwrap().code() };
+        assert_eq!(refused(Up::hello(4)).await, Code::NotFound);
+        assert_eq!(refused(Up::report(&Report::default())).await, Code::InvalidArgument);
+        assert_eq!(refused(Up { what: None }).await, Code::InvalidArgument);
+        // A report that is none, and one that is too long.
+        let bad = wire::Report { sent: vec![1], ..wire::Report::default() };
+        let long = wire::Report { sent: vec![u64::MAX; MOST_REPORT / 8], ..wire::Report::default() };
+        for (report, code) in [(bad, Code::InvalidArgument), (long, Code::OutOfRange)] {
+            let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
+            host.up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
+            assert_eq!(host.ended().await, code);
+        }
+        // Two hellos.
+        let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
+        host.up.send(Up::hello(0)).await.unwrap();
+        assert_eq!(host.ended().await, Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn who_says_nothing_loses_the_stream() {
+    block_on(async {
+        let address = server(master()).await;
+        let began = Instant::now();
+        let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
+        let (_silent, said) = mpsc::channel(1);
+        let mute = client(address).await.attend(ReceiverStream::new(said)).await.err().unwrap();
+        assert_eq!(mute.code(), Code::DeadlineExceeded);
+        assert_eq!(host.ended().await, Code::DeadlineExceeded);
+        assert!(began.elapsed() >= Duration::from_secs(5));
+    });
+}
+
+/// A flood of reports is read at the pace of four an interval, and the rest waits with who sends it.
+#[test]
+fn a_flood_is_read_slowly() {
+    block_on(async {
+        let handle = master();
+        let address = server(handle.clone()).await;
+        let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
+        let (began, up, mut sent) = (Instant::now(), host.up.clone(), 0u32);
+        tokio::spawn(async move { while host.next().await.is_ok_and(|what| what.is_some()) {} });
+        // What fills every buffer on the way would be a hundred times that.
+        let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
+        let seen = |flow| weir_proto::Seen { key: key(flow), sent: 0, closed: false };
+        let flows: Vec<_> = (0..1000).map(seen).collect();
+        let report = Up::report(&Report { obeys: (0, 0), flows });
+        while began.elapsed() < Duration::from_secs(1) {
+            if timeout(Duration::from_millis(100), up.send(report.clone())).await.is_ok() {
+                sent += 1;
+            }
+        }
+        let taken = handle.overview().await.unwrap().doubts.unknown / 1000;
+        let most = (began.elapsed().as_secs_f64() / 0.002) as u64 + 8;
+        assert!((1..=most).contains(&taken), "{taken} of {sent} were taken in, expected at most {most}");
+    });
+}
+
+/// Who proves to be a host can speak for that one only.
+#[test]
+fn a_host_speaks_for_itself() {
+    block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let prove = |mut request: Request<()>| {
+            request.extensions_mut().insert(Identity(1));
+            Ok(request)
+        };
+        let service = InterceptedService::new(agents::service(master()), prove);
+        let incoming = tonic::transport::server::TcpIncoming::from(listener);
+        tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
+        assert!(Host::attend(address, Up::hello(1)).await.is_ok());
+        assert_eq!(Host::attend(address, Up::hello(2)).await.err().unwrap().code(), Code::PermissionDenied);
+    });
+}
