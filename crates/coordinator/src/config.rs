@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use weir_core::model::{Names, NodeId, Topology};
+use weir_core::saba::share::FLOOR;
+use weir_core::saba::{Fraction, controller};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, topology, tree};
@@ -52,8 +55,27 @@ pub struct Config {
     pub policy: Chosen,
     /// How the plane goes about it.
     pub settings: Settings,
-    /// What one caller can use up.
+    /// How Saba's applications share a link.
+    pub saba: Saba,
+    /// What callers can use up.
     pub limits: Limits,
+}
+
+/// How Saba's applications share a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Saba {
+    /// Of the controller.
+    pub settings: controller::Settings,
+    /// How many queues each link has, each way.
+    pub queues: u16,
+}
+
+impl Default for Saba {
+    /// Saba, section 5.3: the 8 priority levels of Ethernet, and 8 queues, as many as switches have; all of a link is Saba's.
+    fn default() -> Saba {
+        let levels = NonZeroU16::new(8).expect("it is above 0");
+        Saba { settings: controller::Settings { c_saba: Fraction::ALL, floor: FLOOR, levels }, queues: 8 }
+    }
 }
 
 /// A host.
@@ -122,6 +144,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let settings = settings(&mut all)?;
     let asked = all.need("policy", POLICY)?;
     let (listen, tls, limits) = (all.need("listen", LISTEN)?, all.maybe("tls"), all.maybe("limits"));
+    let saba = all.maybe("saba");
     let (topology, host, service) = (all.maybe("topology"), all.maybe("host"), all.maybe("service"));
     all.finish()?;
     let (hosts, services) = (hosts(&all, topology, host, folder)?, service);
@@ -130,6 +153,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         None => (Names::default(), BTreeMap::new()),
     };
     let policy = policy(&all, &asked, folder, &names)?;
+    let saba = saba.map(|value| read_saba(&all, &value)).transpose()?.unwrap_or_default();
     let tls = tls.map(|value| read_tls(&all, &value, folder)).transpose()?;
     let mut listen = all.table(&listen, "listen ".to_owned())?;
     let (agents, api) = (address(&mut listen, "agents", &tls)?, address(&mut listen, "api", &tls)?);
@@ -138,7 +162,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         Some(value) => read_limits(&all, &value, settings)?,
         None => (Limits::default(), settings),
     };
-    Ok(Config { store, agents, api, tls, hosts, names, weights, policy, settings, limits })
+    Ok(Config { store, agents, api, tls, hosts, names, weights, policy, settings, saba, limits })
 }
 
 const LISTEN: &str = "a table with the addresses `agents` and `api`";
@@ -316,6 +340,34 @@ fn policy(
     })
 }
 
+fn read_saba(fields: &Fields<'_>, value: &Value<'_>) -> Result<Saba, TraceError> {
+    let mut own = fields.table(value, "saba ".to_owned())?;
+    let default = Saba::default();
+    let mut count = |key: &'static str, default: u16| -> Result<NonZeroU16, TraceError> {
+        const EXPECTED: &str = "a whole number from 2 to 63";
+        let count = match own.maybe(key) {
+            None => u32::from(default),
+            Some(value) => {
+                let count = own.whole(&value, EXPECTED)?;
+                if !(2..=63).contains(&count) {
+                    return Err(own.wrong(&value, EXPECTED));
+                }
+                count
+            }
+        };
+        Ok(NonZeroU16::new(count as u16).expect("it is above 0"))
+    };
+    let levels = count("levels", default.settings.levels.get())?;
+    let queues = count("queues", default.queues)?.get();
+    let c_saba = match own.maybe("share") {
+        None => default.settings.c_saba,
+        Some(value) => Fraction::new(own.float(&value)?)
+            .map_err(|_| own.wrong(&value, "a part of every link, above 0 and up to 1"))?,
+    };
+    own.finish()?;
+    Ok(Saba { settings: controller::Settings { c_saba, levels, ..default.settings }, queues })
+}
+
 fn read_tls(fields: &Fields<'_>, value: &Value<'_>, folder: &Path) -> Result<TlsFiles, TraceError> {
     const FILE: &str = "a file in PEM";
     let mut tls = fields.table(value, "tls ".to_owned())?;
@@ -402,6 +454,8 @@ impl fmt::Display for Config {
         let Limits { body, request, connections, events } = self.limits;
         writeln!(f, "limits    {most_coflows} coflows, {most_flows} flows")?;
         writeln!(f, "          {connections} connections, {body} and {request} a request, {events} events")?;
+        let Saba { settings: controller::Settings { c_saba, levels, .. }, queues } = self.saba;
+        writeln!(f, "saba      {levels} priority levels in {queues} queues, {} of every link", c_saba.get())?;
         for service in 0..self.names.services() as u32 {
             let name = self.names.service(service);
             let weight = match self.weights.get(name) {

@@ -101,6 +101,13 @@ impl Plane {
         self.coflows.get(id).map(|coflow| coflow.over.is_some())
     }
 
+    /// Coflows that came to be over since this was last asked, in that order. They are remembered for [`Settings::keep`].
+    ///
+    /// [`Settings::keep`]: super::Settings::keep
+    pub fn endings(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.ended)
+    }
+
     /// Coflows in order of ids, at most so many, after an id or from the first on.
     pub fn list(&self, after: Option<&str>, most: usize) -> Vec<Summary> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
