@@ -4,6 +4,7 @@
 //! - [`queues`] compares the queues that an interface should have with those that it has, changes what differs, and puts back
 //!   what was there before.
 //! - [`lease`] keeps orders of a coordinator: which are believed, and which are in force at a time.
+//! - [`live`] is the agent as it runs: orders from a coordinator, put on sockets that programs hand over.
 //! - [`batch`] feeds lines to `ip` and `tc`.
 //!
 //! Everything here is on Linux only.
@@ -13,4 +14,5 @@
 pub mod batch;
 pub mod htb;
 pub mod lease;
+pub mod live;
 pub mod queues;

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use tokio::runtime::Builder;
+use tonic::transport::Endpoint;
+use weir_agent::live::{self, Settings};
 use weir_agent::queues::{self, Change, Desired, QueueError};
 
 use crate::args;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output;
+use crate::serve::asked_to_stop;
 
 /// Runs `weir agent`.
 ///
@@ -14,9 +19,21 @@ use crate::output;
 /// Whatever ends it early.
 pub fn agent(args: &args::Agent) -> Result<(), Failure> {
     match args {
+        args::Agent::Run(args) => run(args),
         args::Agent::Queues(args) => queues(args),
         args::Agent::Cleanup => cleanup(),
     }
+}
+
+fn run(args: &args::AgentRun) -> Result<(), Failure> {
+    args.plain_text.check(args.coordinator)?;
+    let coordinator =
+        Endpoint::from_shared(format!("http://{}", args.coordinator)).map_err(Failure::input)?;
+    let door = args.socket.clone();
+    let settings = Settings { coordinator, host: args.host, rate: args.rate, door };
+    interrupt::watch();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
+    runtime.block_on(live::run(settings, asked_to_stop())).map_err(Failure::undone)
 }
 
 fn queues(args: &args::AgentQueues) -> Result<(), Failure> {

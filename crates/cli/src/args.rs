@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod agent;
+mod live;
 mod network;
 mod reproduce;
 mod saba;
@@ -21,6 +22,9 @@ use crate::sweep::Vary;
 
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentQueues};
+#[cfg(target_os = "linux")]
+pub use live::AgentRun;
+pub use live::{PlainText, Serve};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
@@ -95,7 +99,9 @@ pub enum Command {
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]
     Testbed(Testbed),
-    /// Give this host's interfaces queues by weight, and put back what was there
+    /// Coordinate hosts: decide who sends how fast, and tell their agents
+    Serve(Serve),
+    /// Carry out on this host what a coordinator decides, and give its interfaces queues by weight
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]
     Agent(Agent),

@@ -18,6 +18,7 @@ mod reference;
 mod reproduce;
 mod run;
 mod saba;
+mod serve;
 mod share;
 mod spec;
 mod sweep;
@@ -60,6 +61,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Fabric(args) => fabric::fabric(args),
         #[cfg(target_os = "linux")]
         Command::Testbed(args) => testbed::testbed(args),
+        Command::Serve(args) => serve::serve(args),
         #[cfg(target_os = "linux")]
         Command::Agent(args) => agent::agent(args),
         Command::Completions(args) => reference::completions(args),

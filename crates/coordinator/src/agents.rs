@@ -69,7 +69,7 @@ pub async fn serve_connections<C>(
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let mut server = Server::builder()
+    let server = Server::builder()
         .max_concurrent_streams(4)
         .http2_keepalive_interval(Some(PATIENCE))
         .http2_keepalive_timeout(Some(PATIENCE));

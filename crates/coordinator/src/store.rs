@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableError,
@@ -154,7 +155,7 @@ impl Store {
         Ok(Store { database, epoch, changes })
     }
 
-    /// How often it was opened.
+    /// One more than when it was opened before; a new one begins with the clock.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -249,7 +250,7 @@ fn begin(database: &Database, path: &Path) -> Result<u64, StoreError> {
             Some(found) => return Err(StoreError::Version { path: path.to_owned(), found }),
             None => return Err(StoreError::Foreign(path.to_owned())),
         }
-        let epoch = number("epoch")?.unwrap_or(0) + 1;
+        let epoch = number("epoch")?.map_or_else(first_epoch, |before| before.saturating_add(1));
         for (key, value) in [("version", VERSION), ("epoch", epoch)] {
             numbers.insert(key, value).map_err(StoreError::file)?;
         }
@@ -260,6 +261,12 @@ fn begin(database: &Database, path: &Path) -> Result<u64, StoreError> {
     };
     transaction.commit().map_err(StoreError::file)?;
     Ok(epoch)
+}
+
+/// Milliseconds of the clock: above the epochs of a store that was lost, unless the clock was far wrong or there was more than a start a
+/// millisecond.
+fn first_epoch() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
 }
 
 /// Writes what is asked for until nobody can ask any more.

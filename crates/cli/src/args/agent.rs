@@ -4,11 +4,14 @@ use clap::{Args, Subcommand};
 use weir_agent::queues::Interface;
 use weir_core::units::Rate;
 
+use super::live::AgentRun;
 use super::{OUTPUT, port_rate};
 
 /// `weir agent`.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
+    /// Attend a coordinator: pace the sockets that programs hand over, and report what they send
+    Run(AgentRun),
     /// Give an interface a queue for each weight
     Queues(AgentQueues),
     /// Put back what was there before, at all interfaces

@@ -1,0 +1,161 @@
+//! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these.
+//!
+//! - [`link`] is the stream to the coordinator, opened again whenever it ends.
+//! - [`door`] is where programs hand over the sockets of their flows.
+//! - [`flows`] are those: what they are told, and what they have sent.
+//! - [`socket`] is what TCP of the kernel takes and says.
+//!
+//! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
+//! is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+use tonic::transport::Endpoint;
+use weir_core::units::Rate;
+use weir_proto::{FlowKey, Pace, Report};
+
+use crate::lease::Keeper;
+
+pub mod door;
+pub mod flows;
+mod link;
+mod socket;
+
+use flows::Flows;
+use link::Event;
+
+/// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
+const ALONE: Duration = Duration::from_millis(8);
+
+/// How often everything is reported anew: a coordinator may have heard of a flow before it heard of its coflow.
+const ANEW: Duration = Duration::from_secs(1);
+
+/// What an agent has to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the coordinator is.
+    pub coordinator: Endpoint,
+    /// Which host this is, by its number there.
+    pub host: u32,
+    /// What its link carries: orders above it are refused.
+    pub rate: Rate,
+    /// Where programs find the agent: the path of a Unix socket.
+    pub door: PathBuf,
+}
+
+/// What is known on this host, for the loop and for programs that come in between.
+struct Host {
+    keeper: Keeper,
+    flows: Flows,
+    began: Instant,
+}
+
+/// The same for all who work on it.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Host>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Host> {
+        // Nobody leaves it half done: a panic elsewhere says nothing about what is in there.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Host {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Puts the rates in force on all sockets that differ.
+    fn pace(&mut self) {
+        let now = self.now();
+        let keeper = &self.keeper;
+        self.flows.pace(|key| keeper.rate(key, now));
+    }
+
+    fn open(&mut self, key: FlowKey, owner: u64, socket: std::os::fd::OwnedFd) -> Result<(), flows::Refusal> {
+        let rate = self.keeper.rate(&key, self.now());
+        self.flows.open(key, owner, socket, rate)
+    }
+
+    fn obey(&mut self, order: weir_proto::Order) {
+        let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
+        let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
+        let now = self.now();
+        match self.keeper.accept(order, now) {
+            Ok(()) => over.iter().for_each(|key| self.flows.settle(key)),
+            Err(why) => eprintln!("weir agent: an order was refused: {why}"),
+        }
+        self.pace();
+    }
+
+    fn report(&mut self) -> Report {
+        Report { obeys: self.keeper.obeys(), flows: self.flows.changes() }
+    }
+}
+
+/// Runs an agent until `stop`. Then all sockets are free.
+///
+/// # Errors
+/// If programs cannot find it.
+pub async fn run(settings: Settings, stop: impl Future<Output = ()>) -> io::Result<()> {
+    let keeper = Keeper::new(vec![settings.rate]);
+    let host = Host { keeper, flows: Flows::default(), began: Instant::now() };
+    let shared = Shared(Arc::new(Mutex::new(host)));
+    let door = door::Door::open(&settings.door)?;
+    let (said, mut events) = mpsc::channel(16);
+    let ended = tokio::select! {
+        ended = door.serve(shared.clone()) => ended,
+        () = link::keep(settings.coordinator, settings.host, said) => Ok(()),
+        () = work(&shared, &mut events) => Ok(()),
+        () = stop => Ok(()),
+    };
+    shared.lock().flows.free();
+    ended
+}
+
+async fn work(shared: &Shared, events: &mut mpsc::Receiver<Event>) {
+    let mut clock = clock(ALONE);
+    let mut anew = Instant::now();
+    let mut reports: Option<mpsc::Sender<Report>> = None;
+    loop {
+        tokio::select! {
+            biased;
+            event = events.recv() => match event {
+                Some(Event::Begun { every, up }) => {
+                    clock = self::clock(every);
+                    reports = Some(up);
+                    shared.lock().flows.tell_anew();
+                }
+                Some(Event::Order(order)) => shared.lock().obey(order),
+                Some(Event::Ended) => reports = None,
+                None => return,
+            },
+            _ = clock.tick() => {
+                let mut host = shared.lock();
+                host.flows.measure();
+                host.pace();
+                if anew.elapsed() >= ANEW {
+                    anew = Instant::now();
+                    host.flows.tell_unsettled();
+                }
+                // While the last report is not under way, what changes is kept for the next.
+                if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve()) {
+                    place.send(host.report());
+                }
+            }
+        }
+    }
+}
+
+fn clock(every: Duration) -> tokio::time::Interval {
+    let mut clock = interval(every);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    clock
+}

@@ -1,0 +1,177 @@
+//! Where programs hand over the sockets of their flows: a Unix socket that keeps messages apart (`SOCK_SEQPACKET`).
+//!
+//! | Message | With it | Meaning |
+//! |---|---|---|
+//! | `open COFLOW FLOW` | the socket | pace this connection as that flow |
+//! | `done COFLOW FLOW` | | nothing more will be written to it |
+//!
+//! Each is answered by `ok`, or by `no:` and the reason. Who goes away is done with all of its flows. Coflows and flows are called as in
+//! the coflow's registration.
+
+use std::fs;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg, send, socket_with,
+};
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use weir_proto::{FlowKey, LONGEST_ID, is_id};
+
+use super::Shared;
+
+/// How many programs there are at a time; more of them wait.
+const MOST_PROGRAMS: usize = 256;
+
+/// The longest message: a word, an id, a number, and the spaces between.
+const LONGEST: usize = LONGEST_ID + 32;
+
+/// A door that is open.
+pub struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Whoever removed it before had a reason.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn seqpacket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+impl Door {
+    /// Opens a door at a path. What an agent that was killed left there is removed.
+    ///
+    /// # Errors
+    /// If somebody else is there, or nothing can be.
+    pub fn open(path: &Path) -> io::Result<Door> {
+        let because = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: cannot be listened at: {error}", path.display()))
+        };
+        let address = SocketAddrUnix::new(path).map_err(|error| because(error.into()))?;
+        let listener = seqpacket().map_err(because)?;
+        if path.exists() {
+            match connect(seqpacket().map_err(because)?, &address) {
+                Err(rustix::io::Errno::CONNREFUSED) => fs::remove_file(path).map_err(because)?,
+                Ok(()) => {
+                    return Err(because(io::Error::new(ErrorKind::AddrInUse, "another agent is there")));
+                }
+                Err(error) => return Err(because(error.into())),
+            }
+        }
+        bind(&listener, &address)
+            .and_then(|()| listen(&listener, 64))
+            .map_err(|error| because(error.into()))?;
+        // What sort of Unix socket it is, the library need not know.
+        let listener = UnixListener::from_std(listener.into()).map_err(because)?;
+        Ok(Door { listener, path: path.to_owned() })
+    }
+
+    /// Lets programs in, for ever.
+    pub(super) async fn serve(&self, shared: Shared) -> io::Result<()> {
+        let room = Arc::new(Semaphore::new(MOST_PROGRAMS));
+        for owner in 0.. {
+            let place = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
+            match self.listener.accept().await {
+                Ok((socket, _)) => {
+                    let program = Program { owner, shared: shared.clone() };
+                    tokio::spawn(async move {
+                        let _place = place;
+                        program.attend(&socket).await;
+                    });
+                }
+                Err(error) => {
+                    // Of descriptors there may be some again later.
+                    eprintln!("weir agent: a program was not let in: {error}");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A program that is there.
+struct Program {
+    owner: u64,
+    shared: Shared,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.shared.lock().flows.leave(self.owner);
+    }
+}
+
+impl Program {
+    /// Does what it asks for until it goes, or makes no sense to the kernel.
+    async fn attend(&self, socket: &UnixStream) {
+        loop {
+            let Ok(asked) = socket.async_io(Interest::READABLE, || receive(socket)).await else { return };
+            let Some((text, handed)) = asked else { return };
+            let answer = match self.obey(&text, handed) {
+                Ok(()) => "ok".to_owned(),
+                Err(why) => format!("no: {why}"),
+            };
+            let say = || Ok(send(socket, answer.as_bytes(), SendFlags::NOSIGNAL)?);
+            if socket.async_io(Interest::WRITABLE, say).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn obey(&self, text: &str, handed: Option<OwnedFd>) -> Result<(), String> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let &[word, coflow, flow] = &words[..] else {
+            return Err("expected a word, a coflow and a flow, with a space between".to_owned());
+        };
+        if !is_id(coflow) {
+            return Err(format!("coflow: expected 1 to {LONGEST_ID} printable characters without spaces"));
+        }
+        let flow = flow.parse().map_err(|_| format!("flow `{flow}`: expected a whole number"))?;
+        let key = FlowKey { coflow: coflow.into(), flow };
+        let mut host = self.shared.lock();
+        match (word, handed) {
+            ("open", Some(socket)) => host.open(key, self.owner, socket).map_err(|why| why.to_string()),
+            ("open", None) => Err("expected one socket with it".to_owned()),
+            ("done", None) => host.flows.done(&key, self.owner).map_err(|why| why.to_string()),
+            ("done", Some(_)) => Err("expected no socket with it".to_owned()),
+            _ => Err(format!("`{word}`: expected open or done")),
+        }
+    }
+}
+
+/// A message and what came with it; none at the end. More sockets than one are none.
+fn receive(socket: &UnixStream) -> io::Result<Option<(String, Option<OwnedFd>)>> {
+    let mut text = [0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let message = recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut beside, flags)?;
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let rights = |part| match part {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    };
+    let mut handed: Vec<OwnedFd> = beside.drain().filter_map(rights).flatten().collect();
+    let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    let one = if cut || handed.len() > 1 { None } else { handed.pop() };
+    // What is not text, or was cut, is no word either.
+    let text = if cut { "" } else { std::str::from_utf8(&text[..message.bytes]).unwrap_or_default() };
+    Ok(Some((text.to_owned(), one)))
+}

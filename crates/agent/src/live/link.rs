@@ -1,0 +1,132 @@
+//! The stream to the coordinator. When it ends, for whatever reason, it is opened again: at once, and then less and less often.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use weir_proto::wire::control_client::ControlClient;
+use weir_proto::wire::{Up, down::What};
+use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report};
+
+/// How long a coordinator may say nothing. It says something every interval.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long to wait after the first failure, and at most.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest interval between reports that a coordinator may want.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What happens on the stream.
+pub enum Event {
+    /// It is there.
+    Begun {
+        /// How often to report.
+        every: Duration,
+        /// Where.
+        up: mpsc::Sender<Report>,
+    },
+    /// An order.
+    Order(Order),
+    /// It is there no more.
+    Ended,
+}
+
+/// Keeps a stream to the coordinator for a host, for ever, or until nobody wants to know.
+pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>) {
+    // Agents that lost the same coordinator do not come back all at once.
+    let spread = 0.75 + f64::from(host % 64) / 128.0;
+    let mut wait = FIRST_WAIT;
+    let mut last = String::new();
+    loop {
+        let began = Instant::now();
+        let why = attend(&coordinator, host, &events).await;
+        if events.send(Event::Ended).await.is_err() {
+            return;
+        }
+        if began.elapsed() > LONGEST_WAIT {
+            (wait, last) = (FIRST_WAIT, String::new());
+        }
+        if why != last {
+            eprintln!("weir agent: no coordinator: {why}");
+            last = why;
+        }
+        sleep(wait.mul_f64(spread)).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// One stream; the answer is why it ended.
+async fn attend(coordinator: &Endpoint, host: u32, events: &mpsc::Sender<Event>) -> String {
+    let silent = |_| format!("it said nothing for {} s", PATIENCE.as_secs());
+    match timeout(PATIENCE, begin(coordinator, host)).await.map_err(silent).and_then(|begun| begun) {
+        Err(why) => why,
+        Ok((every, up, mut orders)) => {
+            if events.send(Event::Begun { every, up }).await.is_err() {
+                return String::new();
+            }
+            eprintln!(
+                "weir agent: host {host} has a coordinator, reports every {} ms",
+                every.as_secs_f64() * 1e3
+            );
+            loop {
+                // A host that is not heard of gets no orders, so the first may take its time.
+                let order = match timeout(PATIENCE, orders.message()).await.map_err(silent) {
+                    Err(why) => return why,
+                    Ok(Err(status)) => return status.message().to_owned(),
+                    Ok(Ok(None)) => return "it ended the stream".to_owned(),
+                    Ok(Ok(Some(down))) => down.what,
+                };
+                let Some(What::Order(order)) = order else {
+                    return "it sent something that is no order".to_owned();
+                };
+                let order = match Order::try_from(order) {
+                    Err(why) => return format!("it sent something that is no order: {why}"),
+                    Ok(order) => order,
+                };
+                if events.send(Event::Order(order)).await.is_err() {
+                    return String::new();
+                }
+            }
+        }
+    }
+}
+
+type Begun = (Duration, mpsc::Sender<Report>, tonic::Streaming<weir_proto::wire::Down>);
+
+async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
+    let channel = coordinator.connect().await.map_err(|error| chain(&error))?;
+    let mut control = ControlClient::new(channel)
+        .max_decoding_message_size(MOST_ORDER)
+        .max_encoding_message_size(MOST_REPORT);
+    let (up, reports) = mpsc::channel(1);
+    let said = ReceiverStream::new(reports).map(|report| Up::report(&report));
+    let said = tokio_stream::once(Up::hello(host)).chain(said);
+    let answer = control.attend(said).await.map_err(|status| status.message().to_owned())?;
+    let mut orders = answer.into_inner();
+    let first = orders.message().await.map_err(|status| status.message().to_owned())?;
+    let Some(What::Welcome(welcome)) = first.and_then(|down| down.what) else {
+        return Err("it did not begin with a welcome".to_owned());
+    };
+    let every = welcome.interval();
+    if every.is_zero() || every > LONGEST_INTERVAL {
+        return Err(format!(
+            "it wants reports every {} s: expected more than 0 s and at most {} s",
+            every.as_secs_f64(),
+            LONGEST_INTERVAL.as_secs()
+        ));
+    }
+    Ok((every, up, orders))
+}
+
+/// An error with what caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}

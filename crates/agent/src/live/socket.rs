@@ -1,0 +1,77 @@
+//! What TCP of the kernel takes and says.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::libc;
+use nix::sys::socket::sockopt::{GetStruct, SetStruct};
+use nix::sys::socket::{getsockopt, setsockopt};
+
+/// Bytes of a full packet on the wire beside its payload: Ethernet, IPv4, and TCP with time stamps.
+const HEADERS: u64 = 14 + 20 + 32;
+
+#[derive(Clone, Copy)]
+struct MaxPacing;
+
+nix::setsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
+
+/// The beginning of `struct tcp_info`, up to and with `tcpi_notsent_bytes` (Linux 4.6).
+type Raw = [u8; 148];
+
+#[derive(Clone, Copy)]
+struct TcpInfo;
+
+nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, Raw, GetStruct<Raw>);
+
+/// What TCP says of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Info {
+    /// Bytes that the other end has said it got. The kernel counts the first and the last packet's mark as a byte each.
+    pub acked: u64,
+    /// Whether all that was written has been acknowledged.
+    pub drained: bool,
+    /// Whether both ends may still write.
+    pub open: bool,
+    /// Whether this end has said that it writes no more, and the other knows.
+    pub shut: bool,
+    /// Whether the connection is gone.
+    pub gone: bool,
+    /// The most payload of a packet.
+    segment: u32,
+}
+
+/// Asks a socket.
+///
+/// # Errors
+/// If it is none of TCP.
+pub fn info(socket: &impl AsFd) -> io::Result<Info> {
+    let raw = getsockopt(socket, TcpInfo)?;
+    let u32_at = |at: usize| u32::from_ne_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+    let acked = (u64::from(u32_at(120)), u64::from(u32_at(124)));
+    let acked =
+        if cfg!(target_endian = "little") { acked.0 | acked.1 << 32 } else { acked.0 << 32 | acked.1 };
+    let state = i32::from(raw[0]);
+    const ESTABLISHED: i32 = 1;
+    const FIN_WAIT2: i32 = 5;
+    const CLOSE: i32 = 7;
+    Ok(Info {
+        acked,
+        drained: u32_at(24) == 0 && u32_at(144) == 0,
+        open: state == ESTABLISHED,
+        shut: state == FIN_WAIT2,
+        gone: state == CLOSE,
+        segment: u32_at(16),
+    })
+}
+
+/// Lets a socket send so many bytes of packets per second at most; whatever it can, if there is no rate. The kernel counts payload.
+///
+/// # Errors
+/// If it is no socket.
+pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<()> {
+    let Some(rate) = rate else { return Ok(setsockopt(socket, MaxPacing, &u64::MAX)?) };
+    let segment = u64::from(info(socket)?.segment.max(1));
+    let payload = u128::from(rate) * u128::from(segment) / u128::from(segment + HEADERS);
+    // What is below its number is a rate of the kernel's for none.
+    Ok(setsockopt(socket, MaxPacing, &u64::try_from(payload).unwrap_or(u64::MAX).max(1))?)
+}
