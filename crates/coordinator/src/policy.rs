@@ -12,12 +12,33 @@ use weir_trace::tree::{self, Tables};
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(rename_all = "lowercase", try_from = "Body")]
 pub enum Asked {
     /// One of the table: `NAME[:KEY=VALUE...]`, as `weir policies` lists them.
     Policy(String),
     /// The text of a policy tree.
     Tree(String),
+}
+
+/// As it is read: keys that do not go together are told apart from texts that are no JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    policy: Option<String>,
+    tree: Option<String>,
+}
+
+impl TryFrom<Body> for Asked {
+    type Error = &'static str;
+
+    fn try_from(body: Body) -> Result<Asked, &'static str> {
+        match body {
+            Body { policy: Some(spec), tree: None } => Ok(Asked::Policy(spec)),
+            Body { policy: None, tree: Some(text) } => Ok(Asked::Tree(text)),
+            Body { policy: None, tree: None } => Err("nothing, expected either `policy` or `tree`"),
+            Body { policy: Some(_), tree: Some(_) } => Err("both, expected either `policy` or `tree`"),
+        }
+    }
 }
 
 /// A policy that can be built, any number of times.

@@ -68,9 +68,9 @@ impl Coordinator {
         Ok((self.agents.0.local_addr()?, self.api.0.local_addr()?))
     }
 
-    /// Rises by one at each start.
-    pub fn epoch(&self) -> u64 {
-        self.registry.epoch()
+    /// What is registered.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry)
     }
 
     /// Serves until `stop` says so: nobody new is let in then, requests under way end, and hosts keep to their last orders for their

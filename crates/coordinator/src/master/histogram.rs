@@ -32,7 +32,7 @@ impl Histogram {
 
     /// The upper end of each bucket in seconds, the last of which has none, and how many are in that bucket.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let ends = ENDS.iter().map(|&end| end as f64 * 1e-6).chain([f64::INFINITY]);
+        let ends = ENDS.iter().map(|&end| end as f64 / 1e6).chain([f64::INFINITY]);
         ends.zip(self.counts)
     }
 }
@@ -48,7 +48,7 @@ mod tests {
             histogram.add(Duration::from_micros(micros));
         }
         let filled: Vec<(f64, u64)> = histogram.buckets().filter(|bucket| bucket.1 > 0).collect();
-        assert_eq!(filled, [(50e-6, 2), (100e-6, 1), (0.256, 1), (f64::INFINITY, 1)]);
+        assert_eq!(filled, [(0.00005, 2), (0.0001, 1), (0.256, 1), (f64::INFINITY, 1)]);
         assert_eq!((histogram.count(), histogram.sum()), (5, Duration::from_micros(512_102)));
     }
 }

@@ -77,7 +77,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             Err(error) => ("body".to_owned(), error),
         },
         Err(error) => match error.path().to_string() {
-            path if path == "." => ("body".to_owned(), error.into_inner()),
+            path if path == "." || path == "?" => ("body".to_owned(), error.into_inner()),
             path => (path, error.into_inner()),
         },
     };

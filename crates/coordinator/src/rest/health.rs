@@ -115,10 +115,7 @@ impl Collector for Figures {
         let help = "What schedules take, until their orders are on their way";
         let mut schedules =
             encoder.encode_descriptor("weir_schedule", help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        let buckets: Vec<(f64, u64)> = histogram
-            .buckets()
-            .map(|(end, count)| (if end.is_finite() { end } else { f64::MAX }, count))
-            .collect();
+        let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
         schedules.encode_histogram::<NoLabelSet>(
             histogram.sum().as_secs_f64(),
             histogram.count(),
