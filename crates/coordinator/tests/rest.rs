@@ -254,7 +254,7 @@ fn what_was_answered_is_there_after_a_restart() {
     // What the configuration says anew goes before what was set under the old one.
     server.restart(|text| text.replace("\"saath\"", "\"aalo\""));
     assert_eq!(get(&server, "/v1/policy").1, json!({ "policy": "aalo" }));
-    assert_eq!(get(&server, "/v1/services").1[0]["weight"], json!(3.0));
+    assert_eq!(get(&server, "/v1/services").1[1]["weight"], json!(3.0));
 }
 
 #[test]
