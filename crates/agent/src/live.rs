@@ -1,9 +1,9 @@
 //! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these.
 //!
-//! - [`link`] is the stream to the coordinator, opened again whenever it ends.
-//! - [`door`] is where programs hand over the sockets of their flows.
-//! - [`flows`] are those: what they are told, and what they have sent.
-//! - [`socket`] is what TCP of the kernel takes and says.
+//! - `link` is the stream to the coordinator, opened again whenever it ends.
+//! - `door` is where programs hand over the sockets of their flows.
+//! - `flows` are those: what they are told, and what they have sent.
+//! - `socket` is what TCP of the kernel takes and says.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
 //! is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
@@ -20,10 +20,10 @@ use tonic::transport::Endpoint;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Report};
 
-use crate::lease::Keeper;
+use crate::lease::{Keeper, Refused};
 
-pub mod door;
-pub mod flows;
+mod door;
+mod flows;
 mod link;
 mod socket;
 
@@ -52,6 +52,8 @@ pub struct Settings {
 /// What is known on this host, for the loop and for programs that come in between.
 struct Host {
     keeper: Keeper,
+    /// Why the last order was refused, if it was.
+    refused: Option<Refused>,
     flows: Flows,
     began: Instant,
 }
@@ -88,10 +90,14 @@ impl Host {
         let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
         let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
         let now = self.now();
-        match self.keeper.accept(order, now) {
-            Ok(()) => over.iter().for_each(|key| self.flows.settle(key)),
-            Err(why) => eprintln!("weir agent: an order was refused: {why}"),
+        let refused = self.keeper.accept(order, now).err();
+        match refused {
+            None => over.iter().for_each(|key| self.flows.settle(key)),
+            // Many that are alike are said once.
+            Some(_) if self.refused == refused => {}
+            Some(why) => eprintln!("weir agent: an order was refused: {why}"),
         }
+        self.refused = refused;
         self.pace();
     }
 
@@ -106,7 +112,7 @@ impl Host {
 /// If programs cannot find it.
 pub async fn run(settings: Settings, stop: impl Future<Output = ()>) -> io::Result<()> {
     let keeper = Keeper::new(vec![settings.rate]);
-    let host = Host { keeper, flows: Flows::default(), began: Instant::now() };
+    let host = Host { keeper, refused: None, flows: Flows::default(), began: Instant::now() };
     let shared = Shared(Arc::new(Mutex::new(host)));
     let door = door::Door::open(&settings.door)?;
     let (said, mut events) = mpsc::channel(16);

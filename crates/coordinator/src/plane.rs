@@ -19,7 +19,7 @@ use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, Names, Side, Slo
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_proto::is_id;
+use weir_proto::{MOST_FLOWS, is_id};
 
 mod decide;
 mod doubts;
@@ -50,6 +50,8 @@ pub struct Settings {
     pub most_coflows: usize,
     /// See [`Settings::most_coflows`].
     pub most_flows: usize,
+    /// The most flows that one host sends: an order to it names no more.
+    pub most_of_host: usize,
 }
 
 impl Default for Settings {
@@ -62,6 +64,7 @@ impl Default for Settings {
             keep: 600.0,
             most_coflows: 100_000,
             most_flows: 10_000_000,
+            most_of_host: MOST_FLOWS,
         }
     }
 }
@@ -92,6 +95,8 @@ struct Host {
     obeys: u64,
     /// Flows that it still believes in.
     gone: Vec<FlowKey>,
+    /// How many flows it sends, over or not.
+    flows: usize,
 }
 
 impl Host {
@@ -171,6 +176,7 @@ impl Plane {
             seq: 0,
             obeys: 0,
             gone: Vec::new(),
+            flows: 0,
         };
         let hosts = links.iter().map(host).collect();
         let (coflows, by_slot) = (BTreeMap::new(), Vec::new());
@@ -216,14 +222,14 @@ impl Plane {
         if !(registration.weight.is_finite() && registration.weight > 0.0) {
             return Err(Refusal::Weight(registration.weight));
         }
-        self.check(&registration.flows, 0)?;
+        self.check(&registration.flows, &[])?;
         if self.coflows.len() == self.settings.most_coflows {
             return Err(Refusal::Full { what: "coflows", most: self.settings.most_coflows });
         }
         let spec = self.spec(&registration)?;
         self.pass(now);
-        self.flows += registration.flows.len();
-        let flows = registration.flows.iter().copied().map(Flow::new).collect();
+        let flows: Vec<Flow> = registration.flows.iter().copied().map(Flow::new).collect();
+        self.count(&flows, true);
         let id: Arc<str> = id.into();
         let coflow = Coflow { registration, slot: None, over: None, flows };
         self.coflows.insert(Arc::clone(&id), coflow);
@@ -238,13 +244,13 @@ impl Plane {
     /// Why it stays as it is.
     pub fn update(&mut self, id: &str, flows: &[Transfer], now: f64) -> Result<(), Refusal> {
         let coflow = self.coflows.get(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
-        self.check(flows, coflow.flows.len())?;
+        self.check(flows, &coflow.flows)?;
         let registration = Registration { flows: flows.to_vec(), ..coflow.registration.clone() };
         let spec = self.spec(&registration)?;
         self.pass(now);
         let (id, mut coflow) = self.coflows.remove_entry(id).expect("it was found");
-        self.flows = self.flows - coflow.flows.len() + flows.len();
         let mut before = std::mem::take(&mut coflow.flows);
+        self.count(&before, false);
         for (at, old) in before.iter().enumerate() {
             let ends = |t: &Transfer| (t.src, t.dst);
             if flows.get(at).is_none_or(|new| ends(new) != ends(&old.transfer)) && old.told.is_some() {
@@ -262,6 +268,7 @@ impl Plane {
                 _ => Flow::new(transfer),
             })
             .collect();
+        self.count(&coflow.flows, true);
         coflow.registration = registration;
         let slot = coflow.slot;
         coflow.over = None;
@@ -284,7 +291,7 @@ impl Plane {
     pub fn deregister(&mut self, id: &str, now: f64) -> Result<(), Refusal> {
         self.pass(now);
         let (id, coflow) = self.coflows.remove_entry(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
-        self.flows -= coflow.flows.len();
+        self.count(&coflow.flows, false);
         if let Some(slot) = coflow.slot {
             self.engine.withdraw(slot, self.now);
             self.by_slot[slot as usize] = None;
@@ -321,12 +328,12 @@ impl Plane {
         Ok(())
     }
 
-    /// The flows of a request, of a coflow that has `before` now.
-    fn check(&self, flows: &[Transfer], before: usize) -> Result<(), Refusal> {
+    /// The flows of a request, of a coflow that has others now.
+    fn check(&self, flows: &[Transfer], before: &[Flow]) -> Result<(), Refusal> {
         if flows.is_empty() {
             return Err(Refusal::Empty);
         }
-        if self.flows - before + flows.len() > self.settings.most_flows {
+        if self.flows - before.len() + flows.len() > self.settings.most_flows {
             return Err(Refusal::Full { what: "flows", most: self.settings.most_flows });
         }
         let last = self.hosts.len() as u32 - 1;
@@ -338,7 +345,22 @@ impl Plane {
                 return Err(Refusal::Size(flow));
             }
         }
+        let mut of_host: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        flows.iter().for_each(|flow| of_host.entry(flow.src).or_default().0 += 1);
+        before.iter().for_each(|flow| of_host.entry(flow.transfer.src).or_default().1 += 1);
+        for (src, (more, less)) in of_host {
+            if more > less && self.hosts[src as usize].flows - less + more > self.settings.most_of_host {
+                return Err(Refusal::Full { what: "flows of a host", most: self.settings.most_of_host });
+            }
+        }
         Ok(())
+    }
+
+    /// Counts flows that come, or go.
+    fn count(&mut self, flows: &[Flow], come: bool) {
+        let change = |count: &mut usize, by: usize| *count = if come { *count + by } else { *count - by };
+        change(&mut self.flows, flows.len());
+        flows.iter().for_each(|flow| change(&mut self.hosts[flow.transfer.src as usize].flows, 1));
     }
 
     /// A registration as the engine has it.

@@ -82,6 +82,33 @@ fn what_cannot_be_is_refused_whole() {
     assert_eq!(plane.under_way(), 0);
 }
 
+/// Orders to a host, and the memory of all, have an end.
+#[test]
+fn there_is_an_end_to_flows() {
+    let settings = Settings { most_flows: 5, most_of_host: 3, keep: 1.0, ..Settings::default() };
+    let policy = build("saath").unwrap();
+    let mut plane = Plane::new(&links(), policy, Names::default(), settings, 1).unwrap();
+    let full = |what, most| Err(Refusal::Full { what, most });
+    plane.register("a", registration(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
+    let two = registration(&[(0, 1, 1.0), (0, 3, 1.0)]);
+    assert_eq!(plane.register("b", two.clone(), 0.0), full("flows of a host", 3));
+    let four = registration(&[(1, 0, 1.0), (2, 0, 1.0), (3, 0, 1.0), (3, 1, 1.0)]);
+    assert_eq!(plane.register("b", four, 0.0), full("flows", 5));
+    // What a coflow has now gives way to what it is to have.
+    plane.update("a", &registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]).flows, 0.0).unwrap();
+    assert_eq!(plane.register("b", registration(&[(0, 1, 1.0)]), 0.0), full("flows of a host", 3));
+    plane.update("a", &registration(&[(0, 1, 1.0)]).flows, 0.0).unwrap();
+    assert_eq!(plane.register("b", two.clone(), 0.0), Ok(true));
+    plane.deregister("b", 0.0).unwrap();
+    // What is over counts until it is forgotten.
+    let seen = Seen { key: key("a", 0), sent: 1, closed: true };
+    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen] }, 0.1);
+    let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
+    assert_eq!(plane.register("c", three.clone(), 1.0), full("flows of a host", 3));
+    plane.tick(1.2);
+    assert_eq!((plane.known(), plane.register("c", three, 1.2)), ((0, 0), Ok(true)));
+}
+
 /// Saath Fig. 4 on hosts: the first coflow has its ports, the others what is left, and who waits a trickle.
 #[test]
 fn orders_are_the_schedule_and_only_what_changes_is_sent() {

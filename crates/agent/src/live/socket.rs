@@ -72,6 +72,6 @@ pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<()> {
     let Some(rate) = rate else { return Ok(setsockopt(socket, MaxPacing, &u64::MAX)?) };
     let segment = u64::from(info(socket)?.segment.max(1));
     let payload = u128::from(rate) * u128::from(segment) / u128::from(segment + HEADERS);
-    // What is below its number is a rate of the kernel's for none.
+    // None at all would be a connection that stops.
     Ok(setsockopt(socket, MaxPacing, &u64::try_from(payload).unwrap_or(u64::MAX).max(1))?)
 }

@@ -8,7 +8,7 @@ use weir_core::allocation::{Inside, Queues, Weights};
 use weir_core::model::{FlowState, Slot};
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Flow, Plane};
+use super::{Coflow, Flow, Plane};
 
 impl Plane {
     /// Decides for the next interval: an order for every host that is heard of, with what changes. O(flows), besides the policy.
@@ -23,13 +23,11 @@ impl Plane {
                 self.give_data(host as u32, false);
             }
         }
-        let keep = self.settings.keep;
-        let (now, flows) = (self.now, &mut self.flows);
-        self.coflows.retain(|_, coflow| {
-            let kept = coflow.over.is_none_or(|over| now - over <= keep);
-            *flows -= if kept { 0 } else { coflow.flows.len() };
-            kept
-        });
+        let (keep, now) = (self.settings.keep, self.now);
+        let forgotten =
+            self.coflows.extract_if(.., |_, coflow| coflow.over.is_some_and(|over| now - over > keep));
+        let forgotten: Vec<Coflow> = forgotten.map(|(_, coflow)| coflow).collect();
+        forgotten.iter().for_each(|coflow| self.count(&coflow.flows, false));
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
             let sent = coflow.flows.iter().map(|flow| flow.sent).sum();
