@@ -435,7 +435,7 @@ impl fmt::Display for Config {
     /// What was understood, for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
-        let Settings { interval, lease, reserve, keep, most_coflows, most_flows } = self.settings;
+        let Settings { interval, lease, reserve, keep, most_coflows, most_flows, .. } = self.settings;
         match self.policy.asked() {
             Asked::Policy(spec) => writeln!(f, "policy    {spec}")?,
             Asked::Tree(_) => writeln!(f, "policy    a tree")?,
