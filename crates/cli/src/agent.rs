@@ -1,9 +1,11 @@
 //! `weir agent`: what hosts carry out.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use tokio::runtime::Builder;
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_agent::live::{self, Settings};
 use weir_agent::queues::{self, Change, Desired, QueueError};
 
@@ -26,14 +28,35 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 }
 
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
-    args.plain_text.check(args.coordinator)?;
-    let coordinator =
-        Endpoint::from_shared(format!("http://{}", args.coordinator)).map_err(Failure::input)?;
+    let coordinator = endpoint(&args.coordinator, &args.credentials)?;
     let door = args.socket.clone();
     let settings = Settings { coordinator, host: args.host, rate: args.rate, door };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
     runtime.block_on(live::run(settings, asked_to_stop())).map_err(Failure::undone)
+}
+
+/// The coordinator, which is on this host or proves who it is.
+fn endpoint(coordinator: &str, credentials: &args::Credentials) -> Result<Endpoint, Failure> {
+    let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
+        credentials
+    else {
+        if !args::is_own(coordinator) {
+            return Err(Failure::input(format_args!(
+                "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
+            )));
+        }
+        return Endpoint::from_shared(format!("http://{coordinator}")).map_err(Failure::input);
+    };
+    let read = |path: &Path| {
+        fs::read(path)
+            .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))
+    };
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read(authority)?))
+        .identity(Identity::from_pem(read(certificate)?, read(key)?));
+    let endpoint = Endpoint::from_shared(format!("https://{coordinator}")).map_err(Failure::input)?;
+    endpoint.tls_config(tls).map_err(Failure::input)
 }
 
 fn queues(args: &args::AgentQueues) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ use crate::sweep::Vary;
 pub use agent::{Agent, AgentQueues};
 #[cfg(target_os = "linux")]
 pub use live::AgentRun;
-pub use live::{PlainText, Serve};
+pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish, is_own};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 #[cfg(target_os = "linux")]
 pub use reproduce::LiveReproduction;
@@ -103,6 +103,8 @@ pub enum Command {
     Testbed(Testbed),
     /// Coordinate hosts: decide who sends how fast, and tell their agents
     Serve(Serve),
+    /// Ask a coordinator how things are, and change its policy and weights
+    Ctl(Ctl),
     /// Carry out on this host what a coordinator decides, and give its interfaces queues by weight
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]

@@ -4,6 +4,7 @@
 mod agent;
 mod args;
 mod compare;
+mod ctl;
 mod explain;
 mod fabric;
 mod failure;
@@ -64,6 +65,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         #[cfg(target_os = "linux")]
         Command::Testbed(args) => testbed::testbed(args),
         Command::Serve(args) => serve::serve(args),
+        Command::Ctl(args) => ctl::ctl(args),
         #[cfg(target_os = "linux")]
         Command::Agent(args) => agent::agent(args),
         Command::Completions(args) => reference::completions(args),

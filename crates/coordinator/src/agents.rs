@@ -6,14 +6,17 @@
 //! A host that says nothing, or does not take what it is sent, loses its stream and comes back if it likes; one that says too much is
 //! read more slowly. A host has at most one report in memory, and of each message the length is limited before it is read.
 
+use std::io;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Connected, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::up::What;
@@ -49,12 +52,28 @@ pub fn service(handle: Handle) -> ControlServer<Agents> {
 /// # Errors
 /// If nobody can connect any more.
 pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::transport::Error> {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    serve_connections(incoming, handle, std::future::pending()).await
+}
+
+/// Serves agents, and nobody else, on connections whose [`Connected::connect_info`] is an [`Identity`] if they have proven one. Ends by an
+/// error, or once `stop` has.
+///
+/// # Errors
+/// If nobody can connect any more.
+pub async fn serve_connections<C>(
+    incoming: impl Stream<Item = io::Result<C>>,
+    handle: Handle,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let server = Server::builder()
         .max_concurrent_streams(4)
         .http2_keepalive_interval(Some(PATIENCE))
         .http2_keepalive_timeout(Some(PATIENCE));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    server.serve_with_incoming(service(handle), incoming).await
+    server.serve_with_incoming_shutdown(service(handle), incoming, stop).await
 }
 
 #[tonic::async_trait]

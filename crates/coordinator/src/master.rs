@@ -7,6 +7,7 @@
 //! that does not take them gets none until it does, and then one that names everything.
 
 use std::io;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ use weir_proto::{FlowKey, Order, Report};
 
 use crate::plane::{Doubts, HostState, Plane, Refusal, Registration, Share, Standing, Summary, Transfer};
 
+mod histogram;
 mod timing;
 
+pub use histogram::Histogram;
 pub use timing::Timing;
 
 /// How many questions wait at most; more of them wait outside.
@@ -63,6 +66,10 @@ pub struct Overview {
     pub dropped: u64,
     /// What schedules take.
     pub schedules: Timing,
+    /// The same of all since the beginning.
+    pub histogram: Histogram,
+    /// Reports that were taken in, so far.
+    pub reports: u64,
 }
 
 /// A host's way to get its orders.
@@ -79,6 +86,8 @@ struct State {
     lines: Vec<Option<Line>>,
     dropped: u64,
     schedules: timing::Window,
+    histogram: Histogram,
+    reports: u64,
 }
 
 /// Starts the thread that owns a plane. It ends when all handles are gone.
@@ -92,7 +101,8 @@ pub fn start(plane: Plane) -> io::Result<(Handle, JoinHandle<()>)> {
     let hosts = plane.hosts().len();
     let lines = std::iter::repeat_with(|| None).take(hosts).collect();
     let schedules = timing::Window::default();
-    let state = State { plane, began: Instant::now(), lines, dropped: 0, schedules };
+    let histogram = Histogram::default();
+    let state = State { plane, began: Instant::now(), lines, dropped: 0, schedules, histogram, reports: 0 };
     let thread = thread::Builder::new()
         .name("weir-master".to_owned())
         .spawn(move || clock.block_on(run(state, asked, every)))?;
@@ -151,7 +161,9 @@ impl State {
                 Err(mpsc::error::TrySendError::Closed(_)) => self.lines[host as usize] = None,
             }
         }
-        self.schedules.add(began.elapsed());
+        let took = began.elapsed();
+        self.schedules.add(took);
+        self.histogram.add(took);
     }
 
     fn attend(&mut self, host: u32) -> Option<mpsc::Receiver<Order>> {
@@ -172,6 +184,8 @@ impl State {
             doubts: self.plane.doubts(),
             dropped: self.dropped,
             schedules: self.schedules.timing(),
+            histogram: self.histogram,
+            reports: self.reports,
         }
     }
 }
@@ -249,7 +263,11 @@ impl Handle {
     /// # Errors
     /// If there is nobody to report to.
     pub async fn report(&self, host: u32, report: Report) -> Result<(), Stopped> {
-        self.ask(move |state| state.plane.report(host, &report, state.now())).await
+        self.ask(move |state| {
+            state.reports += 1;
+            state.plane.report(host, &report, state.now());
+        })
+        .await
     }
 
     /// A host's orders from now on, of which the first names everything; none if there is no such host. Who attended for it before gets
@@ -269,6 +287,14 @@ impl Handle {
     /// If there is nobody to ask.
     pub async fn list(&self, after: Option<String>, most: usize) -> Result<Vec<Summary>, Stopped> {
         self.ask(move |state| state.plane.list(after.as_deref(), most)).await
+    }
+
+    /// See [`Plane::endings`].
+    ///
+    /// # Errors
+    /// If there is nobody to ask.
+    pub async fn endings(&self) -> Result<Vec<Arc<str>>, Stopped> {
+        self.ask(|state| state.plane.endings()).await
     }
 
     /// See [`Plane::show`].

@@ -148,6 +148,8 @@ pub struct Plane {
     /// Flows of all coflows.
     flows: usize,
     doubts: Doubts,
+    /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
+    ended: Vec<Arc<str>>,
     now: f64,
 }
 
@@ -190,6 +192,7 @@ impl Plane {
             by_slot,
             flows: 0,
             doubts,
+            ended: Vec::new(),
             now: 0.0,
         })
     }
@@ -413,6 +416,9 @@ impl Plane {
             self.engine.remove(slot, self.now);
             self.by_slot[slot as usize] = None;
             (coflow.slot, coflow.over) = (None, Some(self.now));
+            if self.ended.len() < self.settings.most_coflows {
+                self.ended.push(Arc::clone(id));
+            }
         }
     }
 

@@ -1,4 +1,6 @@
 //! Keys of a TOML table, each taken once, and errors that say where they are.
+//!
+//! Every file in TOML that Weir reads is read by these, so that all are refused in the same words.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,20 +10,22 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
-use weir_core::units::{Rate, Time, UnitError};
+use weir_core::units::{Bytes, Rate, Time, UnitError};
 
 use crate::error::{TraceError, shown};
 
 /// A file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) file: &'a str,
-    pub(crate) text: &'a str,
+pub struct Source<'a> {
+    /// What errors call it.
+    pub file: &'a str,
+    /// All of it.
+    pub text: &'a str,
 }
 
 impl Source<'_> {
     /// An error at a byte of the text.
-    pub(crate) fn error(&self, at: usize, field: &str, value: &str, expected: &str) -> TraceError {
+    pub fn error(&self, at: usize, field: &str, value: &str, expected: &str) -> TraceError {
         let before = self.text.as_bytes().iter().take(at);
         TraceError::Field {
             file: self.file.to_owned(),
@@ -33,21 +37,21 @@ impl Source<'_> {
     }
 
     /// An error at a place, which shows what stands there.
-    pub(crate) fn here(&self, at: Range<usize>, field: &str, expected: &str) -> TraceError {
+    pub fn here(&self, at: Range<usize>, field: &str, expected: &str) -> TraceError {
         self.error(at.start, field, self.text.get(at).unwrap_or_default(), expected)
     }
 }
 
 /// A value, and the key that it was found under.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Value<'a> {
-    key: &'static str,
+pub struct Value<'a> {
+    key: &'a str,
     value: &'a Spanned<DeValue<'a>>,
 }
 
 /// The keys of one table.
 #[derive(Debug)]
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     source: Source<'a>,
     /// What errors put before a key: nothing, or `link 3 `.
     place: String,
@@ -58,28 +62,35 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn new(source: Source<'a>, place: String, at: usize, table: &'a DeTable<'a>) -> Fields<'a> {
+    /// Those of a table that begins at a byte of the source; errors put `place` before a key.
+    pub fn new(source: Source<'a>, place: String, at: usize, table: &'a DeTable<'a>) -> Fields<'a> {
         Fields { source, place, at, table, known: Vec::new() }
     }
 
     /// The value of a key that has to be there.
-    pub(crate) fn need(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn need(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
         self.maybe(key).ok_or_else(|| self.wrong_at(key, "nothing", expected))
     }
 
     /// The value of a key that may be there.
-    pub(crate) fn maybe(&mut self, key: &'static str) -> Option<Value<'a>> {
+    pub fn maybe(&mut self, key: &'static str) -> Option<Value<'a>> {
         self.known.push(key);
         self.table.get(key).map(|value| Value { key, value })
     }
 
     /// Whether there is such a key.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// Whether all keys were asked for.
-    pub(crate) fn finish(&self) -> Result<(), TraceError> {
+    ///
+    /// # Errors
+    /// The first that nobody asked for.
+    pub fn finish(&self) -> Result<(), TraceError> {
         let unknown = |key: &&Spanned<DeString<'_>>| !self.known.contains(&key.get_ref().as_ref());
         let first = self.table.keys().filter(unknown).min_by_key(|key| key.span().start);
         first.map_or(Ok(()), |key| {
@@ -90,38 +101,65 @@ impl<'a> Fields<'a> {
     }
 
     /// The error for a value that is not what it should be.
-    pub(crate) fn wrong(&self, value: &Value<'_>, expected: &str) -> TraceError {
+    pub fn wrong(&self, value: &Value<'_>, expected: &str) -> TraceError {
         self.source.here(value.value.span(), &format!("{}{}", self.place, value.key), expected)
     }
 
     /// The error for a key's value, or where it should be.
-    pub(crate) fn wrong_at(&self, key: &str, value: &str, expected: &str) -> TraceError {
+    pub fn wrong_at(&self, key: &str, value: &str, expected: &str) -> TraceError {
         let at = self.table.get(key).map_or(self.at, |found| found.span().start);
         self.source.error(at, &format!("{}{key}", self.place), value, expected)
     }
 
-    pub(crate) fn text(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
+    /// A text.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn text(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
         value.value.get_ref().as_str().ok_or_else(|| self.wrong(value, expected))
     }
 
-    pub(crate) fn whole(&self, value: &Value<'_>, what: &str) -> Result<u32, TraceError> {
+    /// A whole number that is not negative.
+    ///
+    /// # Errors
+    /// Anything else, which should have been `what`.
+    pub fn whole(&self, value: &Value<'_>, what: &str) -> Result<u32, TraceError> {
         let integer = value.value.get_ref().as_integer();
         let whole = integer.and_then(|integer| u32::from_str_radix(integer.as_str(), integer.radix()).ok());
         whole.ok_or_else(|| self.wrong(value, what))
     }
 
-    pub(crate) fn list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, TraceError> {
+    /// The values of a list.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, TraceError> {
         let array = value.value.get_ref().as_array().ok_or_else(|| self.wrong(value, expected))?;
         Ok(array.iter().map(|item| Value { key: value.key, value: item }).collect())
     }
 
-    pub(crate) fn table(&self, value: &Value<'a>, place: String) -> Result<Fields<'a>, TraceError> {
+    /// The keys of a table, before which errors put `place`.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn table(&self, value: &Value<'a>, place: String) -> Result<Fields<'a>, TraceError> {
         let table = value.value.get_ref().as_table().ok_or_else(|| self.wrong(value, "a table"))?;
         Ok(Fields::new(self.source, place, value.value.span().start, table))
     }
 
+    /// The values of a table whose keys are names, in the order of the file.
+    pub fn named(&self) -> Vec<(&'a str, Value<'a>)> {
+        let mut keys: Vec<_> = self.table.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        let each = keys.into_iter().map(|(key, value)| (key.get_ref().as_ref(), value));
+        each.map(|(key, value)| (key, Value { key, value })).collect()
+    }
+
     /// The tables of a table and their keys, in the order of the file.
-    pub(crate) fn tables(
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn tables(
         &self,
         value: &Value<'a>,
         place: impl Fn(&str) -> String,
@@ -139,20 +177,29 @@ impl<'a> Fields<'a> {
     }
 
     /// A key's whole number.
-    pub(crate) fn count(&mut self, key: &'static str) -> Result<u32, TraceError> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn count(&mut self, key: &'static str) -> Result<u32, TraceError> {
         const COUNT: &str = "a whole number from 0 to 4294967295";
         let value = self.need(key, COUNT)?;
         self.whole(&value, COUNT)
     }
 
     /// A key's number, with a fraction or without.
-    pub(crate) fn number(&mut self, key: &'static str) -> Result<f64, TraceError> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn number(&mut self, key: &'static str) -> Result<f64, TraceError> {
         let value = self.need(key, NUMBER)?;
         self.float(&value)
     }
 
     /// A number, with a fraction or without.
-    pub(crate) fn float(&self, value: &Value<'_>) -> Result<f64, TraceError> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn float(&self, value: &Value<'_>) -> Result<f64, TraceError> {
         if let Some(float) = value.value.get_ref().as_float() {
             return f64::from_str(float.as_str()).map_err(|_| self.wrong(value, NUMBER));
         }
@@ -162,33 +209,54 @@ impl<'a> Fields<'a> {
     }
 
     /// A key's rate, with its unit.
-    pub(crate) fn rate(&mut self, key: &'static str) -> Result<Rate, TraceError> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn rate(&mut self, key: &'static str) -> Result<Rate, TraceError> {
         let value = self.need(key, RATE)?;
         self.read_rate(&value)
     }
 
     /// A rate with its unit.
-    pub(crate) fn read_rate(&self, value: &Value<'a>) -> Result<Rate, TraceError> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn read_rate(&self, value: &Value<'a>) -> Result<Rate, TraceError> {
         self.text(value, RATE)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
     }
 
+    /// A size with its unit.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn read_bytes(&self, value: &Value<'a>) -> Result<Bytes, TraceError> {
+        self.text(value, BYTES)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
+    }
+
     /// A time with its unit.
-    pub(crate) fn read_time(&self, value: &Value<'a>) -> Result<Time, TraceError> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn read_time(&self, value: &Value<'a>) -> Result<Time, TraceError> {
         self.text(value, TIME)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
     }
 
     /// A value's table, if it is one.
-    pub(crate) fn is_table(value: &Value<'_>) -> bool {
+    pub fn is_table(value: &Value<'_>) -> bool {
         value.value.get_ref().is_table()
     }
 }
 
 const NUMBER: &str = "a number such as 2 or 1.5";
 const RATE: &str = "a rate with a unit such as \"10Gbit\"";
+const BYTES: &str = "a size with a unit such as \"4MiB\"";
 const TIME: &str = "a time with a unit such as \"5s\"";
 
 /// Reads the file at `path` by `read`, which is told what errors call it; `-` is the standard input.
-pub(crate) fn open<T>(
+///
+/// # Errors
+/// If there is none, or those of `read`.
+pub fn open<T>(
     path: &Path,
     read: impl FnOnce(&mut dyn Read, &str) -> Result<T, TraceError>,
 ) -> Result<T, TraceError> {
@@ -203,7 +271,10 @@ pub(crate) fn open<T>(
 }
 
 /// As [`open`], for files that name others: `read` is told which folder these are looked for in.
-pub(crate) fn open_in_folder<T>(
+///
+/// # Errors
+/// As [`open`].
+pub fn open_in_folder<T>(
     path: &Path,
     read: impl FnOnce(&mut dyn Read, &str, &Path) -> Result<T, TraceError>,
 ) -> Result<T, TraceError> {
@@ -213,7 +284,10 @@ pub(crate) fn open_in_folder<T>(
 }
 
 /// Reads all of a file of at most `most` bytes.
-pub(crate) fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, TraceError> {
+///
+/// # Errors
+/// If there are more, or they are no text.
+pub fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, TraceError> {
     let mut bytes = Vec::new();
     let read = input.take(most as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|source| TraceError::Io { file: file.to_owned(), source })?;
@@ -229,7 +303,10 @@ pub(crate) fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<St
 }
 
 /// The keys of a whole file, whose version has to be this one.
-pub(crate) fn versioned<'a>(
+///
+/// # Errors
+/// If it is not.
+pub fn versioned<'a>(
     source: Source<'a>,
     table: &'a DeTable<'a>,
     key: &'static str,
@@ -244,7 +321,10 @@ pub(crate) fn versioned<'a>(
 }
 
 /// The table that a file is.
-pub(crate) fn parse<'a>(source: Source<'a>) -> Result<Spanned<DeTable<'a>>, TraceError> {
+///
+/// # Errors
+/// What TOML does not allow.
+pub fn parse<'a>(source: Source<'a>) -> Result<Spanned<DeTable<'a>>, TraceError> {
     DeTable::parse(source.text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = source.text.get(at..).and_then(|rest| rest.lines().next()).unwrap_or("");

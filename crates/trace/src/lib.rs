@@ -11,10 +11,11 @@
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
 //!
 //! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one, [`tree`] policies for services and
-//! applications.
+//! applications. [`fields`] is how files in TOML are taken apart.
 
 pub mod coflow_benchmark;
 pub mod describe;
+pub mod fields;
 pub mod format;
 pub mod generate;
 pub mod scenario;
@@ -25,7 +26,6 @@ pub mod tree;
 mod bounds;
 mod dag;
 mod error;
-mod fields;
 mod lines;
 mod number;
 mod shuffle;

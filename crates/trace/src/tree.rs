@@ -13,13 +13,16 @@ use weir_core::tree::{Application, Between, Plan, Service, TreeError, check_leaf
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
 use crate::fields::{self, Fields, Source, Value};
-use crate::sensitivity;
+use crate::sensitivity::{self, SensitivityTable};
 
 /// The longest file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
 /// The version that is read.
 pub const VERSION: u32 = 1;
+
+/// Where sensitivity tables come from.
+pub type Tables<'a> = dyn Fn(&str) -> Result<SensitivityTable, TraceError> + 'a;
 
 /// The key of the version.
 const MAGIC: &str = "weir-tree";
@@ -43,6 +46,20 @@ pub fn read_from<R: Read>(
     folder: &Path,
     names: Option<&Names>,
 ) -> Result<Plan, TraceError> {
+    read_with(input, name, &|file| sensitivity::read(&folder.join(file)), names)
+}
+
+/// Reads a tree from `input`, which errors call `name`, as [`read`] does, with the sensitivity tables that `tables` finds by
+/// what the tree calls them.
+///
+/// # Errors
+/// As [`read`], and those of `tables`.
+pub fn read_with<R: Read>(
+    input: R,
+    name: &str,
+    tables: &Tables<'_>,
+    names: Option<&Names>,
+) -> Result<Plan, TraceError> {
     let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
     let source = Source { file: name, text: &text };
     let table = fields::parse(source)?;
@@ -57,9 +74,9 @@ pub fn read_from<R: Read>(
         default.map(|value| fields.table(&value, format!("{} ", Names::DEFAULT))).transpose()?;
     let mut services = Vec::new();
     for (name, service) in &mut listed {
-        services.push(read_service(name, service, folder)?);
+        services.push(read_service(name, service, tables)?);
     }
-    let other = default.as_mut().map(|service| read_service(Names::DEFAULT, service, folder)).transpose()?;
+    let other = default.as_mut().map(|service| read_service(Names::DEFAULT, service, tables)).transpose()?;
     if services.is_empty() && other.is_none() {
         return Err(fields.wrong_at("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
     }
@@ -100,7 +117,7 @@ fn misfit(
     }
 }
 
-fn read_service(name: &str, fields: &mut Fields<'_>, folder: &Path) -> Result<Service, TraceError> {
+fn read_service(name: &str, fields: &mut Fields<'_>, tables: &Tables<'_>) -> Result<Service, TraceError> {
     const APPLICATIONS: &str = "`whole`, `weights` or `saba`";
     check_name(name, fields)?;
     let weight = weight(fields)?;
@@ -112,7 +129,7 @@ fn read_service(name: &str, fields: &mut Fields<'_>, folder: &Path) -> Result<Se
     let between = match way {
         "whole" => Between::Whole(policy.clone()),
         "weights" => Between::Weights,
-        "saba" => Between::Saba(table(fields, folder)?),
+        "saba" => Between::Saba(table(fields, tables)?),
         other => return Err(fields.wrong_at("applications", other, APPLICATIONS)),
     };
     let other = Application { name: Names::DEFAULT.to_owned(), weight: 1.0, model: None, policy };
@@ -193,9 +210,9 @@ fn policy(fields: &mut Fields<'_>) -> Result<Option<String>, TraceError> {
 }
 
 /// The sensitivity table that a service names.
-fn table(fields: &mut Fields<'_>, folder: &Path) -> Result<Vec<(String, Sensitivity)>, TraceError> {
+fn table(fields: &mut Fields<'_>, tables: &Tables<'_>) -> Result<Vec<(String, Sensitivity)>, TraceError> {
     const FILE: &str = "the file of a sensitivity table";
     let value: Value<'_> = fields.need("sensitivity", FILE)?;
-    let table = sensitivity::read(&folder.join(fields.text(&value, FILE)?))?;
+    let table = tables(fields.text(&value, FILE)?)?;
     Ok(table.rows().iter().map(|row| (row.name.clone(), row.sensitivity)).collect())
 }

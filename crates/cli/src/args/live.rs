@@ -1,57 +1,63 @@
-//! `weir serve` and `weir agent run`.
+//! `weir serve`, `weir agent run` and `weir ctl`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
-use weir_core::units::{Rate, Time};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weir_core::units::Rate;
 
-use super::{interval, policy_spec, port_rate};
+use super::{Output, port_rate};
 
-/// What coordinators listen at, if nothing else is said.
-const ADDRESS: &str = "127.0.0.1:7470";
+const WHO: &str = "Who this is";
 
-/// Whether plain text may leave the machine.
-#[derive(Debug, Clone, Args)]
-pub struct PlainText {
-    /// Let plain text leave this machine: whoever reaches the coordinator can speak for any host
-    #[arg(long)]
-    pub insecure: bool,
+/// How a log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Log {
+    /// For people
+    Text,
+    /// For programs, an object a line
+    Json,
 }
 
 /// `weir serve`.
 #[derive(Debug, Args)]
-#[command(after_help = "Agents attend by `weir agent run`. It ends by SIGINT or SIGTERM.
+#[command(
+    after_help = "docs/serve.md says what a configuration has, and docs/api.md what can be asked of a coordinator. It ends by SIGINT or \
+                  SIGTERM; hosts keep to their last orders for their lease.
 
-Example:
-  weir serve --hosts 16 --rate 1Gbit --policy saath --epoch-file /var/lib/weir/epoch")]
+Examples:
+  weir serve --check examples/serve.toml
+  weir serve --config examples/serve.toml --log json"
+)]
 pub struct Serve {
-    /// How many hosts there are; they are numbered from 0
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub hosts: u32,
+    /// The configuration
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "check")]
+    pub config: Option<PathBuf>,
 
-    /// What each host's link carries, each way; with a unit
-    #[arg(long, value_name = "RATE", value_parser = port_rate)]
-    pub rate: Rate,
+    /// Print what a configuration is understood as, and end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
+    pub check: Option<PathBuf>,
 
-    /// The policy that decides
-    #[arg(long, value_name = "POLICY", default_value = "saath", value_parser = policy_spec)]
-    pub policy: String,
+    /// How to write what happens, to the standard error
+    #[arg(long, value_enum, default_value_t = Log::Text)]
+    pub log: Log,
+}
 
-    /// The time between two schedules; orders hold for ten of these
-    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval)]
-    pub interval: Time,
+/// What proves who this is, and who the coordinator is. Without it the coordinator has to be on this host.
+#[derive(Debug, Args)]
+#[command(next_help_heading = WHO)]
+pub struct Credentials {
+    /// The certificate, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["key", "authority"])]
+    pub certificate: Option<PathBuf>,
 
-    /// Where to listen for agents
-    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
-    pub listen: SocketAddr,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate")]
+    pub key: Option<PathBuf>,
 
-    /// Where the last epoch is kept, so that the next is higher whatever the clock says
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub epoch_file: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub plain_text: PlainText,
+    /// The authority of the coordinator's certificate, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate")]
+    pub authority: Option<PathBuf>,
 }
 
 /// `weir agent run`.
@@ -61,8 +67,10 @@ pub struct Serve {
     after_help = "Programs hand the sockets of their flows over at the Unix socket; who may is said by the permissions \
                         of its folder. It ends by SIGINT or SIGTERM, and all sockets are free then.
 
-Example:
-  weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7470"
+Examples:
+  weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700
+  weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 \\
+    --certificate node-4.pem --key node-4.key --authority authority.pem"
 )]
 pub struct AgentRun {
     /// Which host this is, by its number at the coordinator
@@ -73,14 +81,90 @@ pub struct AgentRun {
     #[arg(long, value_name = "RATE", value_parser = port_rate)]
     pub rate: Rate,
 
-    /// Where the coordinator is
-    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
-    pub coordinator: SocketAddr,
+    /// Where the coordinator waits for agents
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = place)]
+    pub coordinator: String,
 
     /// The Unix socket for programs
     #[arg(long, value_name = "PATH", default_value = "/run/weir/agent.sock", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
     #[command(flatten)]
-    pub plain_text: PlainText,
+    pub credentials: Credentials,
+}
+
+/// `weir ctl`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir ctl status
+  weir ctl coflows --format csv
+  weir ctl policy set saath:d=4
+  weir ctl policy set tree:examples/serve-tree.toml
+  weir ctl weight ads 3")]
+pub struct Ctl {
+    /// Where the coordinator waits for people
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701", value_parser = place, global = true)]
+    pub coordinator: String,
+
+    #[command(flatten)]
+    pub credentials: Credentials,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    /// What to do
+    #[command(subcommand)]
+    pub what: Wish,
+}
+
+/// What can be asked of a coordinator.
+#[derive(Debug, Subcommand)]
+pub enum Wish {
+    /// The hosts, and whether they are heard of
+    Status,
+    /// All coflows that are known
+    Coflows,
+    /// What all flows were given last
+    Allocation,
+    /// The services and their weights
+    Services,
+    /// Give a service a weight
+    Weight {
+        /// The service
+        service: String,
+        /// Its weight, above 0
+        weight: f64,
+    },
+    /// The policy that decides
+    #[command(subcommand)]
+    Policy(PolicyWish),
+}
+
+/// What can be done about the policy.
+#[derive(Debug, Subcommand)]
+pub enum PolicyWish {
+    /// Say which it is
+    Get,
+    /// Let another one decide from the next schedule on
+    Set {
+        /// `NAME[:KEY=VALUE...]`, or `tree:FILE`
+        policy: String,
+    },
+}
+
+/// A host and a port.
+fn place(text: &str) -> Result<String, String> {
+    const EXPECTED: &str = "expected a host and a port, such as 127.0.0.1:7701";
+    let (host, port) = text.rsplit_once(':').ok_or(EXPECTED)?;
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    if host.is_empty() || !host.chars().all(known) || port.parse::<u16>().is_err() {
+        return Err(EXPECTED.to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Whether a place is this host's own whatever names mean.
+pub fn is_own(place: &str) -> bool {
+    place.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+        || place.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
 }

@@ -101,6 +101,13 @@ impl Plane {
         self.coflows.get(id).map(|coflow| coflow.over.is_some())
     }
 
+    /// Coflows that came to be over since this was last asked, in that order. They are remembered for [`Settings::keep`].
+    ///
+    /// [`Settings::keep`]: super::Settings::keep
+    pub fn endings(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.ended)
+    }
+
     /// Coflows in order of ids, at most so many, after an id or from the first on.
     pub fn list(&self, after: Option<&str>, most: usize) -> Vec<Summary> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -124,10 +131,16 @@ impl Plane {
         coflow.slot.map(|slot| self.engine.allocation().class(slot))
     }
 
+    /// What a flow's host was told last; nothing if it gets no orders.
+    fn told(&self, flow: &super::Flow) -> Option<Pace> {
+        flow.told.filter(|_| self.hosts[flow.transfer.src as usize].addressed)
+    }
+
     /// A coflow; `None` if nobody registered it.
     pub fn show(&self, id: &str) -> Option<Standing> {
         let coflow = self.coflows.get(id)?;
-        let progress = |flow: &super::Flow| Progress { sent: flow.sent, done: flow.done, pace: flow.told };
+        let progress =
+            |flow: &super::Flow| Progress { sent: flow.sent, done: flow.done, pace: self.told(flow) };
         Some(Standing {
             registration: coflow.registration.clone(),
             class: self.class(coflow),
@@ -142,7 +155,7 @@ impl Plane {
         let shares = coflows.flat_map(|(id, coflow)| {
             (0u32..).zip(&coflow.flows).filter_map(move |(at, flow)| {
                 let key = FlowKey { coflow: Arc::clone(id), flow: at };
-                Some(Share { key, transfer: flow.transfer, pace: flow.told? })
+                Some(Share { key, transfer: flow.transfer, pace: self.told(flow)? })
             })
         });
         shares.filter(|share| after.is_none_or(|after| share.key > *after)).take(most).collect()

@@ -1,0 +1,480 @@
+//! The configuration of `weir serve`, in TOML; `docs/serve.md` describes it.
+//!
+//! Unknown keys are refused, quantities have units, and a reader ends with a [`Config`] that can be used as it is, or with a
+//! [`TraceError`] that names the line, the field, the value and what was expected. Files that it names are looked for beside it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+
+use weir_core::model::{Names, NodeId, Topology};
+use weir_core::saba::share::FLOOR;
+use weir_core::saba::{Fraction, controller};
+use weir_core::units::{Bytes, Rate, Time};
+use weir_trace::fields::{self, Fields, Source, Value};
+use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, topology, tree};
+
+use crate::plane::{Link, Settings};
+use crate::policy::{Asked, Chosen, PolicyError};
+
+/// The longest file, in bytes.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+
+/// The version that is read.
+pub const VERSION: u32 = 1;
+
+/// The most hosts.
+pub const MAX_HOSTS: usize = 10_000;
+
+/// The key of the version.
+const MAGIC: &str = "weir-serve";
+
+/// What a policy begins with that is a tree in a file.
+const TREE: &str = "tree:";
+
+/// How a coordinator is to be.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the durable store is.
+    pub store: PathBuf,
+    /// Where agents are waited for.
+    pub agents: SocketAddr,
+    /// Where frameworks and people are waited for.
+    pub api: SocketAddr,
+    /// How connections are protected; nothing only if all addresses are this host's own.
+    pub tls: Option<TlsFiles>,
+    /// In order of their numbers.
+    pub hosts: Vec<Host>,
+    /// Services and their applications.
+    pub names: Names,
+    /// Services whose weight is not left to the policy.
+    pub weights: BTreeMap<String, f64>,
+    /// What decides.
+    pub policy: Chosen,
+    /// How the plane goes about it.
+    pub settings: Settings,
+    /// How Saba's applications share a link.
+    pub saba: Saba,
+    /// What callers can use up.
+    pub limits: Limits,
+}
+
+/// How Saba's applications share a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Saba {
+    /// Of the controller.
+    pub settings: controller::Settings,
+    /// How many queues each link has, each way.
+    pub queues: u16,
+}
+
+impl Default for Saba {
+    /// Saba, section 5.3: the 8 priority levels of Ethernet, and 8 queues, as many as switches have; all of a link is Saba's.
+    fn default() -> Saba {
+        let levels = NonZeroU16::new(8).expect("it is above 0");
+        Saba { settings: controller::Settings { c_saba: Fraction::ALL, floor: FLOOR, levels }, queues: 8 }
+    }
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Host {
+    /// What its certificate and its agent call it.
+    pub name: String,
+    /// What its link carries.
+    pub link: Link,
+}
+
+/// Files in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The coordinator's certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates.
+    pub clients: PathBuf,
+}
+
+/// What callers of the API can use up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// The longest body of a request.
+    pub body: Bytes,
+    /// How long a request may take, its body included.
+    pub request: Time,
+    /// The most connections at once.
+    pub connections: u32,
+    /// How many events wait for a reader that is slow.
+    pub events: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        let body = Bytes::new(4e6).expect("it is a size");
+        let request = Time::new(10.0).expect("it is a time");
+        Limits { body, request, connections: 1024, events: 1024 }
+    }
+}
+
+/// Reads the configuration at `path`.
+///
+/// # Errors
+/// The first thing that keeps it from being read, with its place.
+pub fn read(path: &Path) -> Result<Config, TraceError> {
+    fields::open_in_folder(path, |input, name, folder| {
+        let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
+        parse(&text, name, folder)
+    })
+}
+
+/// Reads a configuration from `text`, which errors call `name`. Files that it names are looked for in `folder`.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError> {
+    const STORE: &str = "the file of the durable store";
+    let source = Source { file: name, text };
+    let table = fields::parse(source)?;
+    let mut all = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
+    let store = all.need("store", STORE)?;
+    let store = folder.join(all.text(&store, STORE)?);
+    let settings = settings(&mut all)?;
+    let asked = all.need("policy", POLICY)?;
+    let (listen, tls, limits) = (all.need("listen", LISTEN)?, all.maybe("tls"), all.maybe("limits"));
+    let saba = all.maybe("saba");
+    let (topology, host, service) = (all.maybe("topology"), all.maybe("host"), all.maybe("service"));
+    all.finish()?;
+    let (hosts, services) = (hosts(&all, topology, host, folder)?, service);
+    let (names, weights) = match services {
+        Some(value) => read_services(&all, &value)?,
+        None => (Names::default(), BTreeMap::new()),
+    };
+    let policy = policy(&all, &asked, folder, &names)?;
+    let saba = saba.map(|value| read_saba(&all, &value)).transpose()?.unwrap_or_default();
+    let tls = tls.map(|value| read_tls(&all, &value, folder)).transpose()?;
+    let mut listen = all.table(&listen, "listen ".to_owned())?;
+    let (agents, api) = (address(&mut listen, "agents", &tls)?, address(&mut listen, "api", &tls)?);
+    listen.finish()?;
+    let (limits, settings) = match limits {
+        Some(value) => read_limits(&all, &value, settings)?,
+        None => (Limits::default(), settings),
+    };
+    Ok(Config { store, agents, api, tls, hosts, names, weights, policy, settings, saba, limits })
+}
+
+const LISTEN: &str = "a table with the addresses `agents` and `api`";
+const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\", or \"tree:FILE\"";
+
+/// The keys of the plane itself.
+fn settings(fields: &mut Fields<'_>) -> Result<Settings, TraceError> {
+    let default = Settings::default();
+    let interval = time(fields, "interval", 0.001..=10.0, "a time from 1ms to 10s", default.interval)?;
+    // A host that misses one order still has to hear of the next.
+    let lease = time(
+        fields,
+        "lease",
+        2.0 * interval..=3600.0,
+        "a time from two intervals to 1h",
+        default.lease.max(10.0 * interval),
+    )?;
+    let keep = time(fields, "keep", 0.0..=1e6, "a time of at most 277h", default.keep)?;
+    let reserve = match fields.maybe("reserve") {
+        None => default.reserve,
+        Some(value) => {
+            let part = fields.float(&value)?;
+            if !(0.001..=0.5).contains(&part) {
+                return Err(fields.wrong(&value, "a part of every link, from 0.001 to 0.5"));
+            }
+            part
+        }
+    };
+    Ok(Settings { interval, lease, reserve, keep, ..default })
+}
+
+/// A key's time in seconds, in a range that errors call `expected`.
+fn time(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    range: std::ops::RangeInclusive<f64>,
+    expected: &str,
+    default: f64,
+) -> Result<f64, TraceError> {
+    let Some(value) = fields.maybe(key) else { return Ok(default) };
+    let time = fields.read_time(&value)?.get();
+    if range.contains(&time) { Ok(time) } else { Err(fields.wrong(&value, expected)) }
+}
+
+/// The hosts of a topology, or those that are listed.
+fn hosts(
+    fields: &Fields<'_>,
+    topology: Option<Value<'_>>,
+    host: Option<Value<'_>>,
+    folder: &Path,
+) -> Result<Vec<Host>, TraceError> {
+    const FILE: &str = "the file of a topology";
+    let hosts = match (topology, host) {
+        (Some(value), None) => {
+            let network = topology::read(&folder.join(fields.text(&value, FILE)?))?;
+            let hosts: Vec<Host> =
+                (0..network.hosts() as u32).map(|host| host_of(&network, NodeId(host))).collect();
+            if let Some(host) = hosts.iter().find(|host| !Names::is_name(&host.name)) {
+                let expected = format!("hosts whose names are {}", Names::RULE);
+                return Err(fields.wrong_at("topology", &host.name, &expected));
+            }
+            hosts
+        }
+        (None, Some(value)) => listed(&fields.table(&value, "host ".to_owned())?)?,
+        (Some(value), Some(_)) => return Err(fields.wrong(&value, "either `topology` or `[host]`")),
+        (None, None) => {
+            let expected = "a table `[host]` of names and rates, or `topology = \"FILE\"`";
+            return Err(fields.wrong_at("host", "nothing", expected));
+        }
+    };
+    if hosts.is_empty() || hosts.len() > MAX_HOSTS {
+        let found = hosts.len().to_string();
+        let key = if topology.is_some() { "topology" } else { "host" };
+        return Err(fields.wrong_at(key, &found, &format!("1 to {MAX_HOSTS} hosts")));
+    }
+    Ok(hosts)
+}
+
+/// What a host's cables carry together.
+fn host_of(network: &Topology, host: NodeId) -> Host {
+    let sum = |links: &mut dyn Iterator<Item = Rate>| {
+        Rate::new(links.map(Rate::get).sum()).expect("rates of a topology are far below the greatest number")
+    };
+    let out = network.out(host);
+    let send = sum(&mut out.iter().map(|&link| network.link(link).rate));
+    let into = |link| network.between(network.link(link).to, host);
+    let recv = sum(&mut out.iter().filter_map(|&link| into(link)).map(|link| network.link(link).rate));
+    Host { name: network.name(host).to_owned(), link: Link { send, recv } }
+}
+
+fn listed(fields: &Fields<'_>) -> Result<Vec<Host>, TraceError> {
+    let each = fields.named().into_iter().map(|(name, value)| {
+        check_name(fields, name)?;
+        let rate = fields.read_rate(&value)?;
+        if rate.get() < 1.0 {
+            return Err(fields.wrong(&value, "a rate of at least 8bit"));
+        }
+        Ok(Host { name: name.to_owned(), link: Link { send: rate, recv: rate } })
+    });
+    each.collect()
+}
+
+fn check_name(fields: &Fields<'_>, name: &str) -> Result<(), TraceError> {
+    if Names::is_name(name) { Ok(()) } else { Err(fields.wrong_at(name, name, Names::RULE)) }
+}
+
+/// Services with their applications, and the weights that they are given.
+fn read_services(
+    fields: &Fields<'_>,
+    value: &Value<'_>,
+) -> Result<(Names, BTreeMap<String, f64>), TraceError> {
+    const APPLICATIONS: &str = "a list of names";
+    let (mut names, mut weights) = (Names::empty(), BTreeMap::new());
+    for (name, mut service) in fields.tables(value, |name| format!("service {name} "))? {
+        check_name(&service, name)?;
+        if let Some(value) = service.maybe("weight") {
+            let weight = service.float(&value)?;
+            if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&weight) {
+                let expected = format!("a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}");
+                return Err(service.wrong(&value, &expected));
+            }
+            weights.insert(name.to_owned(), weight);
+        }
+        let applications = match service.maybe("applications") {
+            None => Vec::new(),
+            Some(value) => service.list(&value, APPLICATIONS)?,
+        };
+        service.finish()?;
+        let mut number = |application: &str| {
+            let most = format!("at most {} applications in all", Names::MAX_APPLICATIONS);
+            names
+                .number(name, application)
+                .ok_or_else(|| service.wrong_at("applications", application, &most))
+        };
+        // What its coflows belong to that do not say.
+        number(Names::DEFAULT)?;
+        for value in applications {
+            let application = service.text(&value, "a name")?;
+            if !Names::is_name(application) {
+                return Err(service.wrong(&value, Names::RULE));
+            }
+            number(application)?;
+        }
+    }
+    if names.services() == 0 {
+        return Err(fields.wrong(value, "at least one `[service.NAME]`"));
+    }
+    Ok((names, weights))
+}
+
+fn policy(
+    fields: &Fields<'_>,
+    value: &Value<'_>,
+    folder: &Path,
+    names: &Names,
+) -> Result<Chosen, TraceError> {
+    let spec = fields.text(value, POLICY)?;
+    let tables = |file: &str| sensitivity::read(&folder.join(file));
+    let chosen = match spec.strip_prefix(TREE) {
+        None => Chosen::new(Asked::Policy(spec.to_owned()), "policy", &tables, names),
+        Some("" | "-") => return Err(fields.wrong(value, "the name of a file after `tree:`")),
+        Some(file) => {
+            let path = folder.join(file);
+            let text =
+                fields::open(&path, |input, name| fields::read_text(input, name, tree::MAX_FILE_BYTES))?;
+            // A tree's tables are beside it.
+            let beside = path.parent().unwrap_or(folder);
+            let tables = |file: &str| sensitivity::read(&beside.join(file));
+            Chosen::new(Asked::Tree(text), &path.display().to_string(), &tables, names)
+        }
+    };
+    chosen.map_err(|error| match error {
+        PolicyError::Params(error) => fields.wrong(value, &format!("{POLICY} ({error})")),
+        PolicyError::Tree(error) => error,
+    })
+}
+
+fn read_saba(fields: &Fields<'_>, value: &Value<'_>) -> Result<Saba, TraceError> {
+    let mut own = fields.table(value, "saba ".to_owned())?;
+    let default = Saba::default();
+    let mut count = |key: &'static str, default: u16| -> Result<NonZeroU16, TraceError> {
+        const EXPECTED: &str = "a whole number from 2 to 63";
+        let count = match own.maybe(key) {
+            None => u32::from(default),
+            Some(value) => {
+                let count = own.whole(&value, EXPECTED)?;
+                if !(2..=63).contains(&count) {
+                    return Err(own.wrong(&value, EXPECTED));
+                }
+                count
+            }
+        };
+        Ok(NonZeroU16::new(count as u16).expect("it is above 0"))
+    };
+    let levels = count("levels", default.settings.levels.get())?;
+    let queues = count("queues", default.queues)?.get();
+    let c_saba = match own.maybe("share") {
+        None => default.settings.c_saba,
+        Some(value) => Fraction::new(own.float(&value)?)
+            .map_err(|_| own.wrong(&value, "a part of every link, above 0 and up to 1"))?,
+    };
+    own.finish()?;
+    Ok(Saba { settings: controller::Settings { c_saba, levels, ..default.settings }, queues })
+}
+
+fn read_tls(fields: &Fields<'_>, value: &Value<'_>, folder: &Path) -> Result<TlsFiles, TraceError> {
+    const FILE: &str = "a file in PEM";
+    let mut tls = fields.table(value, "tls ".to_owned())?;
+    let mut file = |key: &'static str| -> Result<PathBuf, TraceError> {
+        let value = tls.need(key, FILE)?;
+        Ok(folder.join(tls.text(&value, FILE)?))
+    };
+    let files = TlsFiles { certificate: file("certificate")?, key: file("key")?, clients: file("clients")? };
+    tls.finish()?;
+    Ok(files)
+}
+
+fn address(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    tls: &Option<TlsFiles>,
+) -> Result<SocketAddr, TraceError> {
+    const ADDRESS: &str = "an address and a port, such as \"127.0.0.1:7700\"";
+    let value = fields.need(key, ADDRESS)?;
+    let address: SocketAddr =
+        fields.text(&value, ADDRESS)?.parse().map_err(|_| fields.wrong(&value, ADDRESS))?;
+    if tls.is_none() && !address.ip().is_loopback() {
+        let expected = "an address of this host only, such as \"127.0.0.1:7700\", or a table `[tls]`";
+        return Err(fields.wrong(&value, expected));
+    }
+    Ok(address)
+}
+
+fn read_limits(
+    fields: &Fields<'_>,
+    value: &Value<'_>,
+    settings: Settings,
+) -> Result<(Limits, Settings), TraceError> {
+    let mut own = fields.table(value, "limits ".to_owned())?;
+    let default = Limits::default();
+    let mut count = |key: &'static str, default: usize, most: u32| -> Result<u32, TraceError> {
+        let Some(value) = own.maybe(key) else { return Ok(default as u32) };
+        let expected = format!("a whole number from 1 to {most}");
+        let count = own.whole(&value, &expected)?;
+        if (1..=most).contains(&count) { Ok(count) } else { Err(own.wrong(&value, &expected)) }
+    };
+    let most_coflows = count("coflows", settings.most_coflows, 10_000_000)? as usize;
+    let most_flows = count("flows", settings.most_flows, 100_000_000)? as usize;
+    let connections = count("connections", default.connections as usize, 1_000_000)?;
+    let events = count("events", default.events as usize, 1_000_000)?;
+    let body = match own.maybe("body") {
+        None => default.body,
+        Some(value) => {
+            let body = own.read_bytes(&value)?;
+            if !(1e3..=1e9).contains(&body.get()) {
+                return Err(own.wrong(&value, "a size from 1kB to 1GB"));
+            }
+            body
+        }
+    };
+    let seconds =
+        time(&mut own, "request", 0.1..=600.0, "a time from 100ms to 10min", default.request.get())?;
+    let request = Time::new(seconds).expect("it is in a range");
+    own.finish()?;
+    let settings = Settings { most_coflows, most_flows, ..settings };
+    Ok((Limits { body, request, connections, events }, settings))
+}
+
+impl fmt::Display for Config {
+    /// What was understood, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
+        let Settings { interval, lease, reserve, keep, most_coflows, most_flows, .. } = self.settings;
+        match self.policy.asked() {
+            Asked::Policy(spec) => writeln!(f, "policy    {spec}")?,
+            Asked::Tree(_) => writeln!(f, "policy    a tree")?,
+        }
+        writeln!(f, "interval  {}, leases of {}", seconds(interval), seconds(lease))?;
+        writeln!(f, "reserve   {reserve} of every link, for flows without a rate")?;
+        writeln!(f, "keep      coflows that are over for {}", seconds(keep))?;
+        writeln!(f, "store     {}", self.store.display())?;
+        let protected = if self.tls.is_some() { "mutual TLS" } else { "plain text, on this host only" };
+        writeln!(f, "agents    {} ({protected})", self.agents)?;
+        writeln!(f, "api       {} ({protected})", self.api)?;
+        if let Some(TlsFiles { certificate, key, clients }) = &self.tls {
+            let (certificate, key, clients) = (certificate.display(), key.display(), clients.display());
+            writeln!(f, "tls       certificate {certificate}, key {key}, clients {clients}")?;
+        }
+        let Limits { body, request, connections, events } = self.limits;
+        writeln!(f, "limits    {most_coflows} coflows, {most_flows} flows")?;
+        writeln!(f, "          {connections} connections, {body} and {request} a request, {events} events")?;
+        let Saba { settings: controller::Settings { c_saba, levels, .. }, queues } = self.saba;
+        writeln!(f, "saba      {levels} priority levels in {queues} queues, {} of every link", c_saba.get())?;
+        for service in 0..self.names.services() as u32 {
+            let name = self.names.service(service);
+            let weight = match self.weights.get(name) {
+                Some(weight) => format!("weight {weight}"),
+                None => "the policy's weight".to_owned(),
+            };
+            let applications = self.names.applications(service).join(", ");
+            writeln!(f, "service   {name}: {weight}; applications {applications}")?;
+        }
+        for Host { name, link: Link { send, recv } } in &self.hosts {
+            if send == recv {
+                writeln!(f, "host      {name}: {send}")?;
+            } else {
+                writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
+            }
+        }
+        if !self.weights.is_empty() && !self.policy.heeds_weights() {
+            writeln!(f, "note      this policy does not go by the weights of services")?;
+        }
+        Ok(())
+    }
+}

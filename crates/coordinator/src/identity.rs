@@ -1,0 +1,136 @@
+//! Who is at the other end of a connection, and what they may do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use weir_core::model::Names;
+
+/// What a certificate says in a name of the form `weir://ROLE/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// The agent of the host of this name: it reports for that host and gets its orders, nothing else.
+    Agent(String),
+    /// A framework of the service of this name: it does what it likes with what is that service's.
+    Framework(String),
+    /// A person or program that may do everything.
+    Operator(String),
+    /// A person or program that may see everything and change nothing.
+    Reader(String),
+    /// Whoever is on this host, over plain text: may do everything.
+    Local,
+}
+
+/// A name that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}`: expected weir://agent/HOST, weir://framework/SERVICE, weir://operator/NAME or weir://reader/NAME, the last \
+     part being {rule}",
+    rule = Names::RULE
+)]
+pub struct NoIdentity(String);
+
+impl Identity {
+    /// What names begin with.
+    pub const SCHEME: &'static str = "weir://";
+
+    /// Whether it may see what is a service's, or with nothing given, what is nobody's.
+    pub fn may_see(&self, service: Option<&str>) -> bool {
+        match self {
+            Identity::Operator(_) | Identity::Reader(_) | Identity::Local => true,
+            Identity::Framework(own) => service.is_none_or(|service| service == own),
+            Identity::Agent(_) => false,
+        }
+    }
+
+    /// Whether it may change what is a service's, or with nothing given, what is everybody's.
+    pub fn may_change(&self, service: Option<&str>) -> bool {
+        match self {
+            Identity::Operator(_) | Identity::Local => true,
+            Identity::Framework(own) => service == Some(own),
+            Identity::Reader(_) | Identity::Agent(_) => false,
+        }
+    }
+}
+
+impl FromStr for Identity {
+    type Err = NoIdentity;
+
+    fn from_str(text: &str) -> Result<Identity, NoIdentity> {
+        let wrong = || NoIdentity(text.chars().take(200).flat_map(char::escape_default).collect());
+        let rest = text.strip_prefix(Identity::SCHEME).ok_or_else(wrong)?;
+        let (role, name) = rest.split_once('/').ok_or_else(wrong)?;
+        if !Names::is_name(name) {
+            return Err(wrong());
+        }
+        let name = name.to_owned();
+        match role {
+            "agent" => Ok(Identity::Agent(name)),
+            "framework" => Ok(Identity::Framework(name)),
+            "operator" => Ok(Identity::Operator(name)),
+            "reader" => Ok(Identity::Reader(name)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (role, name) = match self {
+            Identity::Agent(name) => ("agent", name),
+            Identity::Framework(name) => ("framework", name),
+            Identity::Operator(name) => ("operator", name),
+            Identity::Reader(name) => ("reader", name),
+            Identity::Local => return f.write_str("somebody on this host"),
+        };
+        write!(f, "{}{role}/{name}", Identity::SCHEME)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_printed() {
+        for text in
+            ["weir://agent/node-1", "weir://framework/ads", "weir://operator/ann", "weir://reader/b.c"]
+        {
+            assert_eq!(text.parse::<Identity>().unwrap().to_string(), text);
+        }
+        let long = format!("weir://agent/{}", "x".repeat(101));
+        for text in [
+            "",
+            "weir://",
+            "weir://agent",
+            "weir://agent/",
+            "weir://agent/a/b",
+            "weir://agent/a b",
+            "weir://Agent/a",
+            "weir://root/a",
+            "http://agent/a",
+            "weir://agent/a?x",
+            " weir://agent/a",
+            &long,
+        ] {
+            let error = text.parse::<Identity>().expect_err(text);
+            assert!(error.to_string().len() < 500);
+        }
+    }
+
+    #[test]
+    fn roles_are_kept_apart() {
+        let of = |text: &str| text.parse::<Identity>().unwrap();
+        let (agent, framework) = (of("weir://agent/ads"), of("weir://framework/ads"));
+        let (operator, reader) = (of("weir://operator/ads"), of("weir://reader/ads"));
+        let rights = |who: &Identity, service| (who.may_see(service), who.may_change(service));
+        for service in [None, Some("ads"), Some("search")] {
+            assert_eq!(rights(&agent, service), (false, false));
+            assert_eq!(rights(&operator, service), (true, true));
+            assert_eq!(rights(&Identity::Local, service), (true, true));
+            assert_eq!(rights(&reader, service), (true, false));
+        }
+        assert_eq!(rights(&framework, Some("ads")), (true, true));
+        assert_eq!(rights(&framework, Some("search")), (false, false));
+        assert_eq!(rights(&framework, None), (true, false));
+    }
+}

@@ -1,0 +1,54 @@
+//! How many schedules took how long.
+
+use std::time::Duration;
+
+/// The upper ends of the buckets, in microseconds.
+const ENDS: [u64; 11] = [50, 100, 250, 500, 1000, 2000, 4000, 8000, 16_000, 64_000, 256_000];
+
+/// Times by length, of all since the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Histogram {
+    /// Of each bucket; the last is of those that are longer than all ends.
+    counts: [u64; ENDS.len() + 1],
+    sum: Duration,
+}
+
+impl Histogram {
+    pub(super) fn add(&mut self, time: Duration) {
+        let bucket = ENDS.iter().position(|&end| time <= Duration::from_micros(end)).unwrap_or(ENDS.len());
+        self.counts[bucket] += 1;
+        self.sum += time;
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// How long they took together.
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// The upper end of each bucket in seconds, the last of which has none, and how many are in that bucket.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let ends = ENDS.iter().map(|&end| end as f64 / 1e6).chain([f64::INFINITY]);
+        ends.zip(self.counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_the_first_bucket_that_takes_them() {
+        let mut histogram = Histogram::default();
+        for micros in [0, 50, 51, 256_000, 256_001] {
+            histogram.add(Duration::from_micros(micros));
+        }
+        let filled: Vec<(f64, u64)> = histogram.buckets().filter(|bucket| bucket.1 > 0).collect();
+        assert_eq!(filled, [(0.00005, 2), (0.0001, 1), (0.256, 1), (f64::INFINITY, 1)]);
+        assert_eq!((histogram.count(), histogram.sum()), (5, Duration::from_micros(512_102)));
+    }
+}

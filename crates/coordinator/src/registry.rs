@@ -1,0 +1,439 @@
+//! What frameworks and operators register, change and ask for: in the plane at once, and in the store before it is answered.
+//!
+//! What is asked for by id is idempotent: the same again changes nothing. Whoever asks has been found to be allowed to before it
+//! comes here, but for whose a coflow, application or connection is, which only this knows: see [`Registry::coflow`] and the like.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, MutexGuard, watch};
+use tracing::warn;
+use utoipa::ToSchema;
+use weir_core::model::Names;
+use weir_core::units::{Bytes, Time};
+use weir_trace::sensitivity::SensitivityTable;
+use weir_trace::{TraceError, sensitivity};
+
+use crate::config::{Config, Host};
+use crate::events::{Events, What};
+use crate::master::{Declined, Handle};
+use crate::plane::{Refusal, Registration, Standing, Transfer};
+use crate::policy::{Asked, Chosen, PolicyError};
+use crate::problem::Problem;
+use crate::store::{Room, Store};
+
+mod sharing;
+mod watcher;
+
+pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
+
+/// What the store's [`Room::Settings`] has.
+const POLICY: &str = "policy";
+const SENSITIVITY: &str = "sensitivity";
+
+/// What a tree that comes over the API calls the table of [`Registry::set_table`].
+pub const REGISTERED: &str = "registered";
+
+/// How many requests about different ids go on at once.
+const STRIPES: usize = 64;
+
+/// A coflow, as its framework describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CoflowBody {
+    /// The service that it belongs to; a framework's own, or `default`, if it does not say.
+    pub service: Option<String>,
+    /// An application of that service; `default` if it does not say.
+    pub application: Option<String>,
+    /// Its importance to weighted policies, above 0; 1 if it does not say.
+    pub weight: Option<f64>,
+    /// How long after its registration it should be done, such as `10s`.
+    pub deadline: Option<String>,
+    /// Its flows, at least one. They are called by their places, from 0.
+    pub flows: Vec<FlowBody>,
+}
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlowBody {
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// How many bytes; left out if nobody knows, which policies that go by sizes refuse.
+    pub bytes: Option<u64>,
+}
+
+/// A value that was set, and what the configuration said then: once it says something else, that holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Set<T> {
+    set: T,
+    configured: T,
+}
+
+impl<T: PartialEq> Set<T> {
+    /// What holds, if the configuration says this.
+    fn under(self, configured: T) -> T {
+        if self.configured == configured { self.set } else { configured }
+    }
+}
+
+/// What decides.
+struct Deciding {
+    policy: Chosen,
+    /// What the configuration has.
+    configured: Asked,
+    weights: BTreeMap<String, f64>,
+    configured_weights: BTreeMap<String, f64>,
+    table: SensitivityTable,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ServiceState {
+    /// Its name.
+    pub name: String,
+    /// Its applications.
+    pub applications: Vec<String>,
+    /// Its weight; nothing if it is left to the policy.
+    pub weight: Option<f64>,
+    /// Whether the policy in force goes by weights of services.
+    pub in_force: bool,
+}
+
+/// All of it.
+pub struct Registry {
+    handle: Handle,
+    store: Store,
+    names: Names,
+    hosts: Vec<Host>,
+    numbers: BTreeMap<String, u32>,
+    deciding: Mutex<Deciding>,
+    sharing: Mutex<sharing::Sharing>,
+    stripes: Vec<Mutex<()>>,
+    hasher: RandomState,
+    /// What happens.
+    pub events: Events,
+}
+
+impl Registry {
+    /// What a configuration and a store say, with all that is registered in the plane of `handle`.
+    ///
+    /// # Errors
+    /// A store that cannot be read, or a policy in it that is none.
+    pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
+        let text = store.get::<String>(Room::Settings, SENSITIVITY).map_err(|error| error.to_string())?;
+        let table = match text {
+            Some(text) => sensitivity::parse(&text, "the store's sensitivity table"),
+            None => Ok(SensitivityTable::default()),
+        };
+        let table = table.map_err(|error| error.to_string())?;
+        let configured = config.policy.asked().clone();
+        let kept: Option<Set<Asked>> =
+            store.get(Room::Settings, POLICY).map_err(|error| error.to_string())?;
+        let asked = kept.map_or(configured.clone(), |kept| kept.under(configured.clone()));
+        let policy = if asked == configured {
+            config.policy.clone()
+        } else {
+            choose(asked, "the store's policy", &table, &config.names).map_err(|error| error.to_string())?
+        };
+        let mut weights = config.weights.clone();
+        let kept: Vec<(String, Set<Option<f64>>)> =
+            store.all(Room::Weights).map_err(|error| error.to_string())?;
+        for (name, kept) in kept {
+            let weight = kept.under(config.weights.get(&name).copied());
+            match weight {
+                Some(weight) => weights.insert(name, weight),
+                None => weights.remove(&name),
+            };
+        }
+        handle
+            .set_policy(policy.build(&config.names, &weights))
+            .await
+            .map_err(|error| format!("policy: {error}"))?;
+        let sharing = sharing::Sharing::new(config, &table, &store)?;
+        let numbers = (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
+        let deciding =
+            Deciding { policy, configured, weights, configured_weights: config.weights.clone(), table };
+        let registry = Registry {
+            handle,
+            store,
+            names: config.names.clone(),
+            hosts: config.hosts.clone(),
+            numbers,
+            deciding: Mutex::new(deciding),
+            sharing: Mutex::new(sharing),
+            stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
+            hasher: RandomState::new(),
+            events: Events::new(config.limits.events as usize),
+        };
+        registry.restore().await?;
+        Ok(registry)
+    }
+
+    /// Registers the coflows of the store.
+    async fn restore(&self) -> Result<(), String> {
+        let coflows: Vec<(String, CoflowBody)> =
+            self.store.all(Room::Coflows).map_err(|error| error.to_string())?;
+        for (id, body) in coflows {
+            // What the configuration has no place for any more stays in the store, for when it has again.
+            match self.registration(&body) {
+                Ok(registration) => match self.handle.register(id.clone(), registration).await {
+                    Ok(_) => {}
+                    Err(Declined::Refused(error)) => warn!(coflow = id, %error, "not taken from the store"),
+                    Err(Declined::Stopped(stopped)) => return Err(stopped.to_string()),
+                },
+                Err(problem) => warn!(coflow = id, %problem, "not taken from the store"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The plane.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The hosts, in order of their numbers.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// Rises by one at each start of a coordinator.
+    pub fn epoch(&self) -> u64 {
+        self.store.epoch()
+    }
+
+    /// Looks after what happens by itself until `stop` says so: coflows that end leave the store, and hosts that come and go are told.
+    pub async fn watch(&self, stop: watch::Receiver<bool>) {
+        watcher::watch(self, stop).await;
+    }
+
+    /// Holds up all other requests about an id.
+    async fn alone(&self, id: &str) -> MutexGuard<'_, ()> {
+        self.stripes[self.hasher.hash_one(id) as usize % STRIPES].lock().await
+    }
+
+    fn host(&self, name: &str, field: impl FnOnce() -> String) -> Result<u32, Problem> {
+        let number = self.numbers.get(name).copied();
+        number.ok_or_else(|| Problem::invalid(field(), name, "the name of a host, of GET /v1/hosts"))
+    }
+
+    fn transfers(&self, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
+        let transfer = |(at, flow): (usize, &FlowBody)| {
+            Ok(Transfer {
+                src: self.host(&flow.from, || format!("flows[{at}].from"))?,
+                dst: self.host(&flow.to, || format!("flows[{at}].to"))?,
+                bytes: flow.bytes.and_then(|bytes| Bytes::new(bytes as f64)),
+            })
+        };
+        flows.iter().enumerate().map(transfer).collect()
+    }
+
+    fn registration(&self, body: &CoflowBody) -> Result<Registration, Problem> {
+        let deadline = body.deadline.as_deref().map(|text| {
+            let time = text.parse::<Time>();
+            time.map_err(|error| Problem::invalid("deadline".to_owned(), text, error.expected))
+        });
+        let or_default = |name: &Option<String>| name.clone().unwrap_or_else(|| Names::DEFAULT.to_owned());
+        Ok(Registration {
+            service: or_default(&body.service),
+            application: or_default(&body.application),
+            weight: body.weight.unwrap_or(1.0),
+            deadline: deadline.transpose()?,
+            flows: self.transfers(&body.flows)?,
+        })
+    }
+
+    /// A coflow as it stands.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn coflow(&self, id: &str) -> Result<Standing, Problem> {
+        let standing = self.handle.show(id.to_owned()).await?;
+        standing.ok_or_else(|| Problem::unknown("coflow", id))
+    }
+
+    /// Registers a coflow; the same again changes nothing.
+    ///
+    /// # Errors
+    /// Why it is not registered.
+    pub async fn register(&self, id: &str, body: CoflowBody) -> Result<(), Problem> {
+        let registration = self.registration(&body)?;
+        let service = registration.service.clone();
+        let _alone = self.alone(id).await;
+        let is_new = self.handle.register(id.to_owned(), registration).await?;
+        // Also if it is not new: it may not have come this far before.
+        if let Err(error) = self.store.put(Room::Coflows, id, &body).await {
+            if is_new {
+                self.handle.deregister(id.to_owned()).await?;
+            }
+            return Err(error.into());
+        }
+        if is_new {
+            self.events.tell(What::CoflowRegistered, id, Some(service));
+        }
+        Ok(())
+    }
+
+    /// Gives a coflow other flows.
+    ///
+    /// # Errors
+    /// Why it has those that it had.
+    pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
+        let transfers = self.transfers(&flows)?;
+        let _alone = self.alone(id).await;
+        let Registration { service, application, weight, deadline, .. } = self.coflow(id).await?.registration;
+        self.handle.update(id.to_owned(), transfers).await?;
+        let body = CoflowBody {
+            service: Some(service.clone()),
+            application: Some(application),
+            weight: Some(weight),
+            deadline: deadline.map(|deadline| deadline.to_string()),
+            flows,
+        };
+        self.store.put(Room::Coflows, id, &body).await?;
+        self.events.tell(What::CoflowUpdated, id, Some(service));
+        Ok(())
+    }
+
+    /// Forgets a coflow.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be forgotten for good.
+    pub async fn deregister(&self, id: &str) -> Result<(), Problem> {
+        let _alone = self.alone(id).await;
+        let service = self.coflow(id).await?.registration.service;
+        self.store.remove(Room::Coflows, id).await?;
+        self.handle.deregister(id.to_owned()).await?;
+        self.events.tell(What::CoflowDeregistered, id, Some(service));
+        Ok(())
+    }
+
+    /// The policy that decides.
+    pub async fn policy(&self) -> Asked {
+        self.deciding.lock().await.policy.asked().clone()
+    }
+
+    /// Lets another policy decide; coflows go on where they are.
+    ///
+    /// # Errors
+    /// Why the policy before stays.
+    pub async fn set_policy(&self, asked: Asked) -> Result<(), Problem> {
+        let mut deciding = self.deciding.lock().await;
+        let policy = choose(asked.clone(), "tree", &deciding.table, &self.names)?;
+        self.handle.set_policy(policy.build(&self.names, &deciding.weights)).await?;
+        deciding.policy = policy;
+        let set = Set { set: asked, configured: deciding.configured.clone() };
+        self.store.put(Room::Settings, POLICY, &set).await?;
+        self.events.tell(What::PolicyChanged, POLICY, None);
+        Ok(())
+    }
+
+    /// All services, in the order of the configuration.
+    pub async fn services(&self) -> Vec<ServiceState> {
+        let deciding = self.deciding.lock().await;
+        let state = |number: u32| {
+            let name = self.names.service(number);
+            ServiceState {
+                name: name.to_owned(),
+                applications: self.names.applications(number).to_vec(),
+                weight: deciding.weights.get(name).copied(),
+                in_force: deciding.policy.heeds_weights(),
+            }
+        };
+        (0..self.names.services() as u32).map(state).collect()
+    }
+
+    /// Gives a service a weight.
+    ///
+    /// # Errors
+    /// If there is none of this name, or it stays without.
+    pub async fn set_weight(&self, service: &str, weight: f64) -> Result<(), Problem> {
+        const RANGE: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
+        if self.names.service_number(service).is_none() {
+            return Err(Problem::unknown("service", service));
+        }
+        if !RANGE.contains(&weight) {
+            let expected = format!("a number from {:e} to {:e}", RANGE.start(), RANGE.end());
+            return Err(Problem::invalid("weight".to_owned(), &weight.to_string(), &expected));
+        }
+        let mut deciding = self.deciding.lock().await;
+        let mut weights = deciding.weights.clone();
+        weights.insert(service.to_owned(), weight);
+        if deciding.policy.heeds_weights() {
+            self.handle.set_policy(deciding.policy.build(&self.names, &weights)).await?;
+        }
+        deciding.weights = weights;
+        let configured = deciding.configured_weights.get(service).copied();
+        self.store.put(Room::Weights, service, &Set { set: Some(weight), configured }).await?;
+        self.events.tell(What::WeightChanged, service, Some(service.to_owned()));
+        Ok(())
+    }
+
+    /// The sensitivity table.
+    pub async fn table(&self) -> SensitivityTable {
+        self.deciding.lock().await.table.clone()
+    }
+
+    /// Gives applications another sensitivity table. A policy tree that goes by the one before goes on with that until it is set again.
+    ///
+    /// # Errors
+    /// A text that is none, or lacks a model that an application has.
+    pub async fn set_table(&self, text: String) -> Result<(), Problem> {
+        let table = sensitivity::parse(&text, "body")?;
+        let mut deciding = self.deciding.lock().await;
+        let mut sharing = self.sharing.lock().await;
+        let next = sharing.with_table(&table)?;
+        self.store.put(Room::Settings, SENSITIVITY, &text).await?;
+        *sharing = next;
+        deciding.table = table;
+        self.events.tell(What::TableChanged, SENSITIVITY, None);
+        Ok(())
+    }
+}
+
+/// A policy with the table that a tree can name.
+fn choose(asked: Asked, file: &str, table: &SensitivityTable, names: &Names) -> Result<Chosen, PolicyError> {
+    let tables = |name: &str| {
+        if name == REGISTERED {
+            return Ok(table.clone());
+        }
+        let expected = format!("expected `{REGISTERED}`, which is the table of PUT /v1/sensitivity");
+        Err(TraceError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
+    };
+    Chosen::new(asked, file, &tables, names)
+}
+
+impl From<Declined> for Problem {
+    fn from(declined: Declined) -> Problem {
+        match declined {
+            Declined::Refused(refusal) => refusal.into(),
+            Declined::Stopped(stopped) => stopped.into(),
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let text = refusal.to_string();
+        let (field, value) = match refusal {
+            Refusal::Taken(_) => return Problem::conflict(&text),
+            Refusal::Unknown(id) => return Problem::unknown("coflow", &id),
+            Refusal::Full { .. } => return Problem::full(&text),
+            Refusal::Id(id) => ("id".to_owned(), id),
+            Refusal::Empty => ("flows".to_owned(), "[]".to_owned()),
+            Refusal::Host { flow, host, .. } => (format!("flows[{flow}]"), host.to_string()),
+            Refusal::Size(flow) => (format!("flows[{flow}].bytes"), "nothing".to_owned()),
+            Refusal::Weight(weight) => ("weight".to_owned(), weight.to_string()),
+            Refusal::Nameless { service, application } => {
+                ("application".to_owned(), format!("{service}/{application}"))
+            }
+            Refusal::Tree(_) => ("policy".to_owned(), String::new()),
+        };
+        let expected = text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected);
+        Problem { detail: text.clone(), ..Problem::invalid(field, &value, expected) }
+    }
+}

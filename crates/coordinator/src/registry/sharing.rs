@@ -1,0 +1,376 @@
+//! Saba's applications and their connections (section 6): who registers gets a priority level, and each host's port its queues.
+//!
+//! The network is the one of the plane: every host has a port out and one in, and a connection passes its sender's and its receiver's.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_core::saba::controller::{AppId, ConnectionId, Controller, Port};
+use weir_trace::sensitivity::SensitivityTable;
+
+use super::Registry;
+use crate::config::Config;
+use crate::events::What;
+use crate::problem::Problem;
+use crate::store::{Room, Store};
+
+/// The most applications at once.
+const MOST_APPLICATIONS: usize = 4096;
+
+/// The most connections at once.
+const MOST_CONNECTIONS: usize = 100_000;
+
+/// The longest id, in bytes.
+const LONGEST_ID: usize = 128;
+
+/// An application that registers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplicationBody {
+    /// The service that it belongs to; a framework's own, or `default`, if it does not say.
+    pub service: Option<String>,
+    /// What the sensitivity table calls it.
+    pub model: String,
+}
+
+/// An application that is registered.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Application {
+    /// Its id.
+    pub id: String,
+    /// The service that it belongs to.
+    pub service: String,
+    /// What the sensitivity table calls it.
+    pub model: String,
+    /// Its priority level, from 0.
+    pub level: u16,
+}
+
+/// A connection that opens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionBody {
+    /// The id of its application.
+    pub application: String,
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+}
+
+/// A connection that is open.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Connection {
+    /// Its id.
+    pub id: String,
+    /// The id of its application.
+    pub application: String,
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// The priority level of its application, from 0.
+    pub level: u16,
+}
+
+/// The queues that a host's link should have one way.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct PortQueues {
+    /// The host.
+    pub host: String,
+    /// `out` of the host or `in`to it.
+    pub way: &'static str,
+    /// The weight of each queue, as a part of the link; they sum to 1.
+    pub weights: Vec<f64>,
+    /// For each priority level its queue.
+    pub queue_of: Vec<u16>,
+}
+
+struct Known<T> {
+    number: u64,
+    body: T,
+}
+
+/// The controller, and what things are called outside.
+pub(super) struct Sharing {
+    controller: Controller,
+    table: SensitivityTable,
+    settings: (weir_core::saba::controller::Settings, Vec<u16>),
+    applications: BTreeMap<String, Known<ApplicationBody>>,
+    connections: BTreeMap<String, Known<(ConnectionBody, [Port; 2])>>,
+    /// The next number for either.
+    next: u64,
+}
+
+impl Sharing {
+    /// What the store has, as far as the configuration still has a place for it.
+    pub(super) fn new(config: &Config, table: &SensitivityTable, store: &Store) -> Result<Sharing, String> {
+        let queues = vec![config.saba.queues; 2 * config.hosts.len()];
+        let mut sharing = Sharing::empty(table.clone(), (config.saba.settings, queues))
+            .map_err(|problem| problem.to_string())?;
+        let applications = store.all::<ApplicationBody>(Room::Applications).map_err(|e| e.to_string())?;
+        for (id, body) in applications {
+            if let Err(problem) = sharing.register(&id, body) {
+                tracing::warn!(application = id, %problem, "not taken from the store");
+            }
+        }
+        let connections = store.all::<ConnectionBody>(Room::Connections).map_err(|e| e.to_string())?;
+        for (id, body) in connections {
+            let number = |name: &str| config.hosts.iter().position(|host| host.name == name);
+            let (Some(from), Some(to)) = (number(&body.from), number(&body.to)) else {
+                tracing::warn!(connection = id, "not taken from the store: its hosts are not there");
+                continue;
+            };
+            if let Err(problem) = sharing.open(&id, body, from as u32, to as u32) {
+                tracing::warn!(connection = id, %problem, "not taken from the store");
+            }
+        }
+        sharing.controller.update();
+        Ok(sharing)
+    }
+
+    fn empty(
+        table: SensitivityTable,
+        settings: (weir_core::saba::controller::Settings, Vec<u16>),
+    ) -> Result<Sharing, Problem> {
+        let controller = Controller::central(table.models(), settings.0, &settings.1)?;
+        let (applications, connections) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Sharing { controller, table, settings, applications, connections, next: 0 })
+    }
+
+    /// The same applications and connections under another table.
+    pub(super) fn with_table(&self, table: &SensitivityTable) -> Result<Sharing, Problem> {
+        let mut next = Sharing::empty(table.clone(), self.settings.clone())?;
+        for (id, known) in &self.applications {
+            next.register(id, known.body.clone()).map_err(|_| {
+                let model = &known.body.model;
+                Problem::conflict(&format!(
+                    "application `{id}` has the model `{model}`: expected it in the table"
+                ))
+            })?;
+        }
+        for (id, known) in &self.connections {
+            let (body, [out, into]) = &known.body;
+            next.open(id, body.clone(), out / 2, into / 2)?;
+        }
+        next.controller.update();
+        Ok(next)
+    }
+
+    /// Whether it is new, and the numbers of those whose level is another one now.
+    fn register(&mut self, id: &str, body: ApplicationBody) -> Result<(bool, Vec<AppId>), Problem> {
+        if let Some(known) = self.applications.get(id) {
+            if known.body == body {
+                return Ok((false, Vec::new()));
+            }
+            return Err(Problem::conflict(&format!(
+                "application `{id}` is registered with another body: expected the same, or another id"
+            )));
+        }
+        check_id(id)?;
+        if self.applications.len() == MOST_APPLICATIONS {
+            return Err(Problem::full(&format!(
+                "applications: expected at most {MOST_APPLICATIONS} at once"
+            )));
+        }
+        let model = self.table.position(&body.model).ok_or_else(|| {
+            let expected = "the name of an application in the table of GET /v1/sensitivity";
+            Problem::invalid("model".to_owned(), &body.model, expected)
+        })?;
+        let registered = self.controller.register(AppId(self.next), model)?;
+        self.applications.insert(id.to_owned(), Known { number: self.next, body });
+        self.next += 1;
+        Ok((true, registered.moved.into_iter().map(|(app, _)| app).collect()))
+    }
+
+    fn open(&mut self, id: &str, body: ConnectionBody, from: u32, to: u32) -> Result<bool, Problem> {
+        if let Some(known) = self.connections.get(id) {
+            if known.body.0 == body {
+                return Ok(false);
+            }
+            return Err(Problem::conflict(&format!(
+                "connection `{id}` is open with another body: expected the same, or another id"
+            )));
+        }
+        check_id(id)?;
+        if self.connections.len() == MOST_CONNECTIONS {
+            return Err(Problem::full(&format!("connections: expected at most {MOST_CONNECTIONS} at once")));
+        }
+        let Some(application) = self.applications.get(&body.application) else {
+            let expected = "the id of a registered application";
+            return Err(Problem::invalid("application".to_owned(), &body.application, expected));
+        };
+        let path = [2 * from, 2 * to + 1];
+        self.controller.open(ConnectionId(self.next), AppId(application.number), &path)?;
+        self.connections.insert(id.to_owned(), Known { number: self.next, body: (body, path) });
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn application(&self, id: &str) -> Result<Application, Problem> {
+        let known = self.applications.get(id).ok_or_else(|| Problem::unknown("application", id))?;
+        Ok(Application {
+            id: id.to_owned(),
+            service: service_of(&known.body),
+            model: known.body.model.clone(),
+            level: self.controller.level(AppId(known.number)).unwrap_or(0),
+        })
+    }
+
+    fn connection(&self, id: &str) -> Result<Connection, Problem> {
+        let known = self.connections.get(id).ok_or_else(|| Problem::unknown("connection", id))?;
+        let ConnectionBody { application, from, to } = known.body.0.clone();
+        let level = self.application(&application)?.level;
+        Ok(Connection { id: id.to_owned(), application, from, to, level })
+    }
+
+    /// The ids and services of applications with these numbers.
+    fn named(&self, numbers: &[AppId]) -> Vec<(String, String)> {
+        let is_one = |known: &Known<ApplicationBody>| numbers.contains(&AppId(known.number));
+        let moved = self.applications.iter().filter(|(_, known)| is_one(known));
+        moved.map(|(id, known)| (id.clone(), service_of(&known.body))).collect()
+    }
+}
+
+fn service_of(body: &ApplicationBody) -> String {
+    body.service.clone().unwrap_or_else(|| weir_core::model::Names::DEFAULT.to_owned())
+}
+
+fn check_id(id: &str) -> Result<(), Problem> {
+    if weir_proto::is_id(id) {
+        return Ok(());
+    }
+    let expected = format!("1 to {LONGEST_ID} printable characters without spaces");
+    Err(Problem::invalid("id".to_owned(), id, &expected))
+}
+
+impl Registry {
+    /// An application.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn application(&self, id: &str) -> Result<Application, Problem> {
+        self.sharing.lock().await.application(id)
+    }
+
+    /// All applications, in order of ids.
+    pub async fn applications(&self) -> Vec<Application> {
+        let sharing = self.sharing.lock().await;
+        sharing.applications.keys().filter_map(|id| sharing.application(id).ok()).collect()
+    }
+
+    /// Registers an application; the same again changes nothing.
+    ///
+    /// # Errors
+    /// Why it is not registered.
+    pub async fn register_application(
+        &self,
+        id: &str,
+        body: ApplicationBody,
+    ) -> Result<Application, Problem> {
+        let service = service_of(&body);
+        if self.names.service_number(&service).is_none() {
+            return Err(Problem::invalid("service".to_owned(), &service, "a service of GET /v1/services"));
+        }
+        let mut sharing = self.sharing.lock().await;
+        let (is_new, moved) = sharing.register(id, body.clone())?;
+        sharing.controller.update();
+        if let Err(error) = self.store.put(Room::Applications, id, &body).await {
+            if is_new && let Some(known) = sharing.applications.remove(id) {
+                sharing.controller.deregister(AppId(known.number))?;
+            }
+            return Err(error.into());
+        }
+        if is_new {
+            self.events.tell(What::ApplicationRegistered, id, Some(service));
+        }
+        self.tell_moved(&sharing, &moved);
+        sharing.application(id)
+    }
+
+    fn tell_moved(&self, sharing: &Sharing, moved: &[AppId]) {
+        for (id, service) in sharing.named(moved) {
+            self.events.tell(What::ApplicationMoved, &id, Some(service));
+        }
+    }
+
+    /// Forgets an application.
+    ///
+    /// # Errors
+    /// If there is none, or it has connections.
+    pub async fn deregister_application(&self, id: &str) -> Result<(), Problem> {
+        let mut sharing = self.sharing.lock().await;
+        let service = sharing.application(id)?.service;
+        if sharing.connections.values().any(|known| known.body.0.application == id) {
+            let detail = format!("application `{id}` has open connections: expected none");
+            return Err(Problem::conflict(&detail));
+        }
+        self.store.remove(Room::Applications, id).await?;
+        if let Some(known) = sharing.applications.remove(id) {
+            let left = sharing.controller.deregister(AppId(known.number))?;
+            sharing.controller.update();
+            self.events.tell(What::ApplicationDeregistered, id, Some(service));
+            let moved: Vec<AppId> = left.moved.into_iter().map(|(app, _)| app).collect();
+            self.tell_moved(&sharing, &moved);
+        }
+        Ok(())
+    }
+
+    /// A connection.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn connection(&self, id: &str) -> Result<Connection, Problem> {
+        self.sharing.lock().await.connection(id)
+    }
+
+    /// Opens a connection of an application; the same again changes nothing.
+    ///
+    /// # Errors
+    /// Why it is not open.
+    pub async fn open(&self, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
+        let from = self.host(&body.from, || "from".to_owned())?;
+        let to = self.host(&body.to, || "to".to_owned())?;
+        let mut sharing = self.sharing.lock().await;
+        let is_new = sharing.open(id, body.clone(), from, to)?;
+        if let Err(error) = self.store.put(Room::Connections, id, &body).await {
+            if is_new && let Some(known) = sharing.connections.remove(id) {
+                sharing.controller.close(ConnectionId(known.number))?;
+            }
+            return Err(error.into());
+        }
+        sharing.controller.update();
+        sharing.connection(id)
+    }
+
+    /// Closes a connection.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn close(&self, id: &str) -> Result<(), Problem> {
+        let mut sharing = self.sharing.lock().await;
+        sharing.connection(id)?;
+        self.store.remove(Room::Connections, id).await?;
+        if let Some(known) = sharing.connections.remove(id) {
+            sharing.controller.close(ConnectionId(known.number))?;
+            sharing.controller.update();
+        }
+        Ok(())
+    }
+
+    /// What queues links should have for the connections that are open; links without any are left out.
+    pub async fn queues(&self) -> Vec<PortQueues> {
+        let sharing = self.sharing.lock().await;
+        let of = |port: u32| {
+            let plan = sharing.controller.plan(port)?;
+            Some(PortQueues {
+                host: self.hosts[port as usize / 2].name.clone(),
+                way: if port.is_multiple_of(2) { "out" } else { "in" },
+                weights: plan.weights.clone(),
+                queue_of: plan.queue_of.clone(),
+            })
+        };
+        (0..2 * self.hosts.len() as u32).filter_map(of).collect()
+    }
+}

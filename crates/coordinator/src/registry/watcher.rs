@@ -1,0 +1,55 @@
+//! What happens by itself: coflows end, hosts come and go.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use super::Registry;
+use crate::events::What;
+use crate::master::Stopped;
+use crate::store::Room;
+
+/// How often is looked.
+const EVERY: Duration = Duration::from_millis(250);
+
+pub(super) async fn watch(registry: &Registry, mut stop: watch::Receiver<bool>) {
+    let mut clock = interval(EVERY);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut present = vec![false; registry.hosts().len()];
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            _ = clock.tick() => {}
+        }
+        if look(registry, &mut present).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn look(registry: &Registry, present: &mut [bool]) -> Result<(), Stopped> {
+    for id in registry.handle().endings().await? {
+        let _alone = registry.alone(&id).await;
+        // It may have been updated, or registered anew, meanwhile.
+        let Some(standing) = registry.handle().show(id.to_string()).await? else { continue };
+        if standing.class.is_some() {
+            continue;
+        }
+        if let Err(error) = registry.store.remove(Room::Coflows, &id).await {
+            warn!(coflow = &*id, %error, "over, but still in the store");
+        }
+        registry.events.tell(What::CoflowOver, &id, Some(standing.registration.service));
+    }
+    let states = registry.handle().host_states().await?;
+    for ((was, state), host) in present.iter_mut().zip(states).zip(registry.hosts()) {
+        if *was != state.present {
+            *was = state.present;
+            let event = if state.present { What::HostCame } else { What::HostWent };
+            info!(host = host.name, present = state.present, "a host came or went");
+            registry.events.tell(event, &host.name, None);
+        }
+    }
+    Ok(())
+}

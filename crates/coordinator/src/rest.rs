@@ -1,0 +1,210 @@
+//! The API for frameworks and people: JSON over HTTP/1.1, described by `/openapi.json`.
+//!
+//! What is limited, and before it takes memory: connections ([`listen`](crate::listen)), the head of a request, the length of a body and of
+//! all that are read at a time, and how long a request takes. Errors are [`Problem`]s.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::timeout;
+use tracing::debug;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::config::Limits;
+use crate::identity::Identity;
+use crate::listen::Peer;
+use crate::problem::Problem;
+use crate::registry::Registry;
+
+mod body;
+mod coflows;
+mod events;
+mod health;
+mod policy;
+mod sharing;
+mod standing;
+
+pub use coflows::{CoflowAnswer, CoflowList, CoflowState, FlowState};
+pub use standing::{AllocationList, HostState, Rate};
+
+/// The longest head of a request, in bytes, and the most lines it has.
+const MOST_HEAD: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+
+/// How long a head may take, and a connection be idle.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// All bodies that are read at a time have this many bytes at most, or one body of the greatest length.
+const MOST_BODIES: usize = 64 << 20;
+
+/// How long requests under way may take once the server is to end.
+pub const DRAIN: Duration = Duration::from_secs(5);
+
+/// What all requests need.
+#[derive(Clone)]
+struct Api {
+    registry: Arc<Registry>,
+    limits: Limits,
+    /// A place for each byte of bodies that are read.
+    bodies: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+    document: Arc<utoipa::openapi::OpenApi>,
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Weir's coordinator",
+    description = "Coflows, policies, services and what they get. docs/api.md of Weir says more."
+))]
+struct Description;
+
+fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(coflows::list))
+        .routes(routes!(coflows::show, coflows::register, coflows::deregister))
+        .routes(routes!(coflows::update))
+        .routes(routes!(policy::show, policy::set))
+        .routes(routes!(policy::services))
+        .routes(routes!(policy::set_service))
+        .routes(routes!(standing::hosts))
+        .routes(routes!(standing::allocation))
+        .routes(routes!(sharing::table, sharing::set_table))
+        .routes(routes!(sharing::list))
+        .routes(routes!(sharing::show, sharing::register, sharing::deregister))
+        .routes(routes!(sharing::connection, sharing::open, sharing::close))
+        .routes(routes!(sharing::queues))
+        .routes(routes!(events::events))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+}
+
+/// The description of the API.
+pub fn document() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+fn router(registry: Arc<Registry>, limits: Limits, stop: watch::Receiver<bool>) -> Router {
+    let (router, document) = routes().split_for_parts();
+    let bodies = MOST_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
+    let bodies = Arc::new(Semaphore::new(bodies));
+    let api = Api { registry, limits, bodies, stop, document: Arc::new(document) };
+    router
+        .route("/openapi.json", get(openapi))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(not_so)
+        .layer(middleware::from_fn_with_state(api.clone(), in_time))
+        .with_state(api)
+}
+
+async fn openapi(State(api): State<Api>) -> Response {
+    Json(&*api.document).into_response()
+}
+
+async fn nowhere() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there is nothing here: expected a path of /openapi.json")
+}
+
+async fn not_so() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method: expected one of /openapi.json")
+}
+
+/// Ends requests that take too long.
+async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let most = Duration::from_secs_f64(api.limits.request.get());
+    match timeout(most, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("the request took longer than {}", api.limits.request);
+            Problem::new(StatusCode::REQUEST_TIMEOUT, detail).into_response()
+        }
+    }
+}
+
+/// Serves `peers` until `stop` says so; then what is under way is given some seconds.
+pub async fn serve(
+    mut peers: mpsc::Receiver<Peer>,
+    registry: Arc<Registry>,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+) {
+    let router = router(registry, limits, stop.clone());
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .max_headers(MOST_HEADERS)
+        .max_header_size(MOST_HEAD);
+    let connections = GracefulShutdown::new();
+    loop {
+        let peer = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            peer = peers.recv() => peer,
+        };
+        let Some(Peer { identity, address, stream }) = peer else { break };
+        let identity = Arc::new(identity);
+        let router = router.clone().layer(axum::Extension(Arc::clone(&identity)));
+        let service = TowerToHyperService::new(router);
+        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                debug!(%address, %identity, %error, "connection ended");
+            }
+        });
+    }
+    drop(peers);
+    // Whoever takes longer is cut off.
+    let _ = timeout(DRAIN, connections.shutdown()).await;
+}
+
+/// Who asks, in handlers.
+type Who = axum::Extension<Arc<Identity>>;
+
+/// Refuses who may not see what is a service's, or what is nobody's.
+fn may_see(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
+    if who.may_see(service) { Ok(()) } else { Err(refused(who, "see", service)) }
+}
+
+/// Refuses who may not change what is a service's, or what is everybody's.
+fn may_change(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
+    if who.may_change(service) { Ok(()) } else { Err(refused(who, "change", service)) }
+}
+
+fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
+    let whose = service.map_or("this".to_owned(), |service| format!("what is of service `{service}`"));
+    Problem::forbidden(format!("{who} may not {what} {whose}"))
+}
+
+/// The service of somebody's who does not say.
+fn own_service(who: &Identity, said: Option<String>) -> Option<String> {
+    match who {
+        Identity::Framework(own) => said.or_else(|| Some(own.clone())),
+        _ => said,
+    }
+}
+
+/// Work that goes on whatever becomes of the request that asked for it: what is done in the plane is kept in the store as well.
+async fn through<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::spawn(work).await {
+        Ok(done) => done,
+        Err(error) => {
+            tracing::error!(%error, "a request ended by a fault of the coordinator");
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "a fault of the coordinator"))
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Bodies of requests, and what follows `?`.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use super::Api;
+use crate::problem::Problem;
+
+/// A body in JSON. Unknown fields are errors if `T` says so, and nesting is limited.
+pub struct In<T>(pub T);
+
+/// A body that is a text.
+pub struct Text(pub String);
+
+/// What follows `?`.
+pub struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for In<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<In<T>, Problem> {
+        parse(&read(request, api).await?).map(In)
+    }
+}
+
+impl FromRequest<Api> for Text {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Text, Problem> {
+        let text = String::from_utf8(read(request, api).await?);
+        text.map(Text).map_err(|_| Problem::invalid("body".to_owned(), "bytes that are no text", "UTF-8"))
+    }
+}
+
+impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Asked<T>, Problem> {
+        let asked = Query::from_request_parts(parts, api).await;
+        let wrong =
+            |text: String| Problem::invalid("query".to_owned(), parts.uri.query().unwrap_or(""), &text);
+        asked.map(|Query(asked)| Asked(asked)).map_err(|error| wrong(error.body_text()))
+    }
+}
+
+/// All of a body, once there is room for it.
+async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
+    let most = api.limits.body.get() as usize;
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let long = || {
+        let detail = format!("the body is too long: expected at most {}", api.limits.body);
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    };
+    if length.is_some_and(|length| length > most) {
+        return Err(long());
+    }
+    let room = u32::try_from(length.unwrap_or(most)).map_err(|_| long())?;
+    let _room = api.bodies.acquire_many(room).await.map_err(|_| long())?;
+    let body: Body = request.into_body();
+    let bytes = axum::body::to_bytes(body, most).await;
+    bytes.map(Vec::from).map_err(|error| {
+        let text = error.to_string();
+        if text.contains("length limit") { long() } else { Problem::new(StatusCode::BAD_REQUEST, text) }
+    })
+}
+
+/// What a body in JSON says.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut input = serde_json::Deserializer::from_slice(bytes);
+    let (field, error) = match serde_path_to_error::deserialize(&mut input) {
+        Ok(value) => match input.end() {
+            Ok(()) => return Ok(value),
+            Err(error) => ("body".to_owned(), error),
+        },
+        Err(error) => match error.path().to_string() {
+            path if path == "." || path == "?" => ("body".to_owned(), error.into_inner()),
+            path => (path, error.into_inner()),
+        },
+    };
+    if !error.is_data() {
+        let detail = format!("the body is no JSON: {error}");
+        return Err(Problem { field: Some(field), ..Problem::new(StatusCode::BAD_REQUEST, detail) });
+    }
+    let text = error.to_string();
+    let (found, expected) = match text.rsplit_once("expected ") {
+        Some((found, expected)) => (found.trim_end_matches([',', ' ']), expected),
+        None => (text.as_str(), "it to be there"),
+    };
+    Err(Problem::invalid(field, found, expected))
+}

@@ -1,0 +1,53 @@
+//! `/v1/events`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use futures_util::stream::{Stream, unfold};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+
+use super::{Api, Who, may_see};
+use crate::events::Event;
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+/// How often something is sent where nothing happens, so that who has gone is noticed.
+const ALIVE: Duration = Duration::from_secs(10);
+
+/// What happens from now on, as server-sent events; for a framework, what happens to everybody and to its own. Who reads too slowly misses
+/// the oldest, and is told so by an event `lost` whose data is how many.
+#[utoipa::path(get, path = "/v1/events",
+    responses((status = 200, body = Event, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
+pub async fn events(
+    State(api): State<Api>,
+    who: Who,
+) -> Result<Sse<impl Stream<Item = Result<Line, Infallible>>>, Problem> {
+    may_see(&who, None)?;
+    let listening = (api.registry.events.listen(), api.stop.clone(), Arc::clone(&who));
+    Ok(Sse::new(unfold(listening, next)).keep_alive(KeepAlive::new().interval(ALIVE)))
+}
+
+type Listening = (Receiver<Event>, watch::Receiver<bool>, Arc<Identity>);
+
+/// The next line for somebody, until the server ends.
+async fn next((mut events, mut stop, who): Listening) -> Option<(Result<Line, Infallible>, Listening)> {
+    loop {
+        let event = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return None,
+            event = events.recv() => event,
+        };
+        let line = match event {
+            Ok(event) if !who.may_see(event.service.as_deref()) => continue,
+            // What is made of these types can be written.
+            Ok(event) => Line::default().json_data(&event).ok()?,
+            Err(RecvError::Lagged(count)) => Line::default().event("lost").data(count.to_string()),
+            Err(RecvError::Closed) => return None,
+        };
+        return Some((Ok(line), (events, stop, who)));
+    }
+}

@@ -1,0 +1,126 @@
+//! `/livez`, `/readyz` and `/metrics`.
+
+use std::fmt::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry as Metrics, Unit};
+use tokio::time::timeout;
+
+use super::{Api, Who, may_see};
+use crate::master::Overview;
+use crate::problem::Problem;
+
+/// How long the plane may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether the coordinator lives: if not, starting it anew is what helps. For everybody.
+#[utoipa::path(get, path = "/livez", responses((status = 200), (status = 503, body = Problem)))]
+pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
+    overview(&api).await?;
+    Ok("alive\n")
+}
+
+/// Whether it takes requests, which it does until it is to end. For everybody.
+#[utoipa::path(get, path = "/readyz", responses((status = 200), (status = 503, body = Problem)))]
+pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
+    if *api.stop.borrow() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the coordinator ends"));
+    }
+    overview(&api).await?;
+    Ok("ready\n")
+}
+
+async fn overview(api: &Api) -> Result<Overview, Problem> {
+    let late = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the plane does not answer");
+    Ok(timeout(PATIENCE, api.registry.handle().overview()).await.map_err(late)??)
+}
+
+/// Figures for Prometheus, in base units.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String), (status = "4XX", body = Problem)))]
+pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
+    may_see(&who, None)?;
+    let overview = overview(&api).await?;
+    let hosts = api.registry.handle().host_states().await?;
+    let figures = Figures {
+        present: hosts.iter().filter(|host| host.present).count(),
+        hosts: hosts.len(),
+        epoch: api.registry.epoch(),
+        overview,
+    };
+    let mut all = Metrics::default();
+    all.register_collector(Box::new(Arc::new(figures)));
+    let mut text = String::new();
+    encode(&mut text, &all)
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// What is counted.
+#[derive(Debug)]
+struct Figures {
+    overview: Overview,
+    hosts: usize,
+    present: usize,
+    epoch: u64,
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, reports, .. } =
+            &self.overview;
+        let gauges: [(&str, &str, u64); 7] = [
+            ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
+            ("weir_coflows", "Coflows that are known", *coflows as u64),
+            ("weir_coflows_under_way", "Coflows that are not over", *under_way as u64),
+            ("weir_flows", "Flows of all coflows that are known", *flows as u64),
+            ("weir_hosts", "Hosts of the configuration", self.hosts as u64),
+            ("weir_hosts_present", "Hosts that schedules count on", self.present as u64),
+            ("weir_hosts_attending", "Hosts that take orders", *attending as u64),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(value as i64);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let counters = [
+            ("weir_reports", "Reports of hosts", *reports),
+            ("weir_orders_dropped", "Orders that were not sent, since those before were not taken", *dropped),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        let doubts = [
+            ("unknown", doubts.unknown),
+            ("foreign", doubts.foreign),
+            ("backward", doubts.backward),
+            ("beyond", doubts.beyond),
+            ("absent", doubts.absent),
+        ];
+        let help = "Parts of reports that were not believed";
+        let mut all = encoder.encode_descriptor("weir_doubts", help, None, MetricType::Counter)?;
+        for (reason, count) in doubts {
+            ConstCounter::new(count).encode(all.encode_family(&[("reason", reason)])?)?;
+        }
+        let help = "What schedules take, until their orders are on their way";
+        let mut schedules =
+            encoder.encode_descriptor("weir_schedule", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
+        schedules.encode_histogram::<NoLabelSet>(
+            histogram.sum().as_secs_f64(),
+            histogram.count(),
+            &buckets,
+            None,
+        )
+    }
+}

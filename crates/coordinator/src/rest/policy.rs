@@ -1,0 +1,61 @@
+//! `/v1/policy` and `/v1/services`.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::body::In;
+use super::{Api, Who, may_change, may_see, through};
+use crate::policy::Asked;
+use crate::problem::Problem;
+use crate::registry::ServiceState;
+
+/// What a service should be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceBody {
+    /// Its weight, above 0.
+    weight: f64,
+}
+
+/// The policy that decides.
+#[utoipa::path(get, path = "/v1/policy",
+    responses((status = 200, body = Asked), (status = "4XX", body = Problem)))]
+pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Problem> {
+    may_see(&who, None)?;
+    Ok(Json(api.registry.policy().await))
+}
+
+/// Lets another policy decide from the next schedule on; all coflows go on where they are. Operators only.
+#[utoipa::path(put, path = "/v1/policy", responses((status = 204), (status = "4XX", body = Problem)))]
+pub async fn set(State(api): State<Api>, who: Who, In(asked): In<Asked>) -> Result<StatusCode, Problem> {
+    may_change(&who, None)?;
+    through(async move { api.registry.set_policy(asked).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All services, or a framework's own.
+#[utoipa::path(get, path = "/v1/services",
+    responses((status = 200, body = Vec<ServiceState>), (status = "4XX", body = Problem)))]
+pub async fn services(State(api): State<Api>, who: Who) -> Result<Json<Vec<ServiceState>>, Problem> {
+    may_see(&who, None)?;
+    let mut services = api.registry.services().await;
+    services.retain(|service| who.may_see(Some(&service.name)));
+    Ok(Json(services))
+}
+
+/// Gives a service a weight. Operators only.
+#[utoipa::path(put, path = "/v1/services/{name}", params(("name", description = "The service")),
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub async fn set_service(
+    State(api): State<Api>,
+    who: Who,
+    Path(name): Path<String>,
+    In(body): In<ServiceBody>,
+) -> Result<StatusCode, Problem> {
+    may_change(&who, None)?;
+    through(async move { api.registry.set_weight(&name, body.weight).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

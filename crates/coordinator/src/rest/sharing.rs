@@ -1,0 +1,137 @@
+//! `/v1/sensitivity`, `/v1/applications`, `/v1/connections` and `/v1/queues`: Saba.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::body::{In, Text};
+use super::{Api, Who, may_change, may_see, own_service, through};
+use crate::problem::Problem;
+use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
+
+/// The sensitivity table, in TOML as docs/sensitivity-table.md has it.
+#[utoipa::path(get, path = "/v1/sensitivity",
+    responses((status = 200, body = String, content_type = "application/toml"), (status = "4XX", body = Problem)))]
+pub async fn table(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
+    may_see(&who, None)?;
+    let mut text = Vec::new();
+    let written = api.registry.table().await.write(&mut text);
+    written.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/toml")], text).into_response())
+}
+
+/// Sets the sensitivity table, which has to have the models of all applications that are registered. Operators only.
+#[utoipa::path(put, path = "/v1/sensitivity", request_body(content = String, content_type = "application/toml"),
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub async fn set_table(State(api): State<Api>, who: Who, Text(text): Text) -> Result<StatusCode, Problem> {
+    may_change(&who, None)?;
+    through(async move { api.registry.set_table(text).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All applications, or a framework's own.
+#[utoipa::path(get, path = "/v1/applications",
+    responses((status = 200, body = Vec<Application>), (status = "4XX", body = Problem)))]
+pub async fn list(State(api): State<Api>, who: Who) -> Result<Json<Vec<Application>>, Problem> {
+    may_see(&who, None)?;
+    let mut applications = api.registry.applications().await;
+    applications.retain(|application| who.may_see(Some(&application.service)));
+    Ok(Json(applications))
+}
+
+/// One application.
+#[utoipa::path(get, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
+    responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
+pub async fn show(
+    State(api): State<Api>,
+    who: Who,
+    Path(id): Path<String>,
+) -> Result<Json<Application>, Problem> {
+    may_see(&who, None)?;
+    let application = api.registry.application(&id).await?;
+    may_see(&who, Some(&application.service))?;
+    Ok(Json(application))
+}
+
+/// Registers an application; the answer has its priority level.
+#[utoipa::path(put, path = "/v1/applications/{id}", params(("id", description = "An id that the framework chooses")),
+    responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
+pub async fn register(
+    State(api): State<Api>,
+    who: Who,
+    Path(id): Path<String>,
+    In(body): In<ApplicationBody>,
+) -> Result<Json<Application>, Problem> {
+    let default = || weir_core::model::Names::DEFAULT.to_owned();
+    let service = own_service(&who, body.service).unwrap_or_else(default);
+    may_change(&who, Some(&service))?;
+    let body = ApplicationBody { service: Some(service), model: body.model };
+    through(async move { api.registry.register_application(&id, body).await }).await.map(Json)
+}
+
+/// Forgets an application, which has to have no connections.
+#[utoipa::path(delete, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub async fn deregister(
+    State(api): State<Api>,
+    who: Who,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    may_touch(&api, &who, &id).await?;
+    through(async move { api.registry.deregister_application(&id).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// One connection.
+#[utoipa::path(get, path = "/v1/connections/{id}", params(("id", description = "The connection's id")),
+    responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
+pub async fn connection(
+    State(api): State<Api>,
+    who: Who,
+    Path(id): Path<String>,
+) -> Result<Json<Connection>, Problem> {
+    may_see(&who, None)?;
+    let connection = api.registry.connection(&id).await?;
+    may_see(&who, Some(&api.registry.application(&connection.application).await?.service))?;
+    Ok(Json(connection))
+}
+
+/// Opens a connection of an application; the answer has the priority level of its packets.
+#[utoipa::path(put, path = "/v1/connections/{id}", params(("id", description = "An id that the framework chooses")),
+    responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
+pub async fn open(
+    State(api): State<Api>,
+    who: Who,
+    Path(id): Path<String>,
+    In(body): In<ConnectionBody>,
+) -> Result<Json<Connection>, Problem> {
+    may_touch(&api, &who, &body.application).await?;
+    through(async move { api.registry.open(&id, body).await }).await.map(Json)
+}
+
+/// Closes a connection.
+#[utoipa::path(delete, path = "/v1/connections/{id}", params(("id", description = "The connection's id")),
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+    may_see(&who, None)?;
+    let connection = api.registry.connection(&id).await?;
+    may_touch(&api, &who, &connection.application).await?;
+    through(async move { api.registry.close(&id).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What queues links should have for the connections that are open. Nobody is told to have them so yet.
+#[utoipa::path(get, path = "/v1/queues",
+    responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
+pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQueues>>, Problem> {
+    may_see(&who, None)?;
+    Ok(Json(api.registry.queues().await))
+}
+
+/// Refuses who may not change this application.
+async fn may_touch(api: &Api, who: &Who, id: &str) -> Result<(), Problem> {
+    may_see(who, None)?;
+    let service = api.registry.application(id).await?.service;
+    may_change(who, Some(&service))
+}

@@ -1,0 +1,137 @@
+//! `/v1/hosts` and `/v1/allocation`.
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use weir_proto::{FlowKey, Pace};
+
+use super::body::Asked;
+use super::{Api, Who, may_see, refused};
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+/// The most flows in one answer.
+const MOST: usize = 10_000;
+
+/// What a flow may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Rate {
+    /// At most so many bytes per second.
+    BytesPerSecond(u64),
+    /// As fast as the transport goes.
+    Free,
+}
+
+impl From<Pace> for Rate {
+    fn from(pace: Pace) -> Rate {
+        match pace {
+            Pace::Rate(rate) => Rate::BytesPerSecond(rate),
+            Pace::Free | Pace::Gone => Rate::Free,
+        }
+    }
+}
+
+/// A host as it stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HostState {
+    /// Its name.
+    name: String,
+    /// What its link carries out of it, in bytes per second.
+    send_bytes_per_second: f64,
+    /// What its link carries into it, in bytes per second.
+    recv_bytes_per_second: f64,
+    /// Whether schedules count on it.
+    present: bool,
+    /// Seconds since it was heard of; nothing if it never was.
+    silent_seconds: Option<f64>,
+    /// The number of the last order to it.
+    told: u64,
+    /// The number of the last order that it says it carries out.
+    obeys: u64,
+}
+
+/// Which part of the allocation.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// The coflow of the last flow of the page before.
+    coflow: Option<String>,
+    /// The place of the last flow of the page before.
+    flow: Option<u32>,
+    /// At most so many; 1000 if it does not say, and 10000 at most.
+    limit: Option<usize>,
+}
+
+/// What one flow was given.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Share {
+    /// Its coflow.
+    coflow: String,
+    /// Its place there.
+    flow: u32,
+    /// The host that sends.
+    from: String,
+    /// The host that receives.
+    to: String,
+    /// What the sender was told last.
+    rate: Rate,
+}
+
+/// A part of what all flows were given, by coflow and place.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AllocationList {
+    flows: Vec<Share>,
+    /// Whether there may be more, after the last.
+    more: bool,
+}
+
+/// All hosts.
+#[utoipa::path(get, path = "/v1/hosts",
+    responses((status = 200, body = Vec<HostState>), (status = "4XX", body = Problem)))]
+pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostState>>, Problem> {
+    may_see(&who, None)?;
+    let states = api.registry.handle().host_states().await?;
+    let hosts = api.registry.hosts().iter().zip(states).map(|(host, state)| HostState {
+        name: host.name.clone(),
+        send_bytes_per_second: state.link.send.get(),
+        recv_bytes_per_second: state.link.recv.get(),
+        present: state.present,
+        silent_seconds: state.silent,
+        told: state.told,
+        obeys: state.obeys,
+    });
+    Ok(Json(hosts.collect()))
+}
+
+/// What all flows were given last. A framework sees that of its own in its coflows.
+#[utoipa::path(get, path = "/v1/allocation", params(Page),
+    responses((status = 200, body = AllocationList), (status = "4XX", body = Problem)))]
+pub async fn allocation(
+    State(api): State<Api>,
+    who: Who,
+    Asked(page): Asked<Page>,
+) -> Result<Json<AllocationList>, Problem> {
+    may_see(&who, None)?;
+    if matches!(**who, Identity::Framework(_)) {
+        return Err(refused(&who, "see", None));
+    }
+    let most = page.limit.unwrap_or(1000);
+    if !(1..=MOST).contains(&most) {
+        return Err(Problem::invalid("limit".to_owned(), &most.to_string(), "a number from 1 to 10000"));
+    }
+    let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
+    let found = api.registry.handle().shares(after, most).await?;
+    let more = found.len() == most;
+    let name = |host: u32| api.registry.hosts()[host as usize].name.clone();
+    let flows = found.into_iter().map(|share| Share {
+        coflow: share.key.coflow.to_string(),
+        flow: share.key.flow,
+        from: name(share.transfer.src),
+        to: name(share.transfer.dst),
+        rate: share.pace.into(),
+    });
+    Ok(Json(AllocationList { flows: flows.collect(), more }))
+}

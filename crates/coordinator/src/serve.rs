@@ -1,0 +1,189 @@
+//! A whole coordinator, from its configuration to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{Stream, unfold};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tonic::transport::server::Connected;
+use tracing::{debug, error, info};
+
+use crate::agents;
+use crate::config::{Config, Host};
+use crate::identity::Identity;
+use crate::listen::{self, Peer};
+use crate::master;
+use crate::plane::Plane;
+use crate::registry::Registry;
+use crate::store::Store;
+use crate::{rest, tls};
+
+/// A coordinator that listens.
+pub struct Coordinator {
+    config: Config,
+    registry: Arc<Registry>,
+    agents: (TcpListener, Option<Arc<ServerConfig>>),
+    api: (TcpListener, Option<Arc<ServerConfig>>),
+}
+
+impl Coordinator {
+    /// Opens the store, takes what it has into a plane, and listens. Nobody is answered before [`Coordinator::run`].
+    ///
+    /// # Errors
+    /// What keeps it from that.
+    pub async fn new(config: Config) -> Result<Coordinator, String> {
+        let secure =
+            |protocol: &[u8]| config.tls.as_ref().map(|files| tls::server(files, protocol)).transpose();
+        let to_agents = secure(b"h2").map_err(|error| error.to_string())?;
+        let to_others = secure(b"http/1.1").map_err(|error| error.to_string())?;
+        let listen = async |address: SocketAddr| {
+            TcpListener::bind(address)
+                .await
+                .map_err(|error| format!("{address}: cannot be listened at: {error}"))
+        };
+        let agents = (listen(config.agents).await?, to_agents);
+        let api = (listen(config.api).await?, to_others);
+        let store = Store::open(&config.store).map_err(|error| error.to_string())?;
+        let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
+        let policy = config.policy.build(&config.names, &config.weights);
+        let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
+        let plane = plane.map_err(|error| format!("policy: {error}"))?;
+        // The thread ends with the last handle, which requests under way may have.
+        let (handle, _) = master::start(plane).map_err(|error| format!("no thread: {error}"))?;
+        let registry = Arc::new(Registry::new(&config, store, handle).await?);
+        Ok(Coordinator { config, registry, agents, api })
+    }
+
+    /// Where agents and all others are waited for.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.agents.0.local_addr()?, self.api.0.local_addr()?))
+    }
+
+    /// What is registered.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry)
+    }
+
+    /// Serves until `stop` says so: nobody new is let in then, requests under way end, and hosts keep to their last orders for their
+    /// lease.
+    ///
+    /// # Errors
+    /// If agents cannot connect any more.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
+        let Coordinator { config, registry, agents, api } = self;
+        // An agent has one connection, and a second one while it finds out that the first is gone.
+        let peers = listen::peers(agents.0, agents.1, 2 * config.hosts.len() + 16);
+        let handle = registry.handle().clone();
+        let mut ended = stop.clone();
+        let ended = async move {
+            let _ = ended.wait_for(|stop| *stop).await;
+        };
+        let proven = config.tls.is_some();
+        let hosts = config.hosts.clone();
+        let attending = async move {
+            let served = if proven {
+                agents::serve_connections(proven_agents(peers, hosts), handle, ended).await
+            } else {
+                agents::serve_connections(local_agents(peers), handle, ended).await
+            };
+            served.map_err(|error| format!("agents cannot be served: {error}"))
+        };
+        let others = listen::peers(api.0, api.1, config.limits.connections as usize);
+        let answering = rest::serve(others, Arc::clone(&registry), config.limits, stop.clone());
+        let watching = registry.watch(stop.clone());
+        info!(epoch = registry.epoch(), hosts = config.hosts.len(), "serving");
+        let mut early = stop;
+        tokio::select! {
+            (served, (), ()) = async { tokio::join!(attending, answering, watching) } => served?,
+            // Agents that do not leave by themselves are left behind.
+            () = drained(&mut early) => {}
+        }
+        info!("stopped");
+        Ok(())
+    }
+}
+
+/// Some time after it was said that all should end.
+async fn drained(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        error!("nobody can stop the coordinator any more");
+    }
+    tokio::time::sleep(rest::DRAIN + rest::DRAIN / 5).await;
+}
+
+/// A connection of an agent, and what it has proven.
+struct Line<P> {
+    peer: Peer,
+    proven: P,
+}
+
+/// Agents that are who their certificates say.
+fn proven_agents(
+    peers: mpsc::Receiver<Peer>,
+    hosts: Vec<Host>,
+) -> impl Stream<Item = io::Result<Line<agents::Identity>>> {
+    unfold((peers, hosts), |(mut peers, hosts)| async {
+        loop {
+            let peer = peers.recv().await?;
+            let number = match &peer.identity {
+                Identity::Agent(name) => hosts.iter().position(|host| host.name == *name),
+                _ => None,
+            };
+            let Some(number) = number else {
+                debug!(address = %peer.address, identity = %peer.identity, "refused: no agent of a host");
+                continue;
+            };
+            let proven = agents::Identity(number as u32);
+            return Some((Ok(Line { peer, proven }), (peers, hosts)));
+        }
+    })
+}
+
+/// Agents that are who they say, on this host.
+fn local_agents(peers: mpsc::Receiver<Peer>) -> impl Stream<Item = io::Result<Line<()>>> {
+    unfold(peers, |mut peers| async {
+        let peer = peers.recv().await?;
+        Some((Ok(Line { peer, proven: () }), peers))
+    })
+}
+
+impl<P: Clone + Send + Sync + 'static> Connected for Line<P> {
+    type ConnectInfo = P;
+
+    fn connect_info(&self) -> P {
+        self.proven.clone()
+    }
+}
+
+impl<P: Unpin> AsyncRead for Line<P> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.peer.stream).poll_read(cx, buf)
+    }
+}
+
+impl<P: Unpin> AsyncWrite for Line<P> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.peer.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.peer.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.peer.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,222 @@
+//! A coordinator on loopback, and a client that is no more than sockets.
+
+#![allow(dead_code, reason = "each test has its own copy of this file")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use weir_coordinator::config;
+use weir_coordinator::registry::Registry;
+use weir_coordinator::serve::Coordinator;
+
+/// Longer than anything takes, so that a test that hangs ends.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const CONFIG: &str = r#"weir-serve = 1
+store = "weir.redb"
+policy = "saath"
+
+[listen]
+agents = "127.0.0.1:0"
+api = "127.0.0.1:0"
+
+[host]
+a = "1Gbit"
+b = "1Gbit"
+c = "1Gbit"
+
+[service.default]
+
+[service.ads]
+applications = ["sort"]
+
+[limits]
+body = "200kB"
+request = "2s"
+events = 64
+"#;
+
+/// A coordinator, until it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    pub agents: SocketAddr,
+    pub epoch: u64,
+    pub folder: TempDir,
+    text: String,
+    running: Option<Running>,
+}
+
+struct Running {
+    stop: watch::Sender<bool>,
+    registry: Arc<Registry>,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::of(tempfile::tempdir().unwrap(), CONFIG.to_owned())
+    }
+
+    /// One with this configuration, beside which are the files that it names.
+    pub fn of(folder: TempDir, text: String) -> Server {
+        let (running, agents, address, epoch) = run(folder.path(), &text);
+        Server { address, agents, epoch, folder, text, running: Some(running) }
+    }
+
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.running.as_ref().unwrap().registry)
+    }
+
+    pub fn stop(&mut self) {
+        if let Some(Running { stop, registry, thread }) = self.running.take() {
+            drop(registry);
+            stop.send(true).unwrap();
+            thread.join().unwrap();
+        }
+    }
+
+    /// Ends it and starts it anew with a changed configuration.
+    pub fn restart(&mut self, change: impl Fn(String) -> String) {
+        self.stop();
+        self.text = change(self.text.clone());
+        let (running, agents, address, epoch) = run(self.folder.path(), &self.text);
+        (self.running, self.agents, self.address, self.epoch) = (Some(running), agents, address, epoch);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(folder: &Path, text: &str) -> (Running, SocketAddr, SocketAddr, u64) {
+    let file = folder.join("serve.toml");
+    fs::write(&file, text).unwrap();
+    let config = config::read(&file).unwrap();
+    let (stop, asked) = watch::channel(false);
+    let (told, tell) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut tries = 0;
+            let coordinator = loop {
+                match Coordinator::new(config.clone()).await {
+                    Ok(coordinator) => break coordinator,
+                    // The one before has its store for a moment longer.
+                    Err(error) if tries < 100 && error.contains("has it open") => tries += 1,
+                    Err(error) => panic!("{error}"),
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
+            let (agents, api) = coordinator.addresses().unwrap();
+            told.send((agents, api, coordinator.registry())).unwrap();
+            coordinator.run(asked).await.unwrap();
+        });
+    });
+    let (agents, api, registry) = tell.recv().unwrap();
+    let epoch = registry.epoch();
+    (Running { stop, registry, thread }, agents, api, epoch)
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(server.address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// What comes back for these bytes, until the server closes or nothing more comes. It may close before it has read all.
+pub fn raw(server: &Server, bytes: &[u8]) -> String {
+    let mut socket = connect(server);
+    let _ = socket.write_all(bytes);
+    let (mut all, mut some) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = socket.read(&mut some) {
+        all.extend_from_slice(&some[..count]);
+        if all.windows(4).any(|end| end == b"\r\n\r\n") {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// The bytes of a request, after which the connection is closed.
+pub fn bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// Status and body of an answer that is not in chunks.
+pub fn parse(all: &[u8]) -> (u16, String) {
+    let text = String::from_utf8_lossy(all);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn exchange(server: &Server, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+    let mut socket = connect(server);
+    // It may answer and close before it has taken all.
+    let _ = socket.write_all(&bytes(method, path, body));
+    let mut all = Vec::new();
+    let _ = socket.read_to_end(&mut all);
+    parse(&all)
+}
+
+/// Status and body of what is at a path.
+pub fn answer(server: &Server, path: &str) -> (u16, String) {
+    exchange(server, "GET", path, b"")
+}
+
+pub fn request(server: &Server, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+    let (status, body) = exchange(server, method, path, body);
+    (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+}
+
+pub fn get(server: &Server, path: &str) -> (u16, Value) {
+    request(server, "GET", path, b"")
+}
+
+pub fn put(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    request(server, "PUT", path, body.to_string().as_bytes())
+}
+
+/// A stream of events.
+pub struct Events(BufReader<TcpStream>);
+
+impl Events {
+    /// One that gets all events from now on.
+    pub fn open(server: &Server) -> Events {
+        let mut socket = connect(server);
+        socket.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut events = Events(BufReader::new(socket));
+        while events.line() != "" {}
+        events
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+        line.trim_end().to_owned()
+    }
+
+    /// What the next line that begins so goes on with.
+    pub fn next(&mut self, start: &str) -> String {
+        loop {
+            if let Some(rest) = self.line().strip_prefix(start) {
+                return rest.to_owned();
+            }
+        }
+    }
+}

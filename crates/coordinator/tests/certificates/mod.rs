@@ -1,0 +1,95 @@
+//! Certificates for tests, made anew each time.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use weir_coordinator::config::TlsFiles;
+
+/// A certificate and its key, in PEM.
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// An authority.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    fn named(names: &[&str]) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        let uri = |name: &&str| SanType::URI(Ia5String::try_from(*name).unwrap());
+        params.subject_alt_names = names.iter().map(uri).collect();
+        params
+    }
+
+    /// A client's certificate with these URIs.
+    pub fn signed(&self, names: &[&str]) -> Pair {
+        self.sign(&Authority::named(names))
+    }
+
+    /// The same, whose time is over.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn expired(&self, names: &[&str]) -> Pair {
+        let mut params = Authority::named(names);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+        self.sign(&params)
+    }
+
+    /// The files of a server that is `localhost` and trusts this authority.
+    pub fn server(&self, folder: &Path) -> TlsFiles {
+        let pair =
+            self.sign(&CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap());
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        TlsFiles {
+            certificate: file("server.pem", &pair.certificate),
+            key: file("server.key", &pair.key),
+            clients: file("authority.pem", &self.pem()),
+        }
+    }
+}
+
+/// A client that trusts the authority, and shows a certificate if it has one.
+pub fn client(authority: &Authority, pair: Option<Pair>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    match pair {
+        None => builder.with_no_client_auth(),
+        Some(Pair { certificate, key }) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The configuration of `weir serve`: the example is what it says, and what is wrong is refused with its place.
+
+use std::fs;
+use std::path::Path;
+
+use weir_coordinator::config::{self, Config};
+use weir_core::policy::AnyPolicy;
+use weir_core::tree::Plan;
+use weir_core::units::Rate;
+
+const SMALL: &str = r#"weir-serve = 1
+store = "weir.redb"
+policy = "saath:d=4"
+
+[listen]
+agents = "127.0.0.1:0"
+api = "[::1]:0"
+
+[host]
+a = "1Gbit"
+b = "10Gbit"
+"#;
+
+fn parse(text: &str) -> Result<Config, String> {
+    config::parse(text, "serve.toml", Path::new("folder")).map_err(|error| error.to_string())
+}
+
+/// Line, field, value and expectation of the error that a change of the small configuration makes.
+fn refused(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "`{from}` is not there");
+    parse(&SMALL.replacen(from, to, 1)).expect_err(to)
+}
+
+#[test]
+fn the_example_is_understood() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
+    let config = config::read(&path).unwrap();
+    assert_eq!(config.hosts.len(), 6);
+    assert_eq!(config.hosts[4].name, "store-1");
+    assert_eq!(Some(config.hosts[4].link.send), Rate::new(25e9 / 8.0));
+    assert_eq!((config.settings.interval, config.settings.lease), (0.008, 0.08));
+    assert_eq!(config.store, path.with_file_name("weir.redb"));
+    assert_eq!(config.names.applications(0), ["default", "sort", "join"]);
+    assert!(config.tls.is_none() && config.policy.heeds_weights());
+    // The weight of the configuration goes before that of the tree.
+    let AnyPolicy::Tree(Plan::Services(services, _)) = config.policy.build(&config.names, &config.weights)
+    else {
+        panic!("a tree with services")
+    };
+    assert_eq!(services.iter().map(|s| (s.name.as_str(), s.weight)).collect::<Vec<_>>(), [("ads", 2.0)]);
+    let text = config.to_string();
+    for line in ["host      store-1: 25Gbit", "interval  8ms, leases of 80ms", "limits    100000 coflows"] {
+        assert!(text.contains(line), "`{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn what_is_left_out_has_a_default() {
+    let config = parse(SMALL).unwrap();
+    assert_eq!(config.store, Path::new("folder/weir.redb"));
+    assert_eq!(config.names.services(), 1);
+    assert!(config.names.find("default", "default").is_some() && config.weights.is_empty());
+    let slow = parse(&SMALL.replace("policy =", "interval = \"100ms\"\npolicy =")).unwrap();
+    assert_eq!(slow.settings.lease, 1.0);
+}
+
+#[test]
+fn hosts_can_be_those_of_a_topology() {
+    let folder = tempfile::tempdir().unwrap();
+    let network = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"1Gbit\"\n";
+    fs::write(folder.path().join("net.toml"), network).unwrap();
+    let (keys, _) = SMALL.split_once("[host]").unwrap();
+    let text = keys.replace("policy =", "topology = \"net.toml\"\npolicy =");
+    let config = config::parse(&text, "serve.toml", folder.path()).unwrap();
+    assert_eq!(config.hosts.len(), 3);
+    assert!(config.hosts.iter().all(|h| h.link.send.get() == 125e6 && h.link.recv.get() == 125e6));
+    let both = SMALL.replace("policy =", "topology = \"net.toml\"\npolicy =");
+    let error = config::parse(&both, "serve.toml", folder.path()).unwrap_err().to_string();
+    assert!(error.contains("either `topology` or `[host]`"), "{error}");
+}
+
+#[test]
+fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
+    let cases = [
+        ("weir-serve = 1", "weir-serve = 2", "serve.toml:1: field `weir-serve`: `2`: expected version 1"),
+        (
+            "store =",
+            "stor =",
+            "serve.toml:1: field `store`: `nothing`: expected the file of the durable store",
+        ),
+        (
+            "\n\n[listen]",
+            "\nintervall = \"8ms\"\n\n[listen]",
+            "serve.toml:4: field `key`: `intervall`: expected one of",
+        ),
+        ("\"saath:d=4\"", "\"saat\"", "serve.toml:3: field `policy`: `\"saat\"`: expected a policy"),
+        ("\"saath:d=4\"", "\"tree:\"", "serve.toml:3: field `policy`"),
+        ("\"saath:d=4\"", "\"tree:none.toml\"", "none.toml: cannot be read"),
+        (
+            "\n\n[listen]",
+            "\ninterval = 8\n\n[listen]",
+            "serve.toml:4: field `interval`: `8`: expected a time",
+        ),
+        ("\n\n[listen]", "\ninterval = \"1us\"\n\n[listen]", "`\"1us\"`: expected a time from 1ms to 10s"),
+        ("\n\n[listen]", "\nlease = \"9ms\"\n\n[listen]", "`\"9ms\"`: expected a time from two intervals"),
+        ("\n\n[listen]", "\nreserve = 0\n\n[listen]", "serve.toml:4: field `reserve`: `0`: expected a part"),
+        ("\n\n[listen]", "\nreserve = nan\n\n[listen]", "field `reserve`: `nan`: expected a part"),
+        (
+            "127.0.0.1:0",
+            "localhost:1",
+            "serve.toml:6: field `listen agents`: `\"localhost:1\"`: expected an address",
+        ),
+        (
+            "127.0.0.1:0",
+            "0.0.0.0:1",
+            "field `listen agents`: `\"0.0.0.0:1\"`: expected an address of this host only",
+        ),
+        ("api =", "rest =", "serve.toml:5: field `listen api`: `nothing`: expected an address"),
+        ("1Gbit", "1bps", "serve.toml:10: field `host a`: `\"1bps\"`: expected a number"),
+        ("1Gbit", "0Gbit", "field `host a`: `\"0Gbit\"`: expected a rate of at least 8bit"),
+        ("a =", "\"a b\" =", "serve.toml:10: field `host a b`: `a b`: expected 1 to 100 letters"),
+        ("a = \"1Gbit\"\nb = \"10Gbit\"\n", "", "serve.toml:9: field `host`: `0`: expected 1 to 10000 hosts"),
+        (
+            "[host]",
+            "[service.x]\nwight = 1\n[host]",
+            "serve.toml:10: field `service x key`: `wight`: expected one of",
+        ),
+        (
+            "[host]",
+            "[service.x]\nweight = -1\n[host]",
+            "field `service x weight`: `-1`: expected a number from 1e-9",
+        ),
+        ("[host]", "[service]\n[host]", "expected at least one `[service.NAME]`"),
+        (
+            "[host]",
+            "[tls]\nkey = \"k\"\n[host]",
+            "field `tls certificate`: `nothing`: expected a file in PEM",
+        ),
+        (
+            "[host]",
+            "[limits]\nbody = \"4TB\"\n[host]",
+            "field `limits body`: `\"4TB\"`: expected a size from 1kB",
+        ),
+        (
+            "[host]",
+            "[limits]\nflows = 0\n[host]",
+            "field `limits flows`: `0`: expected a whole number from 1",
+        ),
+        ("[host]", "[host", "field `TOML`"),
+    ];
+    for (from, to, expected) in cases {
+        let error = refused(from, to);
+        assert!(error.contains(expected), "expected\n{expected}\nin\n{error}");
+    }
+}

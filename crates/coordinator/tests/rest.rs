@@ -1,0 +1,397 @@
+//! The API over real sockets on loopback, without TLS; `roles.rs` has certificates.
+
+mod api;
+
+use std::time::Duration;
+
+use api::{Server, answer, get, put, raw, request};
+use serde_json::{Value, json};
+
+fn coflow(to: &str) -> Value {
+    json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
+}
+
+#[test]
+fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
+    let server = Server::start();
+    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    assert_eq!(first.0, 200);
+    assert_eq!(first.1, json!({ "id": "c1", "service": "default", "application": "default", "flows": 2 }));
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
+    let (status, problem) = put(&server, "/v1/coflows/c1", &coflow("b"));
+    assert_eq!((status, problem["status"].as_u64()), (409, Some(409)));
+    let (status, standing) = get(&server, "/v1/coflows/c1");
+    assert_eq!((status, standing["over"].as_bool()), (200, Some(false)));
+    assert_eq!(standing["flows"][0]["bytes"], json!(1e6));
+    assert_eq!(standing["flows"][1]["bytes"], Value::Null);
+    // Flows that move.
+    let moved = json!([{ "from": "b", "to": "c", "bytes": 5 }]);
+    assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["flows"][0]["from"], "b");
+    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    for (method, path) in [
+        ("GET", "/v1/coflows/c1"),
+        ("DELETE", "/v1/coflows/c1"),
+        ("GET", "/v1/nothing"),
+        ("GET", "/v1/coflows/%00"),
+    ] {
+        assert_eq!(request(&server, method, path, b"").0, 404, "{method} {path}");
+    }
+    assert_eq!(request(&server, "PUT", "/v1/coflows/c1/flows", moved.to_string().as_bytes()).0, 404);
+    assert_eq!(request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
+}
+
+#[test]
+fn lists_come_in_pages() {
+    let server = Server::start();
+    for n in 0..25 {
+        assert_eq!(put(&server, &format!("/v1/coflows/c{n:02}"), &coflow("c")).0, 200);
+    }
+    let (mut path, mut ids, mut pages) = ("/v1/coflows?limit=10".to_owned(), Vec::new(), 0);
+    loop {
+        let (status, page) = get(&server, &path);
+        assert_eq!(status, 200);
+        ids.extend(page["coflows"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap().to_owned()));
+        pages += 1;
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/coflows?limit=10&after={next}");
+    }
+    assert_eq!((pages, ids.len()), (3, 25));
+    assert!(ids.is_sorted());
+    for query in ["limit=0", "limit=1001", "limit=x", "from=1"] {
+        let (status, problem) = get(&server, &format!("/v1/coflows?{query}"));
+        assert_eq!(status, 422, "{query}: {problem}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let server = Server::start();
+    let cases = [
+        (&b"{"[..], 400, "body", "no JSON"),
+        (b"", 400, "body", "no JSON"),
+        (b"{\"flows\": []} x", 400, "body", "no JSON"),
+        (br#"{"flows": []}"#, 422, "flows", "at least one"),
+        (br#"{"flows": [{"from": "a", "to": "x"}]}"#, 422, "flows[0].to", "the name of a host"),
+        (br#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#, 422, "flows[0].bytes", "u64"),
+        (br#"{"flows": [{"from": "a", "to": "b", "size": 1}]}"#, 422, "flows[0].size", "`bytes`"),
+        (br#"{"flows": [{"from": "a"}]}"#, 422, "flows[0]", "missing field `to`"),
+        (br#"{"flow": []}"#, 422, "flow", "`flows`"),
+        (br#"{"flows": [{"from": "a", "to": "b"}], "weight": 0}"#, 422, "weight", "above 0"),
+        (br#"{"flows": [{"from": "a", "to": "b"}], "deadline": "5"}"#, 422, "deadline", "unit"),
+        (
+            br#"{"flows": [{"from": "a", "to": "b"}], "service": "x"}"#,
+            422,
+            "application",
+            "of the configuration",
+        ),
+    ];
+    for (body, status, field, detail) in cases {
+        let text = String::from_utf8_lossy(body).into_owned();
+        let (found, problem) = request(&server, "PUT", "/v1/coflows/c1", body);
+        assert_eq!(found, status, "{text}: {problem}");
+        assert_eq!(problem["field"], field, "{text}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(detail), "{text}: {problem}");
+    }
+    let deep = "[".repeat(100_000);
+    assert_eq!(request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
+    assert_eq!(request(&server, "PUT", "/v1/policy", deep.as_bytes()).0, 422);
+    let deep = format!("{{\"flows\": {deep}");
+    assert_eq!(request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
+    let (status, problem) = put(&server, &format!("/v1/coflows/{}", "x".repeat(129)), &coflow("c"));
+    assert_eq!((status, problem["field"].as_str()), (422, Some("id")));
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+#[test]
+fn what_is_too_long_or_too_slow_is_refused() {
+    let server = Server::start();
+    // The length that is said, before anything is read.
+    let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
+    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 413 "));
+    // The length that comes, where none was said.
+    let mut chunked =
+        b"PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..25 {
+        chunked.extend_from_slice(b"2000\r\n");
+        chunked.extend(std::iter::repeat_n(b' ', 0x2000));
+        chunked.extend_from_slice(b"\r\n");
+    }
+    assert!(raw(&server, &chunked).starts_with("HTTP/1.1 413 "));
+    // A body that does not come.
+    let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{";
+    let began = std::time::Instant::now();
+    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 408 "));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    // A head that has no end.
+    let head = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(100_000));
+    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert_eq!(get(&server, "/livez").0, 200);
+}
+
+#[test]
+fn policies_change_and_weights_count_where_they_do() {
+    let server = Server::start();
+    assert_eq!(get(&server, "/v1/policy"), (200, json!({ "policy": "saath" })));
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    let in_force = |server: &Server| get(server, "/v1/services").1[0]["in_force"].clone();
+    assert_eq!(in_force(&server), false);
+    assert_eq!(put(&server, "/v1/policy", &json!({ "policy": "netshare" })).0, 204);
+    assert_eq!(in_force(&server), true);
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    let services = get(&server, "/v1/services").1;
+    let ads = services.as_array().unwrap().iter().find(|s| s["name"] == "ads").unwrap();
+    assert_eq!((&ads["weight"], &ads["applications"]), (&json!(3.0), &json!(["default", "sort"])));
+    assert_eq!(put(&server, "/v1/services/none", &json!({ "weight": 3 })).0, 404);
+    for weight in [json!(0), json!(-1), json!(1e300), json!("1"), Value::Null] {
+        assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": weight })).0, 422);
+    }
+    let tree = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
+    assert_eq!(put(&server, "/v1/policy", &json!({ "tree": tree })).0, 204);
+    assert_eq!(get(&server, "/v1/policy").1, json!({ "tree": tree }));
+    // A coflow of unknown sizes is under way.
+    let (status, problem) = put(&server, "/v1/policy", &json!({ "policy": "varys" }));
+    assert_eq!((status, problem["field"].as_str()), (422, Some("flows[1].bytes")));
+    for (body, line) in [
+        (json!({ "policy": "none" }), ""),
+        (json!({ "tree": "weir-tree = 1\n[servic.x]\n" }), "line 2"),
+        (
+            json!({ "tree": "weir-tree = 1\n[default]\napplications = \"saba\"\nsensitivity = \"/etc/passwd\"\n" }),
+            "",
+        ),
+        (json!({ "policy": "fair", "tree": "" }), ""),
+    ] {
+        let (status, problem) = put(&server, "/v1/policy", &body);
+        assert_eq!(status, 422, "{body}: {problem}");
+        let field = problem["field"].as_str().unwrap_or_default();
+        assert!(field.starts_with(line), "{problem}");
+        assert!(!problem.to_string().contains("root:"), "{problem}");
+    }
+    assert_eq!(get(&server, "/v1/policy").1, json!({ "tree": tree }));
+    assert_eq!(get(&server, "/v1/coflows/c1").0, 200);
+}
+
+const TABLE: &str = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n\
+                     [[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
+
+/// Saba, section 6: register, create a connection, destroy it, deregister.
+#[test]
+fn applications_get_levels_and_links_get_queues() {
+    let server = Server::start();
+    let sort = json!({ "service": "ads", "model": "sort" });
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 422);
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", b"version = 2").0, 422);
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    let (status, first) = put(&server, "/v1/applications/s1", &sort);
+    assert_eq!((status, first["level"].is_u64()), (200, true), "{first}");
+    assert_eq!(put(&server, "/v1/applications/s1", &sort), (200, first.clone()));
+    assert_eq!(put(&server, "/v1/applications/s1", &json!({ "service": "ads", "model": "scan" })).0, 409);
+    let (_, second) = put(&server, "/v1/applications/s2", &json!({ "model": "scan" }));
+    assert_ne!(second["level"], get(&server, "/v1/applications/s1").1["level"]);
+    for (id, application, from) in [("x1", "s1", "a"), ("x2", "s2", "a"), ("x3", "s2", "b")] {
+        let body = json!({ "application": application, "from": from, "to": "c" });
+        let (status, open) = put(&server, &format!("/v1/connections/{id}"), &body);
+        assert_eq!(status, 200, "{open}");
+        assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body), (200, open));
+    }
+    let queues = get(&server, "/v1/queues").1;
+    let of = |host: &str, way: &str| {
+        let all = queues.as_array().unwrap().iter();
+        all.filter(|q| q["host"] == host && q["way"] == way).map(|q| q["weights"].clone()).next().unwrap()
+    };
+    // The one that suffers more has more, and who is alone has all.
+    let shared: Vec<f64> = serde_json::from_value(of("a", "out")).unwrap();
+    assert!((shared.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shared:?}");
+    assert_eq!(shared.iter().filter(|weight| **weight > 0.0).count(), 2);
+    let alone: Vec<f64> = serde_json::from_value(of("b", "out")).unwrap();
+    assert_eq!(alone.iter().copied().fold(0.0, f64::max), 1.0);
+    assert_eq!(queues.as_array().unwrap().len(), 3);
+    // What is in use stays.
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
+    let less = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 409);
+    assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 404);
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 204);
+    let unknown = json!({ "application": "s1", "from": "a", "to": "c" });
+    assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart() {
+    let mut server = Server::start();
+    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    put(&server, "/v1/policy", &json!({ "policy": "netshare" }));
+    put(&server, "/v1/services/ads", &json!({ "weight": 3 }));
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    put(&server, "/v1/coflows/c2", &coflow("b"));
+    put(&server, "/v1/coflows/c2/flows", &json!([{ "from": "c", "to": "a", "bytes": 5 }]));
+    put(&server, "/v1/coflows/c3", &coflow("b"));
+    request(&server, "DELETE", "/v1/coflows/c3", b"");
+    put(&server, "/v1/applications/s1", &json!({ "model": "sort" }));
+    put(&server, "/v1/connections/x1", &json!({ "application": "s1", "from": "a", "to": "c" }));
+    let paths = [
+        "/v1/policy",
+        "/v1/services",
+        "/v1/coflows",
+        "/v1/coflows/c1",
+        "/v1/coflows/c2",
+        "/v1/sensitivity",
+        "/v1/applications",
+        "/v1/connections/x1",
+        "/v1/queues",
+    ];
+    let before: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
+    assert!(before.iter().all(|(status, _)| *status == 200));
+    let epoch = server.epoch;
+    server.restart(|text| text);
+    assert_eq!(server.epoch, epoch + 1);
+    let after: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
+    assert_eq!(after, before);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")).0, 200);
+    // What the configuration says anew goes before what was set under the old one.
+    server.restart(|text| text.replace("\"saath\"", "\"aalo\""));
+    assert_eq!(get(&server, "/v1/policy").1, json!({ "policy": "aalo" }));
+    assert_eq!(get(&server, "/v1/services").1[1]["weight"], json!(3.0));
+}
+
+#[test]
+fn events_come_and_who_is_slow_is_told() {
+    let server = Server::start();
+    let mut fast = api::Events::open(&server);
+    let mut slow = api::Events::open(&server);
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    put(&server, "/v1/policy", &json!({ "policy": "aalo" }));
+    let event = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let registered = json!({ "event": "coflow-registered", "subject": "c1", "service": "default" });
+    assert_eq!(event(&fast.next("data: ")), registered);
+    assert_eq!(event(&fast.next("data: "))["event"], "policy-changed");
+    // More than the sockets and the server hold for one that does not read.
+    let registry = server.registry();
+    let service = "s".repeat(60_000);
+    for n in 0..400 {
+        registry.events.tell(
+            weir_coordinator::events::What::WeightChanged,
+            &n.to_string(),
+            Some(service.clone()),
+        );
+    }
+    slow.next("event: lost");
+    let lost: u64 = slow.next("data: ").parse().unwrap();
+    assert!(lost > 0 && lost <= 400, "{lost}");
+    // The newest are there.
+    while event(&slow.next("data: "))["subject"] != "399" {}
+}
+
+#[test]
+fn health_and_figures() {
+    let mut server = Server::start();
+    assert_eq!(answer(&server, "/livez"), (200, "alive\n".to_owned()));
+    assert_eq!(answer(&server, "/readyz").0, 200);
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    std::thread::sleep(Duration::from_millis(100));
+    let (status, text) = answer(&server, "/metrics");
+    assert_eq!(status, 200);
+    let figure = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} in\n{text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(figure("weir_epoch"), server.epoch as f64);
+    assert_eq!((figure("weir_coflows_under_way"), figure("weir_flows")), (1.0, 2.0));
+    assert_eq!((figure("weir_hosts"), figure("weir_hosts_present")), (3.0, 0.0));
+    assert_eq!(figure("weir_doubts_total{reason=\"beyond\"}"), 0.0);
+    assert!(figure("weir_schedule_seconds_count") > 2.0);
+    assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
+    assert!(text.ends_with("# EOF\n"));
+    assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
+    assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
+    // Whoever listens does not keep it from ending.
+    let _events = api::Events::open(&server);
+    let began = std::time::Instant::now();
+    server.stop();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// All paths of the description answer, and no others are described.
+#[test]
+fn the_description_is_there() {
+    let server = Server::start();
+    let (status, document) = get(&server, "/openapi.json");
+    assert_eq!(status, 200);
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() >= 17, "{:?}", paths.keys());
+    assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
+    assert_eq!(document, serde_json::to_value(weir_coordinator::rest::document()).unwrap());
+    for (path, methods) in paths {
+        // Streams have no end.
+        if path != "/v1/events" && methods.get("get").is_some() {
+            let (status, _) = answer(&server, &path.replace("{id}", "none").replace("{name}", "none"));
+            assert_eq!(status, if path.contains('{') { 404 } else { 200 }, "{path}");
+        }
+    }
+}
+
+mod anything {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn body() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop_oneof![
+            Just("flows"),
+            Just("from"),
+            Just("to"),
+            Just("bytes"),
+            Just("a"),
+            Just("b"),
+            Just("weight"),
+            Just("policy"),
+            Just("tree"),
+            Just("saath"),
+            Just("model"),
+            Just("service"),
+            Just("deadline"),
+            Just("1e999s"),
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            word.clone().prop_map(Value::from),
+        ];
+        let value = leaf.prop_recursive(4, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((word.clone(), inner), 0..4).prop_map(|pairs| Value::Object(
+                    pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+                )),
+            ]
+        });
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            value.prop_map(|value| value.to_string().into_bytes())
+        ]
+    }
+
+    #[test]
+    fn no_body_is_a_fault_of_the_server() {
+        let server = Server::start();
+        let paths = [
+            "/v1/coflows/p",
+            "/v1/coflows/p/flows",
+            "/v1/policy",
+            "/v1/services/ads",
+            "/v1/sensitivity",
+            "/v1/applications/p",
+            "/v1/connections/p",
+        ];
+        let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(body in body(), path in 0..paths.len())| {
+            let (status, problem) = request(&server, "PUT", paths[path], &body);
+            prop_assert!((200..300).contains(&status) || (400..500).contains(&status), "{status}: {problem}");
+        });
+        assert_eq!(get(&server, "/livez").0, 200);
+    }
+}
