@@ -4,6 +4,7 @@
 //! - [`queues`] compares the queues that an interface should have with those that it has, changes what differs, and puts back
 //!   what was there before.
 //! - [`lease`] keeps orders of a coordinator: which are believed, and which are in force at a time.
+//! - [`traffic`] finds the traffic of applications, marks it, follows its connections and paces them.
 //! - [`batch`] feeds lines to `ip` and `tc`.
 //!
 //! Everything here is on Linux only.
@@ -14,3 +15,4 @@ pub mod batch;
 pub mod htb;
 pub mod lease;
 pub mod queues;
+pub mod traffic;

@@ -20,7 +20,7 @@ use crate::spec;
 use crate::sweep::Vary;
 
 #[cfg(target_os = "linux")]
-pub use agent::{Agent, AgentQueues};
+pub use agent::{Agent, AgentQueues, AgentTraffic};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
@@ -95,7 +95,7 @@ pub enum Command {
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]
     Testbed(Testbed),
-    /// Give this host's interfaces queues by weight, and put back what was there
+    /// Give this host's interfaces queues by weight, mark its traffic, and put back what was there
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]
     Agent(Agent),
