@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+const PROGRAMS: [&str; 2] = ["application", "interface"];
+
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    let mut lacks = String::new();
-    for name in ["application", "interface"] {
-        let (from, to) = (source.join(format!("{name}.c")), out.join(format!("{name}.o")));
-        println!("cargo::rerun-if-changed={}", from.display());
-        if let Err(why) = compile(&from, &to) {
-            fs::write(&to, "").expect("cargo's folder for what is built can be written to");
-            // What is not there counts as changed: the next build tries again.
-            println!("cargo::rerun-if-changed={}", out.join("never").display());
-            println!(
-                "cargo::warning=the agent is built without the programs that find and mark traffic: {why}"
-            );
-            lacks = why;
+    println!("cargo::rerun-if-changed={}", source.display());
+    let object = |name: &str| out.join(name).with_extension("o");
+    let lacks =
+        PROGRAMS.iter().find_map(|name| compile(&source.join(name).with_extension("c"), &object(name)).err());
+    if let Some(why) = &lacks {
+        for name in PROGRAMS {
+            fs::write(object(name), "").expect("cargo's folder for what is built can be written to");
         }
+        // What is not there counts as changed: the next build tries again.
+        println!("cargo::rerun-if-changed={}", out.join("never").display());
+        println!("cargo::warning=the agent is built without the programs that find traffic: {why}");
     }
-    println!("cargo::rustc-env=WEIR_BPF_LACKS={lacks}");
+    println!("cargo::rustc-env=WEIR_BPF_LACKS={}", lacks.unwrap_or_default());
 }
 
 fn compile(from: &Path, to: &Path) -> Result<(), String> {
@@ -37,5 +37,5 @@ fn compile(from: &Path, to: &Path) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("clang: {}", said.lines().next().unwrap_or("it failed without a word")))
+    Err(said.lines().next().unwrap_or("clang failed without a word").to_owned())
 }

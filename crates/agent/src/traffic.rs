@@ -17,7 +17,7 @@ mod record;
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -123,9 +123,9 @@ pub struct Counts {
 }
 
 struct Application {
-    name: String,
+    rule: Rule,
+    /// The number of the cgroup that the programs are at.
     id: u64,
-    cgroup: PathBuf,
 }
 
 /// The traffic of a host's applications.
@@ -160,43 +160,82 @@ impl Traffic {
                 maps.set_class(cgroup.id, interface, rule.class)?;
             }
         }
-        let ids: Vec<u64> = cgroups.iter().map(|cgroup| cgroup.id).collect();
-        maps.keep_classes(&ids, &numbers)?;
         for (interface, &number) in interfaces.iter().zip(&numbers) {
             program::mark(&folder, interface, number)?;
         }
         for cgroup in &cgroups {
             program::follow(&folder, cgroup)?;
         }
+        let application =
+            |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
+        let applications = rules.iter().zip(&cgroups).map(application).collect();
+        let mut traffic = Traffic { folder, maps, applications, interfaces: numbers };
+        traffic.forget_others()?;
+        Ok(traffic)
+    }
+
+    /// Follows applications whose cgroups have gone and come again, as those of services do when they start anew; the answer is how
+    /// many. To be called now and then: their packets have no class until then. A cgroup that is not there is waited for.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`].
+    pub fn refresh(&mut self) -> Result<usize, TrafficError> {
+        let mut count = 0;
+        for application in &mut self.applications {
+            let cgroup = match Cgroup::open(&application.rule.cgroup) {
+                Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+                cgroup => cgroup?,
+            };
+            if cgroup.id == application.id {
+                continue;
+            }
+            for &interface in &self.interfaces {
+                self.maps.set_class(cgroup.id, interface, application.rule.class)?;
+            }
+            program::follow(&self.folder, &cgroup)?;
+            application.id = cgroup.id;
+            count += 1;
+        }
+        if count > 0 {
+            // Nobody saw the last of what was in the cgroups before.
+            self.forget_others()?;
+        }
+        Ok(count)
+    }
+
+    /// Removes what is not of these applications and interfaces, as they are now.
+    fn forget_others(&mut self) -> Result<(), TrafficError> {
+        let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
+        self.maps.keep_classes(&ids, &self.interfaces)?;
+        self.maps.keep_connections(&ids)?;
         let mut wanted: Vec<String> = ids.iter().flat_map(|&id| program::names(id)).collect();
-        wanted.extend(numbers.iter().map(|&number| program::name(number)));
-        folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))?;
-        let applications = rules.iter().zip(cgroups).map(|(rule, cgroup)| Application {
-            name: rule.name.clone(),
-            id: cgroup.id,
-            cgroup: cgroup.path,
-        });
-        Ok(Traffic { folder, maps, applications: applications.collect(), interfaces: numbers })
+        wanted.extend(self.interfaces.iter().map(|&number| program::name(number)));
+        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
     }
 
-    /// What an application is called; none if it is none of these, but of an earlier agent's.
+    /// What an application is called; none if it is none of these, but was before.
     pub fn name(&self, id: ApplicationId) -> Option<&str> {
-        self.applications.iter().find(|known| known.id == id.0).map(|known| known.name.as_str())
+        self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
 
-    /// The applications, each with its cgroup, in the order of the rules.
-    pub fn applications(&self) -> impl Iterator<Item = (&str, ApplicationId, &Path)> {
-        self.applications
-            .iter()
-            .map(|known| (known.name.as_str(), ApplicationId(known.id), known.cgroup.as_path()))
+    /// The applications, in the order of the rules. One whose cgroup comes anew has another number then.
+    pub fn applications(&self) -> impl Iterator<Item = (&Rule, ApplicationId)> {
+        self.applications.iter().map(|known| (&known.rule, ApplicationId(known.id)))
     }
 
-    /// Gives an application's packets another class, from the next one on.
+    /// Gives an application's packets another class, from the next one on; the answer is whether there is such an application.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn set_class(&mut self, application: ApplicationId, class: Class) -> Result<(), TrafficError> {
-        self.interfaces.iter().try_for_each(|&interface| self.maps.set_class(application.0, interface, class))
+    pub fn set_class(&mut self, name: &str, class: Class) -> Result<bool, TrafficError> {
+        let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
+            return Ok(false);
+        };
+        for &interface in &self.interfaces {
+            self.maps.set_class(application.id, interface, class)?;
+        }
+        application.rule.class = class;
+        Ok(true)
     }
 
     /// The connections that are there, in no order. Some that open or close meanwhile may be missing.

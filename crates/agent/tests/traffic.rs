@@ -235,8 +235,16 @@ with socket.create_connection(('fd09::2', int(sys.argv[1]))) as s:
         assert!(marks.len() >= 3, "{packets:?}");
         marks
     };
-    let (_, id, _) = traffic.applications().next().unwrap();
-    traffic.set_class(id, Class::new(33).unwrap()).unwrap();
+    assert!(traffic.set_class(&group.name, Class::new(33).unwrap()).unwrap());
+    assert!(!traffic.set_class("other", Class::new(33).unwrap()).unwrap());
+    assert!(again().iter().all(|&mark| mark == 33));
+    // As a service that starts anew.
+    assert_eq!(traffic.refresh().unwrap(), 0);
+    std::fs::remove_dir(&group.path).unwrap();
+    assert_eq!(traffic.refresh().unwrap(), 0);
+    std::fs::create_dir(&group.path).unwrap();
+    assert!(again().iter().all(|&mark| mark == 0));
+    assert_eq!(traffic.refresh().unwrap(), 1);
     assert!(again().iter().all(|&mark| mark == 33));
     assert_eq!(traffic.stop().unwrap(), 0);
     assert!(!cleanup().unwrap());
@@ -270,7 +278,7 @@ else:
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
 s.close()
 ";
-    let (_, application, _) = traffic.applications().next().unwrap();
+    let (_, application) = traffic.applications().next().unwrap();
     for (host, bytes, end) in [
         ("10.9.0.2", 5_000_000, "here"),
         ("fd09::2", 0, "here"),
@@ -484,9 +492,8 @@ fn two_applications_share_by_weight_without_a_filter() {
     };
     share(&traffic, 0.25);
     // Each in the other's class.
-    let ids: Vec<_> = traffic.applications().map(|(_, id, _)| id).collect();
-    traffic.set_class(ids[0], Class::new(2).unwrap()).unwrap();
-    traffic.set_class(ids[1], Class::new(1).unwrap()).unwrap();
+    assert!(traffic.set_class(&one.name, Class::new(2).unwrap()).unwrap());
+    assert!(traffic.set_class(&three.name, Class::new(1).unwrap()).unwrap());
     share(&traffic, 0.75);
     for child in [&mut first, &mut second] {
         child.kill().unwrap();

@@ -64,6 +64,7 @@ fn follow(args: &args::AgentTraffic) -> Result<(), Failure> {
 /// Prints what happens until somebody asks to stop.
 fn tell(traffic: &mut Traffic) -> Result<(), Failure> {
     while !interrupt::asked() {
+        traffic.refresh().map_err(unfollowed)?;
         let mut text = String::new();
         while let Some(event) = traffic.event() {
             text.push_str(&line(traffic, &event));

@@ -78,7 +78,7 @@ fn traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned() {
         follow() { exec \"$WEIR\" agent traffic --interface lo --application \"web=$GROUP:3\"; }
         marks() { \"$WEIR\" agent cleanup; }
         agent=
-        trap 'kill -9 $agent 2>/dev/null' EXIT
+        trap 'kill -9 $agent 2>/dev/null; marks > /dev/null 2>&1' EXIT
         follow > \"$OUT\" 2>&1 & agent=$!
         for _ in $(seq 100); do [ -e /sys/fs/bpf/weir/$(stat -Lc %i /proc/self/ns/net)-1/1-mark ] && break; sleep 0.05; done
         grep -q 'was built without' \"$OUT\" && { cat \"$OUT\"; exit 0; }

@@ -67,6 +67,20 @@ impl Maps {
         Ok(())
     }
 
+    /// Removes the connections and paces of all other applications.
+    pub fn keep_connections(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
+        for (ends, connection) in self.connections()? {
+            if !applications.contains(&connection.application.0) {
+                self.free(ends)?;
+                match self.connections.remove(&ends.to_bytes()) {
+                    Err(MapError::KeyNotFound) | Ok(()) => {}
+                    Err(error) => return Err(TrafficError::kernel("connections", &error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub fn connections(&self) -> Result<Vec<(Ends, Connection)>, TrafficError> {
         let failed = |error: MapError| TrafficError::kernel("connections", &error);
         let mut list = Vec::new();
