@@ -206,11 +206,11 @@ impl Traffic {
     /// Removes what is not of these applications and interfaces, as they are now.
     fn forget_others(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
-        self.maps.keep_classes(&ids, &self.interfaces)?;
-        self.maps.keep_connections(&ids)?;
+        self.maps.let_go(&ids, &self.interfaces)?;
         let mut wanted: Vec<String> = ids.iter().flat_map(|&id| program::names(id)).collect();
         wanted.extend(self.interfaces.iter().map(|&number| program::name(number)));
-        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
+        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))?;
+        self.maps.keep_connections(&ids)
     }
 
     /// What an application is called; none if it is none of these, but was before.
@@ -289,7 +289,7 @@ impl Traffic {
     /// # Errors
     /// If something cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
-        let left = self.maps.let_go()?;
+        let left = self.maps.let_go(&[], &[])?;
         self.folder.remove()?;
         Ok(left)
     }
@@ -314,7 +314,7 @@ pub fn cleanup() -> Result<bool, TrafficError> {
         if folder.is_current()
             && let Ok(mut maps) = Maps::open(&folder)
         {
-            maps.let_go()?;
+            maps.let_go(&[], &[])?;
         }
         folder.remove()?;
     }

@@ -1,5 +1,6 @@
 //! What the programs and the agent tell each other.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,8 +56,7 @@ impl Maps {
         self.classes.insert(place(application, interface), class.handle(), 0).map_err(failed)
     }
 
-    /// Removes the classes of all others.
-    pub fn keep_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
+    fn keep_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
         let failed = |error: MapError| TrafficError::kernel("classes", &error);
         let wanted =
             |key: &Place| applications.iter().any(|&a| interfaces.iter().any(|&i| place(a, i) == *key));
@@ -67,15 +67,11 @@ impl Maps {
         Ok(())
     }
 
-    /// Removes the connections and paces of all other applications.
+    /// Removes the connections of all other applications.
     pub fn keep_connections(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
         for (ends, connection) in self.connections()? {
             if !applications.contains(&connection.application.0) {
-                self.free(ends)?;
-                match self.connections.remove(&ends.to_bytes()) {
-                    Err(MapError::KeyNotFound) | Ok(()) => {}
-                    Err(error) => return Err(TrafficError::kernel("connections", &error)),
-                }
+                gone(self.connections.remove(&ends.to_bytes()), "connections")?;
             }
         }
         Ok(())
@@ -114,24 +110,21 @@ impl Maps {
     }
 
     pub fn free(&mut self, ends: Ends) -> Result<(), TrafficError> {
-        match self.paces.remove(&ends.to_bytes()) {
-            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
-            Err(error) => Err(TrafficError::kernel("paces", &error)),
-        }
+        gone(self.paces.remove(&ends.to_bytes()), "paces")
     }
 
-    /// Takes all classes and paces back, as programs that lose their file work on for a moment. The answer is how many connections
-    /// did not hear of it in time.
-    pub fn let_go(&mut self) -> Result<usize, TrafficError> {
-        self.keep_classes(&[], &[])?;
-        let failed = |error: MapError| TrafficError::kernel("paces", &error);
-        let keys: Vec<_> = self.paces.keys().collect::<Result<_, _>>().map_err(failed)?;
-        for key in keys {
-            self.free(Ends::parse(&key))?;
-        }
+    /// Takes classes and paces back from all other applications and interfaces, as programs that lose their file work on for a
+    /// moment, and connections keep their pace without them. The answer is how many did not hear of it in time.
+    pub fn let_go(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<usize, TrafficError> {
+        self.keep_classes(applications, interfaces)?;
+        let is_other = |connection: &Connection| !applications.contains(&connection.application.0);
         let started = Instant::now();
         loop {
-            let left = self.connections()?.iter().filter(|(_, connection)| connection.pace.is_some()).count();
+            let mut left = 0;
+            for (ends, connection) in self.connections()?.iter().filter(|(_, known)| is_other(known)) {
+                self.free(*ends)?;
+                left += usize::from(connection.pace.is_some());
+            }
             if left == 0 || started.elapsed() > PATIENCE {
                 return Ok(left);
             }
@@ -161,4 +154,12 @@ fn place(application: u64, interface: u32) -> Place {
     place[..8].copy_from_slice(&application.to_ne_bytes());
     place[8..12].copy_from_slice(&interface.to_ne_bytes());
     place
+}
+
+/// What was not there is gone too.
+fn gone(removed: Result<(), MapError>, map: &str) -> Result<(), TrafficError> {
+    match removed {
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|error| TrafficError::kernel(map, &error)),
+    }
 }
