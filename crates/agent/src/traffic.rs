@@ -356,3 +356,23 @@ fn number(interface: &Interface) -> Result<u32, TrafficError> {
         _ => Err(TrafficError::Interface { interface: name, kind: link.link_type }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_may_be_kept_by_another_thread() {
+        fn sent<T: Send>() {}
+        sent::<Traffic>();
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_program_is_cut_to_its_end() {
+        let said = "refused: 0\n1\n2\n3\n4\n5";
+        let TrafficError::Kernel { said, .. } = TrafficError::kernel("x", &io::Error::other(said)) else {
+            panic!("it is of the kernel")
+        };
+        assert_eq!(said, "refused: 0 ... 2; 3; 4; 5");
+    }
+}
