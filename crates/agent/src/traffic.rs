@@ -171,6 +171,10 @@ impl Traffic {
         let applications = rules.iter().zip(&cgroups).map(application).collect();
         let mut traffic = Traffic { folder, maps, applications, interfaces: numbers };
         traffic.forget_others()?;
+        // Of another version of Weir: what it knows cannot be taken over.
+        for other in Folder::found(Some(&traffic.folder))? {
+            other.remove()?;
+        }
         Ok(traffic)
     }
 
@@ -307,7 +311,7 @@ impl AsFd for Traffic {
 /// # Errors
 /// If an agent runs, or something cannot be removed.
 pub fn cleanup() -> Result<bool, TrafficError> {
-    let found = Folder::found()?;
+    let found = Folder::found(None)?;
     let was_there = !found.is_empty();
     for folder in found {
         // What is half there has no paces to take back.

@@ -426,8 +426,12 @@ fn the_next_agent_takes_over_what_one_left() {
     eprintln!("took over in {:?} at most; {} packets", seen.iter().max().unwrap(), packets.len());
     assert!(packets.len() > 10 && packets.iter().all(|packet| [5, 6].contains(&packet.mark)));
 
-    // Another class for one, and nothing any more for the other.
+    // Another class for one, and nothing any more for the other, nor for what another version left.
+    let number = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata("/proc/thread-self/ns/net").unwrap());
+    let older = format!("/sys/fs/bpf/weir/{number}-0");
+    std::fs::create_dir(&older).unwrap();
     let mut traffic = Traffic::start(&rules(&[(&stays, 7)]), &[interface()]).unwrap();
+    assert!(!std::path::Path::new(&older).exists());
     let found = speed(&traffic, ends, 2.0);
     assert!((found / 20.0 - 1.0).abs() < 0.1, "{found}");
     let before = arrived.load(Ordering::Relaxed);

@@ -37,8 +37,8 @@ impl Folder {
         Folder::lock(path)
     }
 
-    /// All that are there, also of other versions.
-    pub fn found() -> Result<Vec<Folder>, TrafficError> {
+    /// All that are there, also of other versions, but for one that is open.
+    pub fn found(open: Option<&Folder>) -> Result<Vec<Folder>, TrafficError> {
         let parent = parent();
         let entries = match fs::read_dir(&parent) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -48,7 +48,8 @@ impl Folder {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| TrafficError::file(&parent, error))?;
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
+            let is_open = open.is_some_and(|open| open.path == entry.path());
+            if !is_open && entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
                 found.push(Folder::lock(entry.path())?);
             }
         }
