@@ -5,6 +5,7 @@
 //!   what was there before.
 //! - [`lease`] keeps orders of a coordinator: which are believed, and which are in force at a time.
 //! - [`live`] is the agent as it runs: orders from a coordinator, put on sockets that programs hand over.
+//! - [`traffic`] finds the traffic of applications, marks it, follows its connections and paces them.
 //! - [`batch`] feeds lines to `ip` and `tc`.
 //!
 //! Everything here is on Linux only.
@@ -16,3 +17,4 @@ pub mod htb;
 pub mod lease;
 pub mod live;
 pub mod queues;
+pub mod traffic;

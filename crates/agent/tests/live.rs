@@ -2,84 +2,25 @@
 
 #![cfg(target_os = "linux")]
 
+mod pair;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
+use pair::{Pair, enter, interface, pair};
 use weir_agent::batch::{ask, feed};
 use weir_agent::htb::dscp;
-use weir_agent::queues::{Desired, Interface, Limited, QueueError, cleanup};
-
-/// One pair at a time: they would take each other's processors.
-static ONE: Mutex<()> = Mutex::new(());
+use weir_agent::queues::{Desired, Limited, QueueError, cleanup};
 
 const LINK: f64 = 50.0;
-
-/// Two namespaces and a cable between them, which are gone in the end whatever happens. The test's thread is in the first.
-struct Pair {
-    names: [String; 2],
-    _turn: MutexGuard<'static, ()>,
-}
-
-fn ip(lines: &str) -> Result<(), String> {
-    feed(Command::new("ip"), "ip", String::new, lines).map_err(|error| error.to_string())
-}
-
-fn enter(name: &str) {
-    setns(File::open(format!("/run/netns/{name}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
-}
-
-fn pair(test: &str) -> Option<Pair> {
-    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let names = ["a", "b"].map(|end| format!("weiragent{}{test}{end}", std::process::id()));
-    let [a, b] = &names;
-    let pair = Pair { names: names.clone(), _turn: turn };
-    let made = ip(&format!(
-        "netns add {a}\nnetns add {b}\nlink add e0 netns {a} type veth peer name e0 netns {b}\n"
-    ));
-    if let Err(error) = made {
-        eprintln!("{test} skips, since this machine makes no namespaces: {error}");
-        return None;
-    }
-    for (name, address) in [(b, 2), (a, 1)] {
-        enter(name);
-        ip(&format!("link set lo up\naddr add 10.9.0.{address}/24 dev e0\nlink set e0 up\n")).unwrap();
-    }
-    Some(pair)
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // Where the test failed it has said why already; without them there is nothing to remove.
-        let _ = cleanup();
-        for name in &self.names {
-            let _ = Command::new("ip").args(["netns", "del", name]).output();
-        }
-    }
-}
-
-impl Pair {
-    /// Does something at the other end.
-    fn there<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-        let name = self.names[1].clone();
-        thread::spawn(move || {
-            enter(&name);
-            work()
-        })
-    }
-}
-
-fn interface() -> Interface {
-    "e0".parse().unwrap()
-}
 
 fn desired(weights: &[f64], limited: &BTreeMap<u16, Limited>) -> Desired {
     let link = format!("{LINK}Mbit").parse().unwrap();

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_agent::live::{self, Settings};
 use weir_agent::queues::{self, Change, Desired, QueueError};
+use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::output;
 use crate::serve::asked_to_stop;
+use crate::{interrupt, output};
 
 /// Runs `weir agent`.
 ///
@@ -23,12 +26,13 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
     match args {
         args::Agent::Run(args) => run(args),
         args::Agent::Queues(args) => queues(args),
+        args::Agent::Traffic(args) => follow(args),
         args::Agent::Cleanup => cleanup(),
     }
 }
 
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
-    let coordinator = endpoint(&args.coordinator, &args.credentials)?;
+    let coordinator = endpoint(&args.coordinator, &args.credentials, args.insecure)?;
     let door = args.socket.clone();
     let settings = Settings { coordinator, host: args.host, rate: args.rate, door };
     interrupt::watch();
@@ -36,12 +40,12 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     runtime.block_on(live::run(settings, asked_to_stop())).map_err(Failure::undone)
 }
 
-/// The coordinator, which is on this host or proves who it is.
-fn endpoint(coordinator: &str, credentials: &args::Credentials) -> Result<Endpoint, Failure> {
+/// The coordinator, which is on this host or proves who it is, unless somebody said that it need not.
+fn endpoint(coordinator: &str, credentials: &args::Credentials, insecure: bool) -> Result<Endpoint, Failure> {
     let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
         credentials
     else {
-        if !args::is_own(coordinator) {
+        if !insecure && !args::is_own(coordinator) {
             return Err(Failure::input(format_args!(
                 "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
             )));
@@ -76,15 +80,78 @@ fn queues(args: &args::AgentQueues) -> Result<(), Failure> {
     Ok(output::print(text.as_bytes())?)
 }
 
+fn follow(args: &args::AgentTraffic) -> Result<(), Failure> {
+    interrupt::watch();
+    let mut traffic = Traffic::start(&args.applications, &args.interfaces).map_err(unfollowed)?;
+    let ended = tell(&mut traffic);
+    let counts = traffic.counts().map_err(unfollowed)?;
+    // Also when nobody listens any more.
+    let paced = traffic.stop().map_err(unfollowed)?;
+    for (count, what) in [
+        (counts.lost, "events were lost"),
+        (counts.refused, "times a connection could not be followed, since there were too many"),
+        (paced as u64, "connections keep their pace, since their other ends did not answer"),
+    ] {
+        if count > 0 {
+            // If nobody listens there either, nothing is left to be told.
+            let _ = writeln!(std::io::stderr(), "weir: {count} {what}");
+        }
+    }
+    ended
+}
+
+/// Prints what happens until somebody asks to stop.
+fn tell(traffic: &mut Traffic) -> Result<(), Failure> {
+    while !interrupt::asked() {
+        traffic.refresh().map_err(unfollowed)?;
+        let mut text = String::new();
+        while let Some(event) = traffic.event() {
+            text.push_str(&line(traffic, &event));
+        }
+        if !text.is_empty() {
+            output::print(text.as_bytes())?;
+        }
+        let mut waits = [PollFd::new(traffic.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waits, PollTimeout::from(250u8)) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(Failure::undone(format_args!("events: {error}"))),
+        }
+    }
+    Ok(())
+}
+
+fn line(traffic: &Traffic, event: &Event) -> String {
+    let Event { at, what, ends, connection } = event;
+    let name = traffic.name(connection.application).unwrap_or("-");
+    match what {
+        Happened::Opened => format!("{name} opened {ends}\n"),
+        Happened::Closed => {
+            let took = at.saturating_sub(connection.opened).as_secs_f64();
+            let (sent, received) = (connection.sent, connection.received);
+            format!("{name} closed {ends} sent {sent} received {received} after {took:.3} s\n")
+        }
+    }
+}
+
 fn cleanup() -> Result<(), Failure> {
     let done = queues::cleanup().map_err(failure)?;
     let mut text: String = done.iter().map(|interface| format!("{interface}: as it was\n")).collect();
-    if done.is_empty() {
-        text.push_str("no queues of Weir's were there\n");
+    if traffic::cleanup().map_err(unfollowed)? {
+        text.push_str("traffic: nobody's any more\n");
+    }
+    if text.is_empty() {
+        text.push_str("nothing of Weir's was there\n");
     }
     Ok(output::print(text.as_bytes())?)
 }
 
 fn failure(error: QueueError) -> Failure {
     Failure::undone(error)
+}
+
+fn unfollowed(error: TrafficError) -> Failure {
+    match error {
+        TrafficError::Overlap(..) | TrafficError::Interface { .. } => Failure::input(error),
+        _ => Failure::undone(error),
+    }
 }

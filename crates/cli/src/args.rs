@@ -21,7 +21,7 @@ use crate::spec;
 use crate::sweep::Vary;
 
 #[cfg(target_os = "linux")]
-pub use agent::{Agent, AgentQueues};
+pub use agent::{Agent, AgentQueues, AgentTraffic};
 #[cfg(target_os = "linux")]
 pub use live::AgentRun;
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish, is_own};
@@ -105,7 +105,7 @@ pub enum Command {
     Serve(Serve),
     /// Ask a coordinator how things are, and change its policy and weights
     Ctl(Ctl),
-    /// Carry out on this host what a coordinator decides, and give its interfaces queues by weight
+    /// Carry out on this host what a coordinator decides, give its interfaces queues by weight, and mark its traffic
     #[cfg(target_os = "linux")]
     #[command(subcommand, arg_required_else_help = true)]
     Agent(Agent),

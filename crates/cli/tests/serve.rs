@@ -32,15 +32,16 @@ impl Serving {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        loop {
+        let log = BufReader::new(child.stderr.take().unwrap());
+        // From here on it is killed in the end, whatever happens.
+        let mut serving = Serving { child, api: String::new(), log };
+        while serving.api.is_empty() {
             let mut line = String::new();
-            assert!(log.read_line(&mut line).unwrap() > 0, "it ended");
+            assert!(serving.log.read_line(&mut line).unwrap() > 0, "it ended");
             let line: Value = serde_json::from_str(&line).unwrap();
-            if let Some(api) = line["fields"]["api"].as_str() {
-                return Serving { child, api: api.to_owned(), log };
-            }
+            serving.api = line["fields"]["api"].as_str().unwrap_or_default().to_owned();
         }
+        serving
     }
 
     fn ctl(&self, args: &[&str]) -> (Option<i32>, String) {

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use weir_agent::queues::Interface;
+use weir_agent::traffic::Rule;
 use weir_core::units::Rate;
 
 use super::live::AgentRun;
@@ -14,7 +15,9 @@ pub enum Agent {
     Run(AgentRun),
     /// Give an interface a queue for each weight
     Queues(AgentQueues),
-    /// Put back what was there before, at all interfaces
+    /// Mark the traffic of applications, and say which connections they open and close
+    Traffic(AgentTraffic),
+    /// Put back what was there before, at all interfaces and cgroups
     Cleanup,
 }
 
@@ -44,6 +47,30 @@ pub struct AgentQueues {
     /// Print the `tc` commands that would be run, and change nothing
     #[arg(long, help_heading = OUTPUT)]
     pub dry_run: bool,
+}
+
+/// `weir agent traffic`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "An application is all programs in a cgroup (version 2), as they are. Its packets leave the interfaces with the DSCP CLASS, \
+                  and wait in the queue for it that `weir agent queues` made. Goes on until it is stopped, and takes all out of the \
+                  kernel then; if it is killed, classes stay until the next one or `weir agent cleanup`.
+
+Examples:
+  weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2"
+)]
+pub struct AgentTraffic {
+    /// An interface whose packets are marked; may be there several times
+    #[arg(long = "interface", value_name = "IF", value_parser = interface, required = true)]
+    pub interfaces: Vec<Interface>,
+
+    /// What to call it, its cgroup (from the root of the cgroups, or as a path), and its class, 1 to 63; may be there several times
+    #[arg(long = "application", value_name = "NAME=CGROUP:CLASS", value_parser = rule, required = true)]
+    pub applications: Vec<Rule>,
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    text.parse()
 }
 
 fn interface(text: &str) -> Result<Interface, String> {

@@ -89,6 +89,10 @@ pub struct AgentRun {
     #[arg(long, value_name = "PATH", default_value = "/run/weir/agent.sock", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
+    /// Obey a coordinator on another host over plain text, as on a bed of namespaces: whoever answers there decides
+    #[arg(long, conflicts_with = "certificate")]
+    pub insecure: bool,
+
     #[command(flatten)]
     pub credentials: Credentials,
 }

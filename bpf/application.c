@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//
+// Two programs at an application's cgroup. `steer` gives its packets the class of their interface. `follow` says when its
+// TCP connections open and close, counts their bytes, and sets their pace. README.md has the maps.
+//
+// Each application has programs of its own, which differ in APPLICATION; the maps are there once.
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+// The kernel is told the half of the licence that it knows.
+char LICENSE[] SEC("license") = "GPL";
+
+// What the kernel's own headers have for programs outside only.
+#define AF_INET 2
+#define AF_INET6 10
+#define SOL_SOCKET 1
+#define SO_MAX_PACING_RATE 47
+#define FREE 0xffffffff
+
+// Set before loading: the cgroup's number, and the least pace in bytes per second.
+volatile const __u64 APPLICATION = 0;
+volatile const __u32 LEAST_PACE = 1;
+
+struct place {
+	__u64 application;
+	__u32 interface;
+	__u32 zero;
+};
+
+// The two ends of a connection. IPv4 is ::ffff:a.b.c.d; ports are of this machine's byte order.
+struct ends {
+	__u8 local[16];
+	__u8 remote[16];
+	__u16 local_port;
+	__u16 remote_port;
+};
+
+struct connection {
+	__u64 application;
+	__u64 cookie;
+	__u64 opened;   // ns of the monotonic clock
+	__u64 sent;     // bytes that were acknowledged
+	__u64 received;
+	__u32 pace;     // bytes per second; FREE: none of ours
+	__u32 own;      // what the program had set itself before
+	__u32 syn;      // bytes that were acknowledged before the first: whoever connects counts the SYN
+	__u32 zero;
+};
+
+struct pace {
+	__u64 rate;  // bytes per second; 0: free
+	__u64 until; // ns of the monotonic clock
+};
+
+enum { OPENED = 1, CLOSED = 2 };
+
+struct event {
+	__u64 at;
+	struct connection connection;
+	struct ends ends;
+	__u32 kind;
+};
+
+enum { LOST_EVENTS = 0, REFUSED_CONNECTIONS = 1, COUNTS = 2 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct place);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} classes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct ends);
+	__type(value, struct connection);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} connections SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct ends);
+	__type(value, struct pace);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} paces SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} counts SEC(".maps");
+
+static void count(__u32 what)
+{
+	__u64 *value = bpf_map_lookup_elem(&counts, &what);
+
+	if (value)
+		__sync_fetch_and_add(value, 1);
+}
+
+SEC("cgroup_skb/egress")
+int steer(struct __sk_buff *skb)
+{
+	struct place place = { .application = APPLICATION, .interface = skb->ifindex };
+	__u32 *class = bpf_map_lookup_elem(&classes, &place);
+
+	if (class)
+		skb->priority = *class;
+	return 1; // the packet goes on
+}
+
+static int ends_of(struct bpf_sock_ops *ops, struct ends *ends)
+{
+	__u32 *local = (__u32 *)ends->local, *remote = (__u32 *)ends->remote;
+
+	if (ops->family == AF_INET) {
+		local[2] = remote[2] = bpf_htonl(0xffff);
+		local[3] = ops->local_ip4;
+		remote[3] = ops->remote_ip4;
+		// Or the compiler makes one load of this and the last below, through a pointer that the kernel refuses.
+		barrier();
+	} else if (ops->family == AF_INET6) {
+		local[0] = ops->local_ip6[0];
+		local[1] = ops->local_ip6[1];
+		local[2] = ops->local_ip6[2];
+		local[3] = ops->local_ip6[3];
+		remote[0] = ops->remote_ip6[0];
+		remote[1] = ops->remote_ip6[1];
+		remote[2] = ops->remote_ip6[2];
+		remote[3] = ops->remote_ip6[3];
+	} else {
+		return 0;
+	}
+	ends->local_port = ops->local_port;
+	ends->remote_port = bpf_ntohl(ops->remote_port);
+	return 1;
+}
+
+static void tell(__u32 kind, const struct ends *ends, const struct connection *connection)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		count(LOST_EVENTS);
+		return;
+	}
+	event->at = bpf_ktime_get_ns();
+	event->connection = *connection;
+	event->ends = *ends;
+	event->kind = kind;
+	bpf_ringbuf_submit(event, 0);
+}
+
+// What was acknowledged less SYN and FIN, which count as bytes.
+static void update(struct bpf_sock_ops *ops, __u32 state, struct connection *connection)
+{
+	__u64 bare = connection->syn, acked = ops->bytes_acked;
+
+	if (state == BPF_TCP_FIN_WAIT2 || state == BPF_TCP_CLOSING || state == BPF_TCP_LAST_ACK ||
+	    state == BPF_TCP_TIME_WAIT)
+		bare++;
+	connection->sent = acked > bare ? acked - bare : 0;
+	connection->received = ops->bytes_received;
+}
+
+static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends)
+{
+	struct connection new = {
+		.application = APPLICATION,
+		.cookie = bpf_get_socket_cookie(ops),
+		.opened = bpf_ktime_get_ns(),
+		.pace = FREE,
+		.own = FREE,
+		.syn = ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB,
+	};
+
+	update(ops, ops->state, &new);
+	// While programs give way to new ones, both are called: who was first tells.
+	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0)
+		tell(OPENED, ends, &new);
+	return bpf_map_lookup_elem(&connections, ends);
+}
+
+static void close(const struct ends *ends, const struct connection *connection)
+{
+	struct connection last = *connection;
+
+	if (bpf_map_delete_elem(&connections, ends) == 0)
+		tell(CLOSED, ends, &last);
+	bpf_map_delete_elem(&paces, ends);
+}
+
+static void set_pace(struct bpf_sock_ops *ops, const struct ends *ends, struct connection *connection)
+{
+	struct pace *order = bpf_map_lookup_elem(&paces, ends);
+	__u32 rate = FREE, set;
+
+	// An order holds for its lease, also when nobody is there to take it back.
+	if (order && order->rate && bpf_ktime_get_ns() < order->until) {
+		if (order->rate < LEAST_PACE)
+			rate = LEAST_PACE;
+		else if (order->rate < FREE)
+			rate = order->rate;
+	}
+	if (rate == connection->pace)
+		return;
+	if (connection->pace == FREE &&
+	    bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &connection->own, sizeof(connection->own)))
+		connection->own = FREE;
+	// A program that holds itself back stays so.
+	set = rate < connection->own ? rate : connection->own;
+	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &set, sizeof(set)) == 0)
+		connection->pace = rate;
+}
+
+SEC("sockops")
+int follow(struct bpf_sock_ops *ops)
+{
+	__u32 op = ops->op;
+	bool is_new = op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+	bool is_over = op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE;
+	struct connection *connection;
+	struct ends ends = {};
+
+	if (!is_new && !is_over && op != BPF_SOCK_OPS_RTT_CB)
+		return 1;
+	if (!ends_of(ops, &ends))
+		return 1;
+	if (is_new)
+		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
+						       BPF_SOCK_OPS_STATE_CB_FLAG);
+	connection = bpf_map_lookup_elem(&connections, &ends);
+	if (connection && connection->cookie != bpf_get_socket_cookie(ops)) {
+		// Another network namespace has a connection between the same ends.
+		if (!is_new)
+			return 1;
+		// Or the end of one before was not seen.
+		close(&ends, connection);
+		connection = 0;
+	}
+	if (is_over) {
+		if (connection) {
+			update(ops, ops->args[0], connection);
+			close(&ends, connection);
+		}
+		return 1;
+	}
+	if (!connection)
+		connection = open(ops, &ends);
+	if (!connection) {
+		count(REFUSED_CONNECTIONS);
+		return 1;
+	}
+	update(ops, ops->state, connection);
+	set_pace(ops, &ends, connection);
+	return 1;
+}

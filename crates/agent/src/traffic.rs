@@ -1,0 +1,382 @@
+//! The traffic of a host's applications, found without their help: an application is a cgroup, and unmodified programs in it are
+//! marked, followed and paced by programs in the kernel (`bpf/` of the repository).
+//!
+//! - Packets leave the interfaces that were named with their application's class: its mark (DSCP), and its queue without any filter.
+//! - Connections of TCP say when they open and close, and how many bytes went over them.
+//! - The pace of a connection can be set as long as it is there.
+//!
+//! [`Traffic`] does all of this for the network namespace that it is started in. What is in the kernel stays there until
+//! [`Traffic::stop`] or [`cleanup`]: when the agent dies, classes hold, paces hold for their lease, and the next one takes over.
+
+mod cgroup;
+mod folder;
+mod maps;
+mod program;
+mod record;
+
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
+use weir_core::units::Rate;
+
+use crate::batch::{BatchError, ask};
+use crate::lease;
+use crate::queues::Interface;
+use cgroup::Cgroup;
+pub use cgroup::{Class, Rule};
+use folder::Folder;
+use maps::Maps;
+pub use record::{ApplicationId, Connection, Ends, Event, Happened};
+
+/// The least pace, in bytes per second: 100 kbit/s. Whoever is told less has this, and nobody is stopped.
+pub const LEAST_PACE: u32 = 12_500;
+
+/// What keeps traffic from being found.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// The programs were not built.
+    #[error(
+        "this Weir was built without the programs that find traffic ({0}); queues, orders and programs that mark their packets \
+         themselves work without"
+    )]
+    NotBuilt(&'static str),
+    /// No cgroups of version 2.
+    #[error("no cgroups of version 2 are mounted: expected a line with `cgroup2` in /proc/self/mountinfo")]
+    NoCgroups,
+    /// Another agent.
+    #[error("another agent follows the traffic of this network namespace")]
+    Busy,
+    /// Two applications with something in common.
+    #[error(
+        "{0} and {1}: expected applications with other names, and cgroups that are not inside each other"
+    )]
+    Overlap(String, String),
+    /// An interface without Ethernet's headers.
+    #[error("{interface} is of the kind `{kind}`: expected an interface with Ethernet's headers")]
+    Interface {
+        /// Where.
+        interface: String,
+        /// What it is.
+        kind: String,
+    },
+    /// A pace.
+    #[error("lease of {0:?}: expected more than 0 s, and at most {most:?}", most = lease::LONGEST)]
+    Lease(Duration),
+    /// `ip`.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A file or folder.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The kernel refused a program or a map.
+    #[error("{place}: {said}")]
+    Kernel {
+        /// For which place or map.
+        place: String,
+        /// What it said.
+        said: String,
+    },
+}
+
+impl TrafficError {
+    fn file(path: &Path, error: io::Error) -> TrafficError {
+        TrafficError::File { path: path.display().to_string(), error }
+    }
+
+    fn kernel(place: &str, error: &dyn Error) -> TrafficError {
+        let mut said = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            let why = error.to_string();
+            if !said.ends_with(&why) {
+                said.push_str(": ");
+                said.push_str(&why);
+            }
+            source = error.source();
+        }
+        // Of a program that it refuses the kernel tells each step; why is at the end.
+        let lines: Vec<&str> = said.lines().collect();
+        if let [first, _, .., _, _, _, _] = lines[..] {
+            said = format!("{first} ... {}", lines[lines.len() - 4..].join("; "));
+        }
+        TrafficError::Kernel { place: place.to_owned(), said }
+    }
+}
+
+/// What the kernel could not tell or follow, since the maps are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Events that found no room, since nobody read those before.
+    pub lost: u64,
+    /// Times that a connection was not followed, since there were too many; it is tried again.
+    pub refused: u64,
+}
+
+struct Application {
+    rule: Rule,
+    /// The number of the cgroup that the programs are at.
+    id: u64,
+}
+
+/// The traffic of a host's applications.
+pub struct Traffic {
+    folder: Folder,
+    maps: Maps,
+    applications: Vec<Application>,
+    interfaces: Vec<u32>,
+}
+
+impl Traffic {
+    /// Follows these applications' traffic, and marks what of it leaves these interfaces. What an earlier agent left in this network
+    /// namespace is taken over: connections that it knew, their paces, and events that nobody has read. Nothing goes without
+    /// its mark meanwhile. Sockets that were there before the first agent are marked; they are not followed.
+    ///
+    /// # Errors
+    /// If the programs were not built, something is not there, or the kernel refuses. Then some of it may be done, which the next
+    /// time finds, or [`cleanup`] removes.
+    pub fn start(rules: &[Rule], interfaces: &[Interface]) -> Result<Traffic, TrafficError> {
+        if let Some(why) = program::lacks() {
+            return Err(TrafficError::NotBuilt(why));
+        }
+        let numbers = interfaces.iter().map(number).collect::<Result<Vec<u32>, _>>()?;
+        let cgroups = rules.iter().map(|rule| Cgroup::open(&rule.cgroup)).collect::<Result<Vec<_>, _>>()?;
+        apart(rules, &cgroups)?;
+
+        let folder = Folder::make()?;
+        program::make_maps(&folder)?;
+        let mut maps = Maps::open(&folder)?;
+        for (rule, cgroup) in rules.iter().zip(&cgroups) {
+            for &interface in &numbers {
+                maps.set_class(cgroup.id, interface, rule.class)?;
+            }
+        }
+        for (interface, &number) in interfaces.iter().zip(&numbers) {
+            program::mark(&folder, interface, number)?;
+        }
+        for cgroup in &cgroups {
+            program::follow(&folder, cgroup)?;
+        }
+        let application =
+            |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
+        let applications = rules.iter().zip(&cgroups).map(application).collect();
+        let mut traffic = Traffic { folder, maps, applications, interfaces: numbers };
+        traffic.forget_others()?;
+        // Of another version of Weir: what it knows cannot be taken over.
+        for other in Folder::found(Some(&traffic.folder))? {
+            other.remove()?;
+        }
+        Ok(traffic)
+    }
+
+    /// Follows applications whose cgroups have gone and come again, as those of services do when they start anew; the answer is how
+    /// many. To be called now and then: their packets have no class until then. A cgroup that is not there is waited for.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`].
+    pub fn refresh(&mut self) -> Result<usize, TrafficError> {
+        let mut count = 0;
+        for application in &mut self.applications {
+            let cgroup = match Cgroup::open(&application.rule.cgroup) {
+                Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+                cgroup => cgroup?,
+            };
+            if cgroup.id == application.id {
+                continue;
+            }
+            for &interface in &self.interfaces {
+                self.maps.set_class(cgroup.id, interface, application.rule.class)?;
+            }
+            program::follow(&self.folder, &cgroup)?;
+            application.id = cgroup.id;
+            count += 1;
+        }
+        if count > 0 {
+            // Nobody saw the last of what was in the cgroups before.
+            self.forget_others()?;
+        }
+        Ok(count)
+    }
+
+    /// Removes what is not of these applications and interfaces, as they are now.
+    fn forget_others(&mut self) -> Result<(), TrafficError> {
+        let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
+        self.maps.let_go(&ids, &self.interfaces)?;
+        let mut wanted: Vec<String> = ids.iter().flat_map(|&id| program::names(id)).collect();
+        wanted.extend(self.interfaces.iter().map(|&number| program::name(number)));
+        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))?;
+        self.maps.keep_connections(&ids)
+    }
+
+    /// What an application is called; none if it is none of these, but was before.
+    pub fn name(&self, id: ApplicationId) -> Option<&str> {
+        self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
+    }
+
+    /// The applications, in the order of the rules. One whose cgroup comes anew has another number then.
+    pub fn applications(&self) -> impl Iterator<Item = (&Rule, ApplicationId)> {
+        self.applications.iter().map(|known| (&known.rule, ApplicationId(known.id)))
+    }
+
+    /// Gives an application's packets another class, from the next one on; the answer is whether there is such an application.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_class(&mut self, name: &str, class: Class) -> Result<bool, TrafficError> {
+        let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
+            return Ok(false);
+        };
+        for &interface in &self.interfaces {
+            self.maps.set_class(application.id, interface, class)?;
+        }
+        application.rule.class = class;
+        Ok(true)
+    }
+
+    /// The connections that are there, in no order. Some that open or close meanwhile may be missing.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn connections(&self) -> Result<Vec<(Ends, Connection)>, TrafficError> {
+        self.maps.connections()
+    }
+
+    /// Sets the pace of a connection for a while, or takes it back; the answer is whether the connection is there. It is in force
+    /// when the other end acknowledges the next data. Programs that pace themselves by less stay so. From 2^32 bytes per second
+    /// on it is none.
+    ///
+    /// # Errors
+    /// If the lease is not above 0 s or above [`lease::LONGEST`], or there are 65,536 paces already.
+    pub fn pace(&mut self, ends: Ends, pace: Option<Rate>, lease: Duration) -> Result<bool, TrafficError> {
+        let Some(rate) = pace else {
+            self.maps.free(ends)?;
+            return Ok(self.maps.connection(ends)?.is_some());
+        };
+        if lease.is_zero() || lease > lease::LONGEST {
+            return Err(TrafficError::Lease(lease));
+        }
+        let rate = (rate.get() as u64).max(u64::from(LEAST_PACE));
+        self.maps.set_pace(ends, rate, now() + lease)?;
+        let there = self.maps.connection(ends)?.is_some();
+        if !there {
+            // It may have closed before, and nobody else removes it then.
+            self.maps.free(ends)?;
+        }
+        Ok(there)
+    }
+
+    /// The next event; none if all were read. [`AsFd`] says when there are more.
+    pub fn event(&mut self) -> Option<Event> {
+        self.maps.event()
+    }
+
+    /// What was lost so far.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn counts(&self) -> Result<Counts, TrafficError> {
+        self.maps.counts()
+    }
+
+    /// Takes everything out of the kernel. Paces are taken back before; the answer is how many connections keep theirs, as the
+    /// other ends acknowledged nothing for a second.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn stop(mut self) -> Result<usize, TrafficError> {
+        let left = self.maps.let_go(&[], &[])?;
+        self.folder.remove()?;
+        Ok(left)
+    }
+}
+
+/// Readable when there are events.
+impl AsFd for Traffic {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.maps.as_fd()
+    }
+}
+
+/// Removes what agents of this network namespace left in the kernel; the answer is whether something was there.
+///
+/// # Errors
+/// If an agent runs, or something cannot be removed.
+pub fn cleanup() -> Result<bool, TrafficError> {
+    let found = Folder::found(None)?;
+    let was_there = !found.is_empty();
+    for folder in found {
+        // What is half there has no paces to take back.
+        if folder.is_current()
+            && let Ok(mut maps) = Maps::open(&folder)
+        {
+            maps.let_go(&[], &[])?;
+        }
+        folder.remove()?;
+    }
+    Ok(was_there)
+}
+
+/// The time that the kernel's programs go by.
+pub fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into()
+}
+
+/// No application is in two, or inside another: both would count.
+fn apart(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
+    for (index, (rule, cgroup)) in rules.iter().zip(cgroups).enumerate() {
+        for (other, known) in rules.iter().zip(cgroups).take(index) {
+            let inside = cgroup.path.starts_with(&known.path) || known.path.starts_with(&cgroup.path);
+            if inside || rule.name == other.name {
+                return Err(TrafficError::Overlap(other.to_string(), rule.to_string()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The number of an interface of the calling thread's network namespace.
+fn number(interface: &Interface) -> Result<u32, TrafficError> {
+    #[derive(Deserialize)]
+    struct Link {
+        ifindex: u32,
+        link_type: String,
+    }
+    let name = interface.to_string();
+    let text = ask("ip", &["-j", "link", "show", "dev", &name])?;
+    let links: Vec<Link> = serde_json::from_str(&text).unwrap_or_default();
+    let unknown = || Link { ifindex: 0, link_type: text.chars().take(200).collect() };
+    let link = links.into_iter().next().unwrap_or_else(unknown);
+    match link.link_type.as_str() {
+        "ether" | "loopback" => Ok(link.ifindex),
+        _ => Err(TrafficError::Interface { interface: name, kind: link.link_type }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_may_be_kept_by_another_thread() {
+        fn sent<T: Send>() {}
+        sent::<Traffic>();
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_program_is_cut_to_its_end() {
+        let said = "refused: 0\n1\n2\n3\n4\n5";
+        let TrafficError::Kernel { said, .. } = TrafficError::kernel("x", &io::Error::other(said)) else {
+            panic!("it is of the kernel")
+        };
+        assert_eq!(said, "refused: 0 ... 2; 3; 4; 5");
+    }
+}

@@ -1,0 +1,164 @@
+//! Applications as this host knows them: cgroups.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+
+use super::TrafficError;
+use crate::htb::MOST_SERVICES;
+use crate::queues::ids;
+
+/// A class of traffic: a mark, and the queue that belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Class(u8);
+
+impl Class {
+    /// The class whose mark (DSCP) this is: 1 to 63.
+    pub const fn new(mark: u8) -> Option<Class> {
+        if mark >= 1 && mark as usize <= MOST_SERVICES { Some(Class(mark)) } else { None }
+    }
+
+    /// Its mark.
+    pub const fn mark(self) -> u8 {
+        self.0
+    }
+
+    /// The handle of its class of HTB, as `tc` and the kernel number them.
+    pub const fn handle(self) -> u32 {
+        FIRST + self.0 as u32 - 1
+    }
+}
+
+/// The handle of the first class.
+pub(super) const FIRST: u32 = (ids::ROOT as u32) << 16 | ids::QUEUES as u32;
+
+impl FromStr for Class {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Class, String> {
+        let mark = text.parse().ok().and_then(Class::new);
+        mark.ok_or_else(|| format!("class `{text}`: expected a whole number from 1 to {MOST_SERVICES}"))
+    }
+}
+
+/// Which programs are an application, and which class their packets have: `NAME=CGROUP:CLASS`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// What people call it.
+    pub name: String,
+    /// The folder of its cgroup; what is not absolute is seen from the root of the cgroups.
+    pub cgroup: PathBuf,
+    /// The class of all its packets.
+    pub class: Class,
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rule, String> {
+        let parts = text.split_once('=').and_then(|(name, rest)| {
+            let (cgroup, class) = rest.rsplit_once(':')?;
+            (!cgroup.is_empty()).then_some((name, cgroup, class))
+        });
+        let (name, cgroup, class) = parts
+            .ok_or_else(|| format!("`{text}`: expected NAME=CGROUP:CLASS, as in web=system.slice/web:2"))?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return Err(format!("name `{name}`: expected 1 to 64 letters, digits, `_`, `-` or `.`"));
+        }
+        Ok(Rule { name: name.to_owned(), cgroup: cgroup.into(), class: class.parse()? })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}:{}", self.name, self.cgroup.display(), self.class.mark())
+    }
+}
+
+/// A cgroup that is there.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    /// Without links.
+    pub path: PathBuf,
+    /// As the kernel numbers it: never twice.
+    pub id: u64,
+    /// Its folder.
+    pub folder: File,
+}
+
+impl Cgroup {
+    pub fn open(path: &Path) -> Result<Cgroup, TrafficError> {
+        let failed = |error| TrafficError::file(path, error);
+        let whole = match path.is_absolute() {
+            true => path.to_owned(),
+            false => {
+                let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
+                root(&mounts).ok_or(TrafficError::NoCgroups)?.join(path)
+            }
+        };
+        let whole = whole.canonicalize().map_err(|error| TrafficError::file(&whole, error))?;
+        let folder = File::open(&whole).map_err(failed)?;
+        let kind = fstatfs(&folder).map_err(|error| failed(error.into()))?.filesystem_type();
+        if kind != CGROUP2_SUPER_MAGIC {
+            return Err(failed(io::Error::other("expected a folder of cgroups, version 2")));
+        }
+        let meta = folder.metadata().map_err(failed)?;
+        if !meta.is_dir() {
+            return Err(failed(io::Error::other("expected a folder")));
+        }
+        Ok(Cgroup { path: whole, id: meta.ino(), folder })
+    }
+}
+
+/// The root of the cgroups of version 2, from the list of mounts.
+fn root(mounts: &str) -> Option<PathBuf> {
+    let place = mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let place = mount.split(' ').nth(4)?;
+        kind.starts_with("cgroup2 ").then_some(place)
+    })?;
+    // What mountinfo escapes.
+    Some(place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_where_version_2_is() {
+        let mounts = "\
+37 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw
+";
+        assert_eq!(root(mounts), Some("/sys/fs/cgroup/uni fied".into()));
+        assert_eq!(root("37 31 0:36 / /cgroup2 rw - cgroup cgroup2 rw\n"), None);
+    }
+
+    #[test]
+    fn rules_are_read_and_said_again() {
+        let rule: Rule = "web=a/cri:x.scope:63".parse().unwrap();
+        assert_eq!(
+            rule,
+            Rule { name: "web".into(), cgroup: "a/cri:x.scope".into(), class: Class::new(63).unwrap() }
+        );
+        assert_eq!(rule.to_string(), "web=a/cri:x.scope:63");
+        assert_eq!(rule.class.handle(), 0x7765_013e);
+        for (text, said) in [
+            ("web", "`web`: expected NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
+            ("web=:1", "`web=:1`: expected NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
+            ("=a:1", "name ``: expected 1 to 64 letters, digits, `_`, `-` or `.`"),
+            ("web=a:0", "class `0`: expected a whole number from 1 to 63"),
+            ("web=a:64", "class `64`: expected a whole number from 1 to 63"),
+            ("web=a:-1", "class `-1`: expected a whole number from 1 to 63"),
+        ] {
+            assert_eq!(text.parse::<Rule>(), Err(said.to_owned()));
+        }
+    }
+}

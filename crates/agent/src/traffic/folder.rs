@@ -1,0 +1,126 @@
+//! Where programs and what they know stay when the agent ends without a word: a folder of the BPF file system, which the next
+//! one takes over.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use super::TrafficError;
+
+const SYSTEM: &str = "/sys/fs/bpf";
+const OURS: &str = "weir";
+
+/// Changes with the structures of `bpf/application.c`: maps that another version of Weir left are not read.
+const LAYOUT: &str = "1";
+
+/// The folder of this network namespace, which nobody else has open.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes it if it is not there, and the file system too.
+    pub fn make() -> Result<Folder, TrafficError> {
+        let system = Path::new(SYSTEM);
+        let failed = |error: nix::Error| TrafficError::file(system, error.into());
+        if statfs(system).map_err(failed)?.filesystem_type() != BPF_FS_MAGIC {
+            mount(Some("bpf"), system, Some("bpf"), MsFlags::empty(), None::<&str>).map_err(failed)?;
+        }
+        let path = parent().join(format!("{}{LAYOUT}", prefix()?));
+        fs::create_dir_all(&path).map_err(|error| TrafficError::file(&path, error))?;
+        Folder::lock(path)
+    }
+
+    /// All that are there, also of other versions, but for one that is open.
+    pub fn found(open: Option<&Folder>) -> Result<Vec<Folder>, TrafficError> {
+        let parent = parent();
+        let entries = match fs::read_dir(&parent) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|error| TrafficError::file(&parent, error))?,
+        };
+        let prefix = prefix()?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| TrafficError::file(&parent, error))?;
+            let is_open = open.is_some_and(|open| open.path == entry.path());
+            if !is_open && entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
+                found.push(Folder::lock(entry.path())?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn lock(path: PathBuf) -> Result<Folder, TrafficError> {
+        let file = File::open(&path).map_err(|error| TrafficError::file(&path, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Folder { path, _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(TrafficError::Busy),
+            Err(TryLockError::Error(error)) => Err(TrafficError::file(&path, error)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its maps are as this version has them.
+    pub fn is_current(&self) -> bool {
+        self.path.to_str().and_then(|path| path.rsplit_once('-')).is_some_and(|(_, layout)| layout == LAYOUT)
+    }
+
+    /// Puts what `pin` makes where something of that name may be, which is replaced at once.
+    pub fn replace(
+        &self,
+        name: &str,
+        pin: impl FnOnce(&Path) -> Result<(), TrafficError>,
+    ) -> Result<(), TrafficError> {
+        let (new, path) = (self.path.join(format!("{name}-new")), self.path.join(name));
+        remove(&new)?;
+        pin(&new)?;
+        fs::rename(&new, &path).map_err(|error| TrafficError::file(&path, error))
+    }
+
+    /// Removes what is not wanted any more, which ends programs.
+    pub fn keep(&self, wanted: impl Fn(&str) -> bool) -> Result<(), TrafficError> {
+        for entry in fs::read_dir(&self.path).map_err(|error| TrafficError::file(&self.path, error))? {
+            let entry = entry.map_err(|error| TrafficError::file(&self.path, error))?;
+            if !entry.file_name().to_str().is_some_and(&wanted) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all, and itself.
+    pub fn remove(self) -> Result<(), TrafficError> {
+        self.keep(|_| false)?;
+        fs::remove_dir(&self.path).map_err(|error| TrafficError::file(&self.path, error))?;
+        // Other namespaces may have theirs there.
+        let _ = fs::remove_dir(parent());
+        Ok(())
+    }
+}
+
+fn parent() -> PathBuf {
+    Path::new(SYSTEM).join(OURS)
+}
+
+/// What the names of this network namespace's folders begin with.
+fn prefix() -> Result<String, TrafficError> {
+    let path = Path::new("/proc/thread-self/ns/net");
+    let number = fs::metadata(path).map_err(|error| TrafficError::file(path, error))?.ino();
+    Ok(format!("{number}-"))
+}
+
+fn remove(path: &Path) -> Result<(), TrafficError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(TrafficError::file(path, error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,102 @@
+//! The programs: loaded, and put where they work.
+
+use aya::programs::links::{FdLink, LinkOrder};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{
+    CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Program, ProgramError, SchedClassifier, SockOps,
+    TcAttachType,
+};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+
+use super::cgroup::{Cgroup, FIRST};
+use super::folder::Folder;
+use super::{LEAST_PACE, TrafficError};
+use crate::htb::MOST_SERVICES;
+use crate::queues::Interface;
+
+static APPLICATION: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/application.o"));
+static INTERFACE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/interface.o"));
+
+/// Says what kept the programs from being built; nothing if they are there.
+pub(super) fn lacks() -> Option<&'static str> {
+    (APPLICATION.is_empty() || INTERFACE.is_empty()).then_some(env!("WEIR_BPF_LACKS"))
+}
+
+/// Makes the maps where they are not there yet.
+pub(super) fn make_maps(folder: &Folder) -> Result<(), TrafficError> {
+    application(folder, 0).map(drop)
+}
+
+fn application(folder: &Folder, id: u64) -> Result<Ebpf, TrafficError> {
+    let mut loader = EbpfLoader::new();
+    // Without the kernel's own types, which these programs do not look at.
+    loader.btf(None).default_map_pin_directory(folder.path());
+    loader.override_global("APPLICATION", &id, true).override_global("LEAST_PACE", &LEAST_PACE, true);
+    loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
+}
+
+fn program<'a, P>(bpf: &'a mut Ebpf, name: &str) -> &'a mut P
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = bpf.program_mut(name).and_then(|program| program.try_into().ok());
+    program.expect("the programs are those that were compiled with this")
+}
+
+/// The names of an application's programs in the folder.
+pub(super) fn names(id: u64) -> [String; 2] {
+    ["steer", "follow"].map(|program| format!("{id:x}-{program}"))
+}
+
+/// The name of an interface's.
+pub(super) fn name(number: u32) -> String {
+    format!("{number}-mark")
+}
+
+/// Puts programs at an application's cgroup, and takes away those that were there.
+pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<(), TrafficError> {
+    let mut bpf = application(folder, cgroup.id)?;
+    let failed = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
+    let [first, second] = names(cgroup.id);
+    // The kernel takes no flags for links, which are always several.
+    let several = CgroupAttachMode::Single;
+
+    let steer: &mut CgroupSkb = program(&mut bpf, "steer");
+    steer.load().map_err(failed)?;
+    let link = steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, several).map_err(failed)?;
+    stay(folder, &first, steer.take_link(link).map_err(failed)?)?;
+
+    let follow: &mut SockOps = program(&mut bpf, "follow");
+    follow.load().map_err(failed)?;
+    let link = follow.attach(&cgroup.folder, several).map_err(failed)?;
+    stay(folder, &second, follow.take_link(link).map_err(failed)?)
+}
+
+/// Puts the program at an interface, and takes away that which was there.
+pub(super) fn mark(folder: &Folder, interface: &Interface, number: u32) -> Result<(), TrafficError> {
+    let place = interface.to_string();
+    let classes = MOST_SERVICES as u32;
+    let mut loader = EbpfLoader::new();
+    loader.btf(None);
+    loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);
+    let mut bpf = loader.load(INTERFACE).map_err(|error| TrafficError::kernel(&place, &error))?;
+
+    let failed = |error: ProgramError| TrafficError::kernel(&place, &error);
+    let mark: &mut SchedClassifier = program(&mut bpf, "mark");
+    mark.load().map_err(failed)?;
+    // Not as a filter of `tc`, which would outlive its file.
+    let order = TcAttachOptions::TcxOrder(LinkOrder::default());
+    let link = mark.attach_with_options(&place, TcAttachType::Egress, order).map_err(failed)?;
+    stay(folder, &name(number), mark.take_link(link).map_err(failed)?)
+}
+
+/// Links live as long as their file.
+fn stay<L: TryInto<FdLink>>(folder: &Folder, name: &str, link: L) -> Result<(), TrafficError>
+where
+    L::Error: std::error::Error,
+{
+    let link = link.try_into().map_err(|error| TrafficError::kernel(name, &error))?;
+    folder.replace(name, |path| {
+        link.pin(path).map(drop).map_err(|error| TrafficError::kernel(&path.display().to_string(), &error))
+    })
+}

@@ -1,0 +1,168 @@
+//! What the programs in the kernel write, byte for byte as `bpf/application.c` has it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// No pace, as the kernel has it.
+const FREE: u32 = u32::MAX;
+
+/// The two ends of a connection, seen from this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ends {
+    /// This host's.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+}
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.local, self.remote)
+    }
+}
+
+/// The number of an application: of its cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ApplicationId(pub u64);
+
+/// What is known of a connection of TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// Whose it is.
+    pub application: ApplicationId,
+    /// The number of its socket, which no other has while the host runs.
+    pub socket: u64,
+    /// When it was there, or was found, by the monotonic clock.
+    pub opened: Duration,
+    /// Bytes that the other end acknowledged, as of the last sample of the round trip; all of them once it is closed.
+    pub sent: u64,
+    /// Bytes that came, as of then; all of them once it is closed. That the other
+    /// end has ended counts as one.
+    pub received: u64,
+    /// The pace that it has by an order, in bytes per second; none if it is free.
+    pub pace: Option<u32>,
+}
+
+/// What happened to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happened {
+    /// It is there, from now on or since before it was found.
+    Opened,
+    /// It is over, and its bytes are final.
+    Closed,
+}
+
+/// Something that happened to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When, by the monotonic clock.
+    pub at: Duration,
+    /// What.
+    pub what: Happened,
+    /// Between whom.
+    pub ends: Ends,
+    /// As it was then.
+    pub connection: Connection,
+}
+
+pub(super) const ENDS: usize = 36;
+pub(super) const CONNECTION: usize = 56;
+const EVENT: usize = 8 + CONNECTION + ENDS + 4;
+
+/// Takes numbers from the front, in the byte order of this machine. Lengths are those of the kernel's structures, so it does
+/// not run out.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let (first, rest) = self.0.split_first_chunk().expect("records are as long as their fields");
+        self.0 = rest;
+        *first
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.bytes())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.bytes())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.bytes())
+    }
+}
+
+impl Ends {
+    pub(super) fn to_bytes(self) -> [u8; ENDS] {
+        let six = |address: SocketAddr| match address.ip() {
+            IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
+            IpAddr::V6(six) => six.octets(),
+        };
+        let mut bytes = [0; ENDS];
+        bytes[..16].copy_from_slice(&six(self.local));
+        bytes[16..32].copy_from_slice(&six(self.remote));
+        bytes[32..34].copy_from_slice(&self.local.port().to_ne_bytes());
+        bytes[34..].copy_from_slice(&self.remote.port().to_ne_bytes());
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8; ENDS]) -> Ends {
+        let mut reader = Reader(bytes);
+        let mut ip = || Ipv6Addr::from(reader.bytes::<16>()).to_canonical();
+        let (local, remote) = (ip(), ip());
+        Ends { local: SocketAddr::new(local, reader.u16()), remote: SocketAddr::new(remote, reader.u16()) }
+    }
+}
+
+impl Connection {
+    pub(super) fn parse(bytes: &[u8; CONNECTION]) -> Connection {
+        let mut reader = Reader(bytes);
+        Connection {
+            application: ApplicationId(reader.u64()),
+            socket: reader.u64(),
+            opened: Duration::from_nanos(reader.u64()),
+            sent: reader.u64(),
+            received: reader.u64(),
+            pace: Some(reader.u32()).filter(|&pace| pace != FREE),
+        }
+    }
+}
+
+impl Event {
+    /// None if it is no event: nobody writes such ones.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Event> {
+        let bytes: &[u8; EVENT] = bytes.try_into().ok()?;
+        let mut reader = Reader(bytes);
+        let at = Duration::from_nanos(reader.u64());
+        let connection = Connection::parse(&reader.bytes());
+        let ends = Ends::parse(&reader.bytes());
+        let what = match reader.u32() {
+            1 => Happened::Opened,
+            2 => Happened::Closed,
+            _ => return None,
+        };
+        Some(Event { at, what, ends, connection })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_the_same_after_the_way_through_the_kernel() {
+        for (local, remote) in [("10.9.0.1:40000", "10.9.0.2:80"), ("[fd00::1]:1", "[fd00::2]:65535")] {
+            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            assert_eq!(Ends::parse(&ends.to_bytes()), ends);
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_none() {
+        assert_eq!(Event::parse(&[]), None);
+        assert_eq!(Event::parse(&[0; EVENT]), None);
+        assert_eq!(Event::parse(&[1; EVENT + 8]), None);
+    }
+}

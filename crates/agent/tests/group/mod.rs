@@ -1,0 +1,47 @@
+//! A cgroup of a test.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// A cgroup that is gone in the end, with all that runs in it.
+pub struct Group {
+    pub name: String,
+    pub path: PathBuf,
+}
+
+impl Group {
+    pub fn new(name: &str) -> Group {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let root = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|l| l.split(' ').nth(4));
+        let name = format!("weir-test-{}-{name}", std::process::id());
+        let path = PathBuf::from(root.unwrap_or("/")).join(&name);
+        // Whoever may not make it cannot make namespaces either, and skips.
+        let _ = fs::create_dir(&path);
+        Group { name, path }
+    }
+
+    /// Runs a program in it.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("sh");
+        let procs = self.path.join("cgroup.procs");
+        command.args(["-c", "echo 0 > \"$0\" && exec \"$@\""]).arg(procs).arg(program);
+        command
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
+        // Until the last of it has ended.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.path).is_ok() || !self.path.exists() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("{} is left", self.path.display());
+    }
+}

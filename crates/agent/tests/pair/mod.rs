@@ -1,0 +1,80 @@
+//! A pair of network namespaces, for tests that send real traffic.
+
+use std::fs::File;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+use weir_agent::batch::feed;
+use weir_agent::queues::{self, Interface};
+use weir_agent::traffic;
+
+/// One pair at a time: they would take each other's processors.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Two namespaces and a cable between them, which are gone in the end whatever happens. The test's thread is in the first.
+pub struct Pair {
+    pub names: [String; 2],
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn ip(lines: &str) -> Result<(), String> {
+    feed(Command::new("ip"), "ip", String::new, lines).map_err(|error| error.to_string())
+}
+
+pub fn enter(name: &str) {
+    setns(File::open(format!("/run/netns/{name}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+/// Its ends have the addresses 10.9.0.1 and 10.9.0.2, and fd09::1 and fd09::2.
+pub fn pair(test: &str) -> Option<Pair> {
+    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let names = ["a", "b"].map(|end| format!("weiragent{}{test}{end}", std::process::id()));
+    let [a, b] = &names;
+    let pair = Pair { names: names.clone(), _turn: turn };
+    let made = ip(&format!(
+        "netns add {a}\nnetns add {b}\nlink add e0 netns {a} type veth peer name e0 netns {b}\n"
+    ));
+    if let Err(error) = made {
+        eprintln!("{test} skips, since this machine makes no namespaces: {error}");
+        return None;
+    }
+    for (name, address) in [(b, 2), (a, 1)] {
+        enter(name);
+        ip(&format!(
+            "link set lo up\naddr add 10.9.0.{address}/24 dev e0\naddr add fd09::{address}/64 dev e0 nodad\nlink set e0 up\n"
+        ))
+        .unwrap();
+    }
+    Some(pair)
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // Where the test failed it has said why already; without them there is nothing to remove.
+        let _ = traffic::cleanup();
+        let _ = queues::cleanup();
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+impl Pair {
+    /// Does something at the other end.
+    pub fn there<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
+        let name = self.names[1].clone();
+        thread::spawn(move || {
+            enter(&name);
+            work()
+        })
+    }
+}
+
+pub fn interface() -> Interface {
+    "e0".parse().unwrap()
+}

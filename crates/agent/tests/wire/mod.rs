@@ -1,0 +1,108 @@
+//! What comes out of the cable at the other end.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+
+use crate::pair::Pair;
+
+/// A packet of TCP or UDP from this end.
+#[derive(Debug)]
+pub struct Packet {
+    pub version: u8,
+    pub mark: u8,
+    /// Its source's port.
+    pub from: u16,
+    /// The flags of TCP, and the bytes after its header; none of UDP.
+    tcp: Option<(u8, usize)>,
+}
+
+impl Packet {
+    pub fn kind(&self) -> &'static str {
+        match self.tcp {
+            None => "udp",
+            Some((flags, _)) if flags & 4 != 0 => "rst",
+            Some((flags, _)) if flags & 0x12 == 0x12 => "syn ack",
+            Some((flags, _)) if flags & 2 != 0 => "syn",
+            Some((flags, _)) if flags & 1 != 0 => "fin",
+            Some((_, 0)) => "ack",
+            Some(_) => "data",
+        }
+    }
+
+    fn parse(frame: &[u8]) -> Option<Packet> {
+        let ip = frame.get(14..)?;
+        let version = ip[0] >> 4;
+        let word = u16::from_be_bytes([ip[0], ip[1]]);
+        let (mark, protocol, length, header, source) = match version {
+            4 => {
+                let header = usize::from(ip[0] & 15) * 4;
+                let length = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+                let source: [u8; 4] = ip.get(12..16)?.try_into().ok()?;
+                (word >> 2 & 63, ip[9], length, header, IpAddr::from(source))
+            }
+            6 => {
+                let length = usize::from(u16::from_be_bytes([ip[4], ip[5]])) + 40;
+                let source: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
+                (word >> 6 & 63, ip[6], length, 40, IpAddr::from(source))
+            }
+            _ => return None,
+        };
+        if !["10.9.0.1", "fd09::1"].contains(&source.to_string().as_str()) {
+            return None;
+        }
+        let rest = ip.get(header..)?;
+        let from = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]);
+        let tcp = match protocol {
+            6 => Some((*rest.get(13)?, length.saturating_sub(header + usize::from(rest[12] >> 4) * 4))),
+            17 => None,
+            _ => return None,
+        };
+        Some(Packet { version, mark: mark as u8, from, tcp })
+    }
+}
+
+/// Looks at what comes until it is told to end.
+pub struct Capture {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Packet>>,
+}
+
+pub fn capture(pair: &Pair) -> Capture {
+    let stop = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&stop);
+    let (ready, is_ready) = mpsc::channel();
+    let thread = pair.there(move || {
+        let flags = SockFlag::empty();
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap();
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, 100_000)).unwrap();
+        setsockopt(&socket, sockopt::RcvBuf, &(8 << 20)).unwrap();
+        ready.send(()).unwrap();
+        let (mut packets, mut buffer) = (Vec::new(), [0; 256]);
+        while !ending.load(Ordering::Relaxed) {
+            match recv(socket.as_raw_fd(), &mut buffer, nix::sys::socket::MsgFlags::empty()) {
+                Ok(length) => packets.extend(Packet::parse(&buffer[..length])),
+                Err(nix::Error::EAGAIN | nix::Error::EINTR) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        packets
+    });
+    is_ready.recv().unwrap();
+    Capture { stop, thread }
+}
+
+impl Capture {
+    pub fn end(self) -> Vec<Packet> {
+        thread::sleep(Duration::from_millis(200));
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
