@@ -190,11 +190,11 @@ pub struct Running {
 #[command(next_help_heading = OUTPUT)]
 pub struct Output {
     /// How to write the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(long, value_enum, default_value_t = Format::Table, global = true)]
     pub format: Format,
 
     /// Write the result to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, global = true)]
     pub out: Option<PathBuf>,
 }
 
