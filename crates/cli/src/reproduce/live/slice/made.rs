@@ -14,11 +14,11 @@ pub const HOSTS: u32 = 16;
 pub const MOST: usize = 48;
 
 /// What the slice is.
-pub const ABOUT: &str = "made by Weir's generator (seed 1), with the kinds of coflows that Saath's Table 1 has (narrow and wide, small and large) at \
+pub const ABOUT: &str = "made by Weir's generator (seed 3), with the kinds of coflows that Saath's Table 1 has (narrow and wide, small and large) at \
      sizes that such links carry in a minute or two; flows of a host to itself are left out";
 
 /// Of the generator.
-const SEED: u64 = 1;
+const SEED: u64 = 3;
 
 /// More than are taken, since some may have no flow between two hosts.
 const GENERATED: usize = MOST + 8;
