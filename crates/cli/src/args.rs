@@ -26,11 +26,11 @@ pub use agent::{Agent, AgentQueues, AgentTraffic};
 pub use live::AgentRun;
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish, is_own};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
-#[cfg(target_os = "linux")]
-pub use reproduce::LiveReproduction;
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
 };
+#[cfg(target_os = "linux")]
+pub use reproduce::{Experiment, LiveReproduction};
 pub use saba::{Saba, SabaProfile, SabaWeights};
 #[cfg(target_os = "linux")]
 pub use testbed::{Testbed, TestbedDown, TestbedList, TestbedRun, TestbedUp};

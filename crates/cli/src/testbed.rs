@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;
 use weir_core::units::Time;
 use weir_sim::service::{Mechanism, Shared};
@@ -168,7 +169,7 @@ fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     for &mechanism in &args.mechanism {
         predicted.push((mechanism, share::under(&scenario, mechanism, &progress)?));
     }
-    let lines = on_a_bed(&args.bed.name, &scenario, |bed| {
+    let lines = on_a_bed(&args.bed.name, &scenario.topology, |bed| {
         let mut lines = Vec::new();
         for (mechanism, shared) in &predicted {
             let measured = measure(bed, &scenario, *mechanism, shared, &progress)?;
@@ -214,13 +215,12 @@ impl Drop for Passing {
 /// What `work` answers, or what keeps a bed from being made or taken away.
 pub fn on_a_bed<T>(
     name: &Name,
-    scenario: &Scenario,
+    topology: &Topology,
     work: impl FnOnce(&Bed) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let topology = &scenario.topology;
     if let Some(bed) = Bed::open(name).map_err(|error| failure(&error))? {
         if bed.topology() != topology {
-            return Err(Failure::input(format_args!("bed `{name}` has another network than the scenario")));
+            return Err(Failure::input(format_args!("bed `{name}` has another network")));
         }
         let done = work(&bed);
         bed.set_queues(None).map_err(|error| failure(&error))?;

@@ -25,6 +25,7 @@ mod decide;
 mod doubts;
 mod hear;
 mod request;
+mod senders;
 mod show;
 
 pub use doubts::Doubts;

@@ -123,6 +123,10 @@ fn settings(number: usize, node: &Node) -> Vec<Setting> {
     } else {
         // A connection should not know what the one before it met with.
         settings.push(may("ipv4/tcp_no_metrics_save", "1"));
+        // A paced connection's packets are no larger than its rate makes them: with several segments in each, as short round trips would
+        // have it, a slow one waits several times as long for the next.
+        settings.push(may("ipv4/tcp_tso_rtt_log", "0"));
+        settings.push(may("ipv4/tcp_min_tso_segs", "1"));
     }
     settings
 }

@@ -6,6 +6,7 @@
 //! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for people.
 //! - [`bed`] makes a bed by these scripts, finds it again, and takes it away.
 //! - [`run()`] sends what a scenario says through it, and measures what arrives.
+//! - [`namespace`] has code run inside its hosts.
 //! - [`probe`] finds out what this machine lacks for that.
 //!
 //! Links carry frames: rates count all bytes from the Ethernet header on. Everything here is on Linux only.
@@ -16,7 +17,7 @@ pub mod batch;
 pub mod bed;
 mod command;
 mod lock;
-mod namespace;
+pub mod namespace;
 mod plan;
 pub mod probe;
 mod run;

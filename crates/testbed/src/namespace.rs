@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns};
 const PLACE: &str = "/run/netns";
 
 /// The names that begin so, in order.
-pub fn named(prefix: &str) -> io::Result<Vec<String>> {
+pub(crate) fn named(prefix: &str) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(PLACE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -24,12 +24,18 @@ pub fn named(prefix: &str) -> io::Result<Vec<String>> {
 }
 
 /// Moves this thread into a namespace, for good: the sockets that it opens are in there.
+///
+/// # Errors
+/// If it is not there, or this process may not.
 pub fn enter(name: &str) -> io::Result<()> {
     let file = File::open(format!("{PLACE}/{name}"))?;
     Ok(setns(file, CloneFlags::CLONE_NEWNET)?)
 }
 
 /// Does something inside a namespace, in a thread of its own, so that nothing else gets there.
+///
+/// # Errors
+/// As [`enter`].
 pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(|| enter(name).map(|()| work()));

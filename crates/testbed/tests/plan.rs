@@ -132,6 +132,10 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 END
 ";
     assert!(batch::shell(&stages[1..2]).ends_with(switch), "{}", batch::shell(&stages[1..2]));
+    let host = batch::shell(&stages[1..2]);
+    for (file, value) in [("tcp_no_metrics_save", 1), ("tcp_tso_rtt_log", 0), ("tcp_min_tso_segs", 1)] {
+        assert_eq!(host.matches(&format!("echo {value} > /proc/sys/net/ipv4/{file}\n")).count(), 2, "{host}");
+    }
     let cables = "\
 ip -batch - <<'END'
 link add eth0 netns weir-t-a address 02:57:45:52:00:00 arp off gso_max_segs 1 numtxqueues 1 numrxqueues 1 \

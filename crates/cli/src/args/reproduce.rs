@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::{Rate, Time};
 
 use super::{INPUT, OUTPUT, Reading, Running, interval, port_rate};
@@ -87,19 +87,37 @@ pub struct CompositionReproduction {
     pub making: Making,
 }
 
+/// An experiment with real traffic.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Experiment {
+    /// NetShare's section 5.3
+    Netshare,
+    /// A slice of coflows under plain TCP, Aalo and Saath
+    Slice,
+}
+
 /// `weir reproduce live`.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some nine minutes.
+    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some fifteen minutes.
 
 Example:
   weir reproduce live --out docs/results/live.md"
 )]
 pub struct LiveReproduction {
+    /// Which of the experiments to do
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice")]
+    pub only: Vec<Experiment>,
+
     /// How long each phase of NetShare's experiment takes; the paper's take 30 s
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = phase)]
     pub phase: Time,
+
+    /// How many coflows of the slice to send, the first ones
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u64).range(2..=48))]
+    pub coflows: u64,
 
     #[command(flatten)]
     pub bed: super::testbed::Bed,

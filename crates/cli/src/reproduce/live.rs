@@ -3,9 +3,12 @@
 //! Numbers of papers are written down with where they stand there; all others are measured.
 
 mod netshare;
+mod slice;
+
+use clap::ValueEnum;
 
 use super::doc;
-use crate::args;
+use crate::args::{self, Experiment};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Sink;
@@ -21,18 +24,30 @@ pub fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
     let sink = Sink::new(args.out.as_deref())?;
     let progress = Progress::new(args.quiet);
     let mut out = head(args);
-    out.push_str(&netshare::section(&args.bed.name, args.phase, &progress)?);
+    if args.only.contains(&Experiment::Netshare) {
+        out.push_str(&netshare::section(&args.bed.name, args.phase, &progress)?);
+    }
+    if args.only.contains(&Experiment::Slice) {
+        out.push_str(&slice::section(&args.bed.name, args.coflows as usize, &progress)?);
+    }
     sink.fill(doc::tidy(out).as_bytes())
 }
 
 fn head(args: &args::LiveReproduction) -> String {
-    let phase = match args.phase.get() {
+    let mut options = match args.phase.get() {
         30.0 => String::new(),
         seconds => format!(" --phase {seconds}s"),
     };
+    if args.coflows as usize != slice::MOST {
+        options.push_str(&format!(" --coflows {}", args.coflows));
+    }
+    if let [only] = &args.only[..] {
+        let name = only.to_possible_value().expect("all have names");
+        options.push_str(&format!(" --only {}", name.get_name()));
+    }
     format!(
         "# Real traffic\n\n\
-         Made by `weir reproduce live --out docs/results/live.md{phase}`, as root. Measured is real traffic: sockets of one machine, in network \
+         Made by `weir reproduce live --out docs/results/live.md{options}`, as root. Measured is real traffic: sockets of one machine, in network \
          namespaces that are joined by veth pairs, with HTB at the end of every link ([the testbed](../testbed.md)). So numbers depend on the \
          machine and on what else it does. Published numbers stand with their place in the paper, simulated ones are the fluid \
          simulator's for the same scenario, and every \"yes\" and \"no\" was found by that one command.\n\n"

@@ -1,11 +1,10 @@
 //! What is decided: the policy's schedule, as orders to hosts.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::allocation::{Inside, Queues, Weights};
-use weir_core::model::{FlowState, Slot};
+use weir_core::allocation::{Inside, Queues};
+use weir_core::model::Slot;
 use weir_proto::{FlowKey, Order, Pace};
 
 use super::{Coflow, Flow, Plane};
@@ -99,12 +98,11 @@ impl Plane {
                 let open = self.coflows.values().filter(|coflow| coflow.slot.is_some());
                 return open.flat_map(|c| &c.flows).filter(|f| !f.done).map(|_| Pace::Free).collect();
             }
-            Some(queues) => Some(self.first_in_queues(queues)),
+            Some(queues) => Some(self.by_senders(queues)),
         };
         let rate = |slot: Slot, flow: &Flow| match &rates {
             None => network.rate(slot, flow.number),
-            Some(_) if network.coflow(slot).state(flow.number) != FlowState::Live => 0.0,
-            Some(first) => first.get(&(flow.transfer.src, slot)).copied().unwrap_or(0.0),
+            Some(rates) => rates.get(&(slot, flow.number)).copied().unwrap_or(0.0),
         };
         let flows = || {
             let open = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
@@ -127,35 +125,5 @@ impl Plane {
             Pace::Rate((rate as u64).max(1))
         };
         flows().zip(&decided).map(pace).collect()
-    }
-
-    /// Aalo's senders: of each queue of a host the first coflow, which has the queue's share, evenly over its flows there.
-    fn first_in_queues(&self, queues: &Queues) -> BTreeMap<(u32, Slot), f64> {
-        let network = self.engine.network();
-        let classes = match &queues.weights {
-            Weights::Weighted(weights) => weights.len(),
-            Weights::Strict(classes) => *classes,
-        };
-        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.hosts.len()];
-        for &slot in network.active() {
-            let class = self.engine.allocation().class(slot).min(classes - 1);
-            for load in network.coflow(slot).senders().iter().filter(|load| load.live > 0) {
-                heads[load.port as usize][class].get_or_insert((slot, load.live));
-            }
-        }
-        let mut rates = BTreeMap::new();
-        for (src, heads) in heads.iter().enumerate() {
-            let capacity = network.fabric().send()[src];
-            let served = |class: usize| match &queues.weights {
-                Weights::Weighted(weights) => weights[class],
-                Weights::Strict(_) => f64::from(heads[..class].iter().all(Option::is_none)),
-            };
-            let open = || heads.iter().enumerate().filter_map(|(class, head)| Some((class, (*head)?)));
-            let total: f64 = open().map(|(class, _)| served(class)).sum();
-            for (class, (slot, live)) in open() {
-                rates.insert((src as u32, slot), capacity * served(class) / total / f64::from(live));
-            }
-        }
-        rates
     }
 }

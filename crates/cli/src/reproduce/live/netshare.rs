@@ -76,7 +76,7 @@ pub(super) fn section(bed: &Name, phase: Time, progress: &Progress) -> Result<St
     for (mechanism, figure) in VARIANTS.into_iter().filter(|(mechanism, _)| !mechanism.allocates()) {
         runs.push((mechanism, figure, share::under(&scenario, mechanism, progress)?));
     }
-    let runs = testbed::on_a_bed(bed, &scenario, |bed| {
+    let runs = testbed::on_a_bed(bed, &scenario.topology, |bed| {
         let measure = |(mechanism, figure, simulated): (_, _, Shared)| {
             let measured = testbed::measure(bed, &scenario, mechanism, &simulated, progress)?;
             Ok(Run { mechanism, figure, simulated, measured })

@@ -1,0 +1,171 @@
+//! A slice of coflows over real sockets: plain TCP, and Aalo and Saath by a coordinator and agents, beside the simulator.
+
+mod control;
+mod made;
+mod run;
+
+pub(super) use made::MOST;
+
+use weir_coordinator::plane::Settings;
+use weir_core::model::topology::Plan;
+use weir_core::model::{Topology, Workload};
+use weir_core::units::{Rate, Time};
+use weir_sim::Options;
+use weir_sim::outcome::{mean, percentile};
+use weir_testbed::Name;
+
+use super::super::doc::{n, share, table, yes};
+use crate::failure::Failure;
+use crate::measure::speedups;
+use crate::progress::Progress;
+use crate::run::Task;
+use crate::testbed;
+
+/// What every link carries, with headers, in bytes per second.
+const LINK: f64 = 12.5e6;
+
+/// The part of a full frame that is payload of TCP with time stamps.
+const PAYLOAD: f64 = 1448.0 / 1514.0;
+
+/// Plain TCP, and what coordinators decide by.
+const POLICIES: [&str; 3] = [PLAIN, "aalo", "saath"];
+
+/// TCP by itself: nobody decides.
+const PLAIN: &str = "fair";
+
+/// The relative error of a coflow's CCT that half of the coflows have to be below.
+const CLOSE: f64 = 0.10;
+
+/// CCTs under a policy in seconds, by coflow.
+struct Run {
+    policy: &'static str,
+    simulated: Vec<f64>,
+    measured: Vec<f64>,
+}
+
+impl Run {
+    fn errors(&self) -> Vec<f64> {
+        let both = self.measured.iter().zip(&self.simulated);
+        both.map(|(measured, simulated)| (measured / simulated - 1.0).abs()).collect()
+    }
+}
+
+/// Simulated and measured.
+///
+/// # Errors
+/// If it cannot be measured here, or is ended early.
+pub(super) fn section(bed: &Name, coflows: usize, progress: &Progress) -> Result<String, Failure> {
+    let workload = made::slice(coflows)?;
+    let mut simulated = Vec::new();
+    for policy in POLICIES {
+        let options = options(policy);
+        let task = Task { policy: policy.to_owned(), workload: &workload, options };
+        simulated.push((policy, task.run(progress)?));
+    }
+    let runs = testbed::on_a_bed(bed, &topology(), |bed| {
+        let measure = |(policy, outcome): (&'static str, weir_sim::Outcome)| {
+            let control = match policy {
+                PLAIN => None,
+                policy => Some(control::Control::begin(bed.plan(), policy, link())?),
+            };
+            let measured =
+                run::measure(bed.plan(), &workload, control.as_ref(), policy, outcome.makespan, progress)?;
+            Ok(Run { policy, simulated: outcome.ccts(), measured })
+        };
+        simulated.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>()
+    })?;
+    Ok(text(&workload, &runs))
+}
+
+fn link() -> Rate {
+    Rate::new(LINK).expect("a constant")
+}
+
+/// The hosts of the slice under one switch, and one more, which has the coordinator.
+fn topology() -> Topology {
+    Plan::BigSwitch { hosts: made::HOSTS + 1, rate: link() }.build().expect("a constant")
+}
+
+/// What is left of links for payload: of a coordinator's ports it keeps a part for flows that wait.
+fn options(policy: &str) -> Options {
+    let settings = Settings::default();
+    let reserve = if policy == PLAIN { 0.0 } else { settings.reserve };
+    Options {
+        port_rate: Rate::new(LINK * PAYLOAD * (1.0 - reserve)).expect("a constant"),
+        interval: Time::new(settings.interval).expect("a constant"),
+        keep_flows: false,
+    }
+}
+
+fn text(workload: &Workload, runs: &[Run]) -> String {
+    let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
+    let bytes: f64 = workload.coflows.iter().map(|coflow| coflow.bytes()).sum();
+    let last = workload.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
+    let settings = Settings::default();
+    let mut out = format!(
+        "## A slice of coflows\n\n\
+         {} coflows with {flows} flows between {} hosts under one switch, {} GB in {} s, links of {} Mbit/s: {}. \
+         Flows are TCP ({}). Under `{PLAIN}` nobody decides. Under the others each host has an agent, a process that paces the \
+         sockets handed over to it, and another host has the coordinator, where coflows are registered when they arrive; a schedule every \
+         {} ms, and reports and orders over the same links. A CCT is the time from a coflow's arrival until its last byte is read, so it has \
+         the connecting and the handing over in it. Simulated are links that carry {} Mbit/s, as headers leave it for payload, less the {} that \
+         the coordinator keeps for flows that wait.\n\n\
+         CCTs in seconds; errors are measured against simulated, coflow by coflow.\n",
+        workload.coflows.len(),
+        made::HOSTS,
+        n(bytes / 1e9),
+        n(last),
+        n(LINK * 8e-6),
+        made::ABOUT,
+        run::CONGESTION,
+        n(settings.interval * 1e3),
+        n(LINK * PAYLOAD * 8e-6),
+        share(settings.reserve),
+    );
+    let lines: Vec<Vec<String>> = runs.iter().flat_map(of_policy).collect();
+    out.push_str(&table(&["policy", "", "mean", "median", "P90"], 2, &lines));
+    let line = |run: &Run| {
+        let errors = run.errors();
+        let half = percentile(&errors, 50.0);
+        let below = yes(half < CLOSE);
+        vec![run.policy.to_owned(), share(half), share(percentile(&errors, 90.0)), below]
+    };
+    let head = ["policy", "median error", "P90 of the error", &format!("median below {}", share(CLOSE))];
+    out.push_str(&table(&head, 1, &runs.iter().map(line).collect::<Vec<_>>()));
+    let close = runs.iter().filter(|run| percentile(&run.errors(), 50.0) < CLOSE).count();
+    out.push_str(&format!(
+        "The median error is below {} under {close} of {} policies.\n\n",
+        share(CLOSE),
+        runs.len()
+    ));
+    out.push_str("What coordinators gain: a coflow's CCT under plain TCP over its CCT under the policy.\n");
+    out.push_str(&gains(runs));
+    out
+}
+
+fn of_policy(run: &Run) -> [Vec<String>; 2] {
+    [("measured", &run.measured), ("simulated", &run.simulated)].map(|(what, ccts)| {
+        let numbers = [mean(ccts), percentile(ccts, 50.0), percentile(ccts, 90.0)].map(n);
+        [run.policy.to_owned(), what.to_owned()].into_iter().chain(numbers).collect()
+    })
+}
+
+fn gains(runs: &[Run]) -> String {
+    let (plain, others) = runs.split_first().expect("plain TCP is the first");
+    let mut lines = Vec::new();
+    for run in others {
+        for (what, before, after) in
+            [("measured", &plain.measured, &run.measured), ("simulated", &plain.simulated, &run.simulated)]
+        {
+            let gains = speedups(before, after);
+            let numbers = [
+                percentile(&gains, 10.0),
+                percentile(&gains, 50.0),
+                percentile(&gains, 90.0),
+                mean(before) / mean(after),
+            ];
+            lines.push([run.policy.to_owned(), what.to_owned()].into_iter().chain(numbers.map(n)).collect());
+        }
+    }
+    table(&["policy", "", "P10", "median", "P90", "of the mean CCT"], 2, &lines)
+}
