@@ -45,7 +45,7 @@ fn endpoint(coordinator: &str, credentials: &args::Credentials, insecure: bool) 
     let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
         credentials
     else {
-        if !insecure && !args::is_own(coordinator) {
+        if !insecure && !weir_client::is_own(coordinator) {
             return Err(Failure::input(format_args!(
                 "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
             )));

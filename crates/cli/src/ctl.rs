@@ -2,39 +2,35 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use ureq::Agent;
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+use weir_client::{Coordinator, CoordinatorError, escaped, is_own};
 
-use crate::args::{self, Format, PolicyWish, Wish, is_own};
+use crate::args::{self, Format, PolicyWish, Wish};
 use crate::failure::Failure;
 use crate::output::{Sink, print};
 use crate::record::{self, Record};
 use crate::spec;
 use crate::table::{Align, Table};
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(15);
-
 /// Runs `weir ctl`.
 ///
 /// # Errors
 /// If the coordinator is not reached, or says no.
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
-    let client = Client::new(args)?;
+    let coordinator = reach(args)?;
     match &args.what {
-        Wish::Status => show(args, HOSTS, client.get("/v1/hosts")?),
-        Wish::Coflows => show(args, COFLOWS, client.coflows()?),
-        Wish::Allocation => show(args, FLOWS, client.allocation()?),
-        Wish::Services => show(args, SERVICES, client.get("/v1/services")?),
+        Wish::Status => show(args, HOSTS, coordinator.get("/v1/hosts")?),
+        Wish::Coflows => show(args, COFLOWS, coflows(&coordinator)?),
+        Wish::Allocation => show(args, FLOWS, allocation(&coordinator)?),
+        Wish::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
         Wish::Weight { service, weight } => {
-            client.put(&format!("/v1/services/{service}"), &json!({ "weight": weight }))
+            let body = json!({ "weight": weight });
+            coordinator.put(&format!("/v1/services/{}", escaped(service)), &body)?;
+            Ok(())
         }
         Wish::Policy(PolicyWish::Get) => {
-            let policy = client.get("/v1/policy")?;
+            let policy = coordinator.get("/v1/policy")?;
             let text = match args.output.format {
                 Format::Json => record::json(&policy),
                 _ => {
@@ -49,7 +45,8 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
                 None => json!({ "policy": policy }),
                 Some(file) => json!({ "tree": read(Path::new(file))? }),
             };
-            client.put("/v1/policy", &body)
+            coordinator.put("/v1/policy", &body)?;
+            Ok(())
         }
     }
 }
@@ -111,96 +108,43 @@ fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))
 }
 
-/// A coordinator.
-struct Client {
-    agent: Agent,
-    base: String,
+/// The coordinator, which is on this host or proves who it is.
+fn reach(args: &args::Ctl) -> Result<Coordinator, Failure> {
+    let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
+        &args.credentials
+    else {
+        if !is_own(&args.coordinator) {
+            return Err(Failure::input(format_args!(
+                "--coordinator {}: expected one on this host, or --certificate, --key and --authority",
+                args.coordinator
+            )));
+        }
+        return Ok(Coordinator::local(&args.coordinator)?);
+    };
+    Ok(Coordinator::secure(&args.coordinator, certificate, key, authority)?)
 }
 
-impl Client {
-    fn new(args: &args::Ctl) -> Result<Client, Failure> {
-        let mut config = Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
-        let credentials = &args.credentials;
-        let (Some(certificate), Some(key), Some(authority)) =
-            (&credentials.certificate, &credentials.key, &credentials.authority)
-        else {
-            if !is_own(&args.coordinator) {
-                return Err(Failure::input(format_args!(
-                    "--coordinator {}: expected one on this host, or --certificate, --key and --authority",
-                    args.coordinator
-                )));
-            }
-            let base = format!("http://{}", args.coordinator);
-            return Ok(Client { agent: config.build().into(), base });
-        };
-        let wrong = |path: &Path, error: ureq::Error| {
-            Failure::input(format_args!("{}: expected PEM: {error}", path.display()))
-        };
-        let of =
-            |path: &Path| Certificate::from_pem(read(path)?.as_bytes()).map_err(|error| wrong(path, error));
-        let private = PrivateKey::from_pem(read(key)?.as_bytes()).map_err(|error| wrong(key, error))?;
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&[of(authority)?]))
-            .client_cert(Some(ClientCert::new_with_certs(&[of(certificate)?], private)));
-        config = config.tls_config(tls.build());
-        Ok(Client { agent: config.build().into(), base: format!("https://{}", args.coordinator) })
-    }
-
-    fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.answer(self.agent.get(format!("{}{path}", self.base)).call())
-    }
-
-    fn put(&self, path: &str, body: &Value) -> Result<(), Failure> {
-        self.answer(self.agent.put(format!("{}{path}", self.base)).send(body.to_string())).map(drop)
-    }
-
-    /// The body of an answer, or why there is none.
-    fn answer(
-        &self,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Value, Failure> {
-        let failed = |error: ureq::Error| Failure::undone(format_args!("{}: {error}", self.base));
-        let mut answer = answer.map_err(failed)?;
-        let text = answer.body_mut().read_to_string().map_err(failed)?;
-        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        if answer.status().is_success() {
-            return Ok(body);
-        }
-        let detail = body["detail"].as_str().unwrap_or(&text);
-        Err(Failure::undone(format_args!("{}: {detail}", answer.status())))
-    }
-
-    /// All coflows, page by page.
-    fn coflows(&self) -> Result<Value, Failure> {
-        let (mut all, mut path) = (Vec::new(), "/v1/coflows?limit=1000".to_owned());
-        loop {
-            let page = self.get(&path)?;
-            all.extend(page["coflows"].as_array().cloned().unwrap_or_default());
-            let Some(next) = page["next"].as_str() else { return Ok(Value::from(all)) };
-            path = format!("/v1/coflows?limit=1000&after={}", escaped(next));
-        }
-    }
-
-    /// What all flows were given, page by page.
-    fn allocation(&self) -> Result<Value, Failure> {
-        let (mut all, mut path) = (Vec::<Value>::new(), "/v1/allocation?limit=10000".to_owned());
-        loop {
-            let page = self.get(&path)?;
-            all.extend(page["flows"].as_array().cloned().unwrap_or_default());
-            let (Some(last), Some(true)) = (all.last(), page["more"].as_bool()) else {
-                return Ok(Value::from(all));
-            };
-            let coflow = escaped(last["coflow"].as_str().unwrap_or_default());
-            path = format!("/v1/allocation?limit=10000&coflow={coflow}&flow={}", last["flow"]);
-        }
+/// All coflows, page by page.
+fn coflows(coordinator: &Coordinator) -> Result<Value, CoordinatorError> {
+    let (mut all, mut path) = (Vec::new(), "/v1/coflows?limit=1000".to_owned());
+    loop {
+        let page = coordinator.get(&path)?;
+        all.extend(page["coflows"].as_array().cloned().unwrap_or_default());
+        let Some(next) = page["next"].as_str() else { return Ok(Value::from(all)) };
+        path = format!("/v1/coflows?limit=1000&after={}", escaped(next));
     }
 }
 
-/// A text as it stands in a query.
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+/// What all flows were given, page by page.
+fn allocation(coordinator: &Coordinator) -> Result<Value, CoordinatorError> {
+    let (mut all, mut path) = (Vec::<Value>::new(), "/v1/allocation?limit=10000".to_owned());
+    loop {
+        let page = coordinator.get(&path)?;
+        all.extend(page["flows"].as_array().cloned().unwrap_or_default());
+        let (Some(last), Some(true)) = (all.last(), page["more"].as_bool()) else {
+            return Ok(Value::from(all));
+        };
+        let coflow = escaped(last["coflow"].as_str().unwrap_or_default());
+        path = format!("/v1/allocation?limit=10000&coflow={coflow}&flow={}", last["flow"]);
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
+use weir_client::CoordinatorError;
 use weir_sim::ReplayError;
 use weir_trace::generate::SpecError;
 use weir_trace::{TraceError, WriteError};
@@ -70,6 +71,15 @@ impl Failure {
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {
         Failure::input(error)
+    }
+}
+
+impl From<CoordinatorError> for Failure {
+    fn from(error: CoordinatorError) -> Failure {
+        match error {
+            CoordinatorError::Elsewhere(_) | CoordinatorError::File { .. } => Failure::input(error),
+            _ => Failure::undone(error),
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! `weir serve` and `weir ctl`, as processes on loopback.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use common::serving::Serving;
 use serde_json::Value;
 
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"netshare\"\n\
@@ -17,45 +20,10 @@ fn weir(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
 }
 
-/// A coordinator, and where it answers.
-struct Serving {
-    child: Child,
-    api: String,
-    log: BufReader<std::process::ChildStderr>,
-}
-
-impl Serving {
-    fn start(config: &Path) -> Serving {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["serve", "--log", "json", "--config"])
-            .arg(config)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        // From here on it is killed in the end, whatever happens.
-        let mut serving = Serving { child, api: String::new(), log };
-        while serving.api.is_empty() {
-            let mut line = String::new();
-            assert!(serving.log.read_line(&mut line).unwrap() > 0, "it ended");
-            let line: Value = serde_json::from_str(&line).unwrap();
-            serving.api = line["fields"]["api"].as_str().unwrap_or_default().to_owned();
-        }
-        serving
-    }
-
-    fn ctl(&self, args: &[&str]) -> (Option<i32>, String) {
-        let output = weir(&[&["ctl", "--coordinator", &self.api], args].concat());
-        let text = if output.status.success() { output.stdout } else { output.stderr };
-        (output.status.code(), String::from_utf8(text).unwrap())
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn ctl(serving: &Serving, args: &[&str]) -> (Option<i32>, String) {
+    let output = weir(&[&["ctl", "--coordinator", &serving.api], args].concat());
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[test]
@@ -64,16 +32,16 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();
     let mut serving = Serving::start(&config);
-    let (code, text) = serving.ctl(&["status"]);
+    let (code, text) = ctl(&serving, &["status"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.lines().nth(2).unwrap().starts_with("a     false    -"), "{text}");
-    assert_eq!(serving.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
-    assert_eq!(serving.ctl(&["weight", "ads", "3"]), (Some(0), String::new()));
-    let (_, text) = serving.ctl(&["services", "--format", "csv"]);
+    assert_eq!(ctl(&serving, &["policy", "get"]), (Some(0), "netshare\n".to_owned()));
+    assert_eq!(ctl(&serving, &["weight", "ads", "3"]), (Some(0), String::new()));
+    let (_, text) = ctl(&serving, &["services", "--format", "csv"]);
     assert_eq!(text, "name,weight,in_force,applications\nads,3.0,true,default sort\n");
-    assert_eq!(serving.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
-    assert_eq!(serving.ctl(&["policy", "get"]).1, "saath:d=4\n");
-    let (code, text) = serving.ctl(&["policy", "set", "none"]);
+    assert_eq!(ctl(&serving, &["policy", "set", "saath:d=4"]), (Some(0), String::new()));
+    assert_eq!(ctl(&serving, &["policy", "get"]).1, "saath:d=4\n");
+    let (code, text) = ctl(&serving, &["policy", "set", "none"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("422") && text.contains("`none`"), "{text}");
     let mut socket = TcpStream::connect(&serving.api).unwrap();
@@ -84,10 +52,10 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     let mut line = String::new();
     BufReader::new(socket).read_line(&mut line).unwrap();
     assert_eq!(line.trim(), "HTTP/1.1 200 OK");
-    let (_, text) = serving.ctl(&["coflows", "--format", "json"]);
+    let (_, text) = ctl(&serving, &["coflows", "--format", "json"]);
     let coflows: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&coflows[0]["id"], &coflows[0]["flows"]), (&"c1".into(), &1.into()));
-    assert_eq!(serving.ctl(&["allocation", "--format", "json"]).1.trim(), "[]");
+    assert_eq!(ctl(&serving, &["allocation", "--format", "json"]).1.trim(), "[]");
     // SIGTERM, by the shell's own kill.
     let asked = Command::new("kill").arg(serving.child.id().to_string()).status().unwrap();
     assert!(asked.success());
@@ -98,8 +66,8 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     assert!(last.contains("stopped"), "{last}");
     // What was set is there again.
     let again = Serving::start(&config);
-    assert_eq!(again.ctl(&["policy", "get"]).1, "saath:d=4\n");
-    assert!(again.ctl(&["coflows"]).1.contains("c1"));
+    assert_eq!(ctl(&again, &["policy", "get"]).1, "saath:d=4\n");
+    assert!(ctl(&again, &["coflows"]).1.contains("c1"));
 }
 
 #[test]

@@ -1,6 +1,54 @@
-//! How programs hand the sockets of their flows to the agent on their host.
+//! What programs and frameworks ask of Weir: classes for their connections, and paces for their coflows.
 //!
-//! A program that sends flow 3 of coflow `shuffle-7`, as its framework has registered it, connects a TCP socket as ever and says so:
+//! # Saba's interface
+//!
+//! Section 6 of the paper has register, create connection, destroy connection and deregister. A connection has its application's class
+//! from its first packet on:
+//!
+//! ```no_run
+//! use std::io::Write;
+//! use weir_client::{Application, Coordinator};
+//!
+//! let coordinator = Coordinator::local("127.0.0.1:7701")?;
+//! let application = Application::register(&coordinator, "sort-17", None, "sort")?;
+//! let connection = application.connect("node-1", "node-3", "10.0.0.3:7000")?;
+//! connection.stream().write_all(b"...")?;
+//! connection.destroy()?;
+//! application.deregister()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Coflows
+//!
+//! Section 5 of Saath has register, update and deregister for the framework, and sending and receiving for its programs: here [`put`] and
+//! [`Inbox::get`].
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use weir_client::{Agent, Coflow, Coordinator, Flow, Inbox, Registration, put};
+//!
+//! // The framework.
+//! let coordinator = Coordinator::local("127.0.0.1:7701")?;
+//! let flow = Flow { from: "node-1".to_owned(), to: "node-3".to_owned(), bytes: Some(3) };
+//! let shuffle = Registration { flows: vec![flow], ..Registration::default() };
+//! let coflow = Coflow::register(&coordinator, "shuffle-7", &shuffle)?;
+//!
+//! // The receiver of flow 0, on node-3.
+//! let mut inbox = Inbox::bind("10.0.0.3:7000")?;
+//! let mut data = inbox.get("shuffle-7", 0, Duration::from_secs(60))?;
+//!
+//! // The sender of flow 0, on node-1.
+//! let agent = Agent::connect("/run/weir/agent.sock")?;
+//! put(&agent, "shuffle-7", 0, "10.0.0.3:7000", &mut &b"..."[..])?;
+//!
+//! // The framework, when the job is over.
+//! coflow.deregister()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A socket of one's own
+//!
+//! A program that sends flow 3 of coflow `shuffle-7` in its own way connects a TCP socket as ever and says so:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -15,99 +63,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The agent paces the socket from then on and reports what it sends. It has a duplicate of it, so closing is not enough to end the connection:
-//! shut it down for writing, or say that it is done. A program that ends, or drops its [`Agent`], is done with all of its flows. Without
-//! an agent nothing is different but the pace: an error here is no reason not to send.
+//! The agent paces the socket from then on and reports what it sends. It has a duplicate of it, so closing is not enough to end the
+//! connection: shut it down for writing, or say that it is done. A program that ends, or drops its [`Agent`], is done with all of its flows.
+//!
+//! Without a coordinator or an agent nothing is different but class and pace: an error here is no reason not to send.
 
-#![cfg(target_os = "linux")]
+mod coordinator;
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+pub use coordinator::{Coordinator, CoordinatorError, escaped, is_own};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
-};
+#[cfg(target_os = "linux")]
+mod agent;
+#[cfg(target_os = "linux")]
+mod application;
+#[cfg(target_os = "linux")]
+mod coflow;
+#[cfg(target_os = "linux")]
+mod inbox;
 
-/// How long an agent may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Why something was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// There is no agent, or it does not answer.
-    #[error("the agent cannot be asked: {0}")]
-    Io(#[from] io::Error),
-    /// The agent says no.
-    #[error("the agent says no: {0}")]
-    Refused(String),
-    /// It answers something else.
-    #[error("the agent answered `{0}`: expected ok, or no and a reason")]
-    Answer(String),
-}
-
-/// A way to the agent of this host.
-#[derive(Debug)]
-pub struct Agent {
-    socket: Mutex<OwnedFd>,
-}
-
-impl Agent {
-    /// Finds the agent by the path of its Unix socket.
-    ///
-    /// # Errors
-    /// If it is not there.
-    pub fn connect(path: impl AsRef<Path>) -> Result<Agent, AgentError> {
-        let address = SocketAddrUnix::new(path.as_ref()).map_err(io::Error::from)?;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(io::Error::from)?;
-        for which in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(io::Error::from)?;
-        }
-        connect(&socket, &address).map_err(io::Error::from)?;
-        Ok(Agent { socket: Mutex::new(socket) })
-    }
-
-    /// Hands over the socket of a flow: TCP, and connected. `flow` is its place in the coflow's registration.
-    ///
-    /// # Errors
-    /// Why it is not paced.
-    pub fn open(&self, coflow: &str, flow: u32, socket: &impl AsFd) -> Result<(), AgentError> {
-        self.ask(&format!("open {coflow} {flow}"), &[socket.as_fd()])
-    }
-
-    /// Nothing more will be written to a flow: when what was written has arrived, the agent lets go of its socket.
-    ///
-    /// # Errors
-    /// If it is none of those that were handed over here, or over already.
-    pub fn done(&self, coflow: &str, flow: u32) -> Result<(), AgentError> {
-        self.ask(&format!("done {coflow} {flow}"), &[])
-    }
-
-    fn ask(&self, text: &str, with: &[BorrowedFd<'_>]) -> Result<(), AgentError> {
-        // One question at a time: an answer does not say to which.
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !with.is_empty() {
-            beside.push(SendAncillaryMessage::ScmRights(with));
-        }
-        sendmsg(&*socket, &[IoSlice::new(text.as_bytes())], &mut beside, SendFlags::NOSIGNAL)
-            .map_err(io::Error::from)?;
-        let mut answer = [0; 512];
-        let (length, _) = recv(&*socket, &mut answer, RecvFlags::empty()).map_err(io::Error::from)?;
-        match std::str::from_utf8(&answer[..length]).unwrap_or_default() {
-            "ok" => Ok(()),
-            "" => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            text => Err(match text.strip_prefix("no: ") {
-                Some(why) => AgentError::Refused(why.to_owned()),
-                None => AgentError::Answer(text.to_owned()),
-            }),
-        }
-    }
-}
+#[cfg(target_os = "linux")]
+pub use agent::{Agent, AgentError};
+#[cfg(target_os = "linux")]
+pub use application::{Application, Connection};
+#[cfg(target_os = "linux")]
+pub use coflow::{Coflow, Flow, Put, Registration, put};
+#[cfg(target_os = "linux")]
+pub use inbox::Inbox;

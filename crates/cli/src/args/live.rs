@@ -1,6 +1,5 @@
 //! `weir serve`, `weir agent run` and `weir ctl`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -48,15 +47,15 @@ pub struct Serve {
 #[command(next_help_heading = WHO)]
 pub struct Credentials {
     /// The certificate, in PEM
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["key", "authority"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["key", "authority"], global = true)]
     pub certificate: Option<PathBuf>,
 
     /// Its private key, in PEM
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate", global = true)]
     pub key: Option<PathBuf>,
 
     /// The authority of the coordinator's certificate, in PEM
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate", global = true)]
     pub authority: Option<PathBuf>,
 }
 
@@ -165,10 +164,4 @@ fn place(text: &str) -> Result<String, String> {
         return Err(EXPECTED.to_owned());
     }
     Ok(text.to_owned())
-}
-
-/// Whether a place is this host's own whatever names mean.
-pub fn is_own(place: &str) -> bool {
-    place.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
-        || place.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod serving;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -81,6 +83,18 @@ impl Place {
 
     pub fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.print(line)).unwrap()
+    }
+}
+
+/// The words of a command of `weir` name a command, and options of it.
+pub fn is_known(words: &[&str]) {
+    let names = words.iter().take_while(|word| !word.starts_with('-'));
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(names.clone()).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{words:?}");
+    let known: Vec<&str> = help.split_whitespace().collect();
+    for option in words[names.count()..].iter().filter(|word| word.starts_with("--")) {
+        assert!(known.contains(option), "{words:?}: {option} is no option");
     }
 }
 

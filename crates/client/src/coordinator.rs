@@ -1,0 +1,211 @@
+//! The coordinator's API over HTTP/1.1, as docs/api.md has it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+
+/// How long a coordinator may take to be reached, and to answer.
+const NEAR: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Why something was not asked for or not done.
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    /// It is not reached, or does not answer.
+    #[error("{place}: {why}")]
+    Unreached {
+        /// Where it should be.
+        place: String,
+        /// What happened.
+        why: String,
+    },
+    /// It says no.
+    #[error("{status} {title}: {detail}")]
+    Refused {
+        /// The status of the answer: 409 if the id is taken by another body, and so on as docs/api.md lists them.
+        status: u16,
+        /// What that means.
+        title: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// It answers something else.
+    #[error("the coordinator answered `{found}`: expected {expected}")]
+    Answer {
+        /// What it answered.
+        found: String,
+        /// What it should have.
+        expected: &'static str,
+    },
+    /// It is on another host, and nobody proves who they are.
+    #[error("{0}: expected a coordinator on this host, or a certificate, its key and an authority")]
+    Elsewhere(String),
+    /// A file that cannot be read, or is none.
+    #[error("{}: {why}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// A coordinator. Copies share their connections.
+#[derive(Debug, Clone)]
+pub struct Coordinator {
+    agent: Agent,
+    base: String,
+}
+
+impl Coordinator {
+    /// One on this host, over plain text, at an address and a port such as `127.0.0.1:7701`.
+    ///
+    /// # Errors
+    /// If that is another host.
+    pub fn local(place: &str) -> Result<Coordinator, CoordinatorError> {
+        if !is_own(place) {
+            return Err(CoordinatorError::Elsewhere(place.to_owned()));
+        }
+        Ok(Coordinator::new(format!("http://{place}"), TlsConfig::default()))
+    }
+
+    /// One that proves who it is, at a host and a port, by the authority of its certificate; who this is says `certificate`, whose key is
+    /// `key`. All are files in PEM.
+    ///
+    /// # Errors
+    /// The file that is wrong.
+    pub fn secure(
+        place: &str,
+        certificate: &Path,
+        key: &Path,
+        authority: &Path,
+    ) -> Result<Coordinator, CoordinatorError> {
+        let of = |path| Certificate::from_pem(read(path)?.as_bytes()).map_err(|error| not_pem(path, &error));
+        let private = PrivateKey::from_pem(read(key)?.as_bytes()).map_err(|error| not_pem(key, &error))?;
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::new_with_certs(&[of(authority)?]))
+            .client_cert(Some(ClientCert::new_with_certs(&[of(certificate)?], private)));
+        Ok(Coordinator::new(format!("https://{place}"), tls.build()))
+    }
+
+    fn new(base: String, tls: TlsConfig) -> Coordinator {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(NEAR))
+            .timeout_global(Some(PATIENCE))
+            .http_status_as_error(false)
+            // What the environment has is for the way to the world.
+            .proxy(None)
+            .tls_config(tls);
+        Coordinator { agent: config.build().into(), base }
+    }
+
+    /// What there is at a path, such as `/v1/hosts`.
+    ///
+    /// # Errors
+    /// If it is not reached, or says no.
+    pub fn get(&self, path: &str) -> Result<Value, CoordinatorError> {
+        self.answer(self.agent.get(format!("{}{path}", self.base)).call())
+    }
+
+    /// Puts a body at a path; the same again changes nothing. The answer is nothing where there is none.
+    ///
+    /// # Errors
+    /// If it is not reached, or says no.
+    pub fn put(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
+        self.answer(self.agent.put(format!("{}{path}", self.base)).send(body.to_string()))
+    }
+
+    /// Removes what there is at a path.
+    ///
+    /// # Errors
+    /// If it is not reached, or says no.
+    pub fn delete(&self, path: &str) -> Result<(), CoordinatorError> {
+        self.answer(self.agent.delete(format!("{}{path}", self.base)).call()).map(drop)
+    }
+
+    /// The body of an answer, or why there is none.
+    fn answer(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Value, CoordinatorError> {
+        let failed = |error: ureq::Error| CoordinatorError::Unreached {
+            place: self.base.clone(),
+            why: error.to_string(),
+        };
+        let mut answer = answer.map_err(failed)?;
+        let text = answer.body_mut().read_to_string().map_err(failed)?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(body);
+        }
+        Err(CoordinatorError::Refused {
+            status: status.as_u16(),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            detail: body["detail"].as_str().map_or(text, str::to_owned),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, CoordinatorError> {
+    let file = |why| CoordinatorError::File { path: path.to_owned(), why };
+    fs::read_to_string(path).map_err(|error| file(format!("cannot be read: {error}")))
+}
+
+fn not_pem(path: &Path, error: &ureq::Error) -> CoordinatorError {
+    CoordinatorError::File { path: path.to_owned(), why: format!("expected PEM: {error}") }
+}
+
+/// Whether a host and a port are this host's own whatever names mean.
+pub fn is_own(place: &str) -> bool {
+    place.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+        || place.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
+}
+
+/// A text as it stands in a path or a query.
+pub fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_stays_on_this_host() {
+        for place in ["127.0.0.1:7701", "127.9.0.1:1", "[::1]:7701", "localhost:7701"] {
+            assert!(Coordinator::local(place).is_ok(), "{place}");
+        }
+        for place in ["192.0.2.1:7701", "weir.example:7701", "localhost.example:1", "127.0.0.1", ""] {
+            let error = Coordinator::local(place).unwrap_err();
+            assert!(matches!(&error, CoordinatorError::Elsewhere(found) if found == place), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_coordinator_is_not_is_said() {
+        let here = Path::new(file!()).with_file_name("absent.pem");
+        let error = Coordinator::secure("localhost:1", &here, &here, &here).unwrap_err();
+        assert!(error.to_string().contains("absent.pem: cannot be read"), "{error}");
+        // Nobody listens at a port that was given back.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Coordinator::local(&free.to_string()).unwrap().get("/livez").unwrap_err();
+        assert!(matches!(error, CoordinatorError::Unreached { .. }), "{error}");
+    }
+
+    #[test]
+    fn ids_are_escaped() {
+        assert_eq!(escaped("job-7.a_b~c"), "job-7.a_b~c");
+        assert_eq!(escaped("a/b?c=d&e%f#ü"), "a%2Fb%3Fc%3Dd%26e%25f%23%C3%BC");
+    }
+}

@@ -1,0 +1,249 @@
+//! Where a program receives flows. A connection begins with a line `weir-flow COFLOW FLOW`, which is not part of the data.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What a connection begins with.
+const WORD: &str = "weir-flow";
+
+/// The longest id, and the longest first line: the word, an id, a number of ten digits, and what is between and after.
+const LONGEST_ID: usize = 128;
+const LONGEST: usize = WORD.len() + LONGEST_ID + 13;
+
+/// How long a first line may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most connections that wait for [`Inbox::get`], those that have not yet said what they are included. More of them wait in the system.
+const MOST: usize = 1024;
+
+/// What a connection begins with.
+pub(crate) fn head(coflow: &str, flow: u32) -> io::Result<String> {
+    if !is_id(coflow) {
+        let expected = format!("coflow: expected 1 to {LONGEST_ID} printable characters without spaces");
+        return Err(io::Error::new(ErrorKind::InvalidInput, expected));
+    }
+    Ok(format!("{WORD} {coflow} {flow}\n"))
+}
+
+fn is_id(text: &str) -> bool {
+    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Which flow a first line is about, without its end.
+fn flow_of(line: &[u8]) -> Option<(String, u32)> {
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    let (word, coflow, flow) = (words.next()?, words.next()?, words.next()?);
+    let known = word == WORD && is_id(coflow) && words.next().is_none();
+    Some((coflow.to_owned(), flow.parse().ok().filter(|_| known)?))
+}
+
+/// A port at which a program receives flows. Whoever reaches it can send any flow: as sockets of programs are, it is as safe as its network.
+#[derive(Debug)]
+pub struct Inbox {
+    listener: TcpListener,
+    /// Connections that have not yet said what they are.
+    new: Vec<New>,
+    waiting: BTreeMap<(String, u32), TcpStream>,
+}
+
+#[derive(Debug)]
+struct New {
+    stream: TcpStream,
+    line: Vec<u8>,
+    until: Instant,
+}
+
+/// What has become of a connection.
+enum Heard {
+    Nothing,
+    Flow(String, u32),
+    Gone,
+}
+
+impl New {
+    /// Reads what is there of the first line, and nothing beyond it.
+    fn hear(&mut self) -> Heard {
+        let mut byte = [0];
+        while self.line.len() < LONGEST {
+            match self.stream.read(&mut byte) {
+                Ok(0) => return Heard::Gone,
+                Ok(_) if byte == *b"\n" => {
+                    return match flow_of(&self.line) {
+                        Some((coflow, flow)) if self.stream.set_nonblocking(false).is_ok() => {
+                            Heard::Flow(coflow, flow)
+                        }
+                        _ => Heard::Gone,
+                    };
+                }
+                Ok(_) => self.line.push(byte[0]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Heard::Nothing,
+                Err(_) => return Heard::Gone,
+            }
+        }
+        Heard::Gone
+    }
+}
+
+impl Inbox {
+    /// Listens at an address; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// If that is not possible.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Inbox> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Inbox { listener, new: Vec::new(), waiting: BTreeMap::new() })
+    }
+
+    /// Where senders reach it.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The connection of a flow: what is read from it is its data. If the sender connects twice, the later one counts. That it ends says that no
+    /// more comes, also where the sender was killed: whoever knows the size compares. Flows may be asked for in any order; those that nobody
+    /// asks for wait.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`] if nobody sends it within `patience`.
+    pub fn get(&mut self, coflow: &str, flow: u32, patience: Duration) -> io::Result<TcpStream> {
+        let began = Instant::now();
+        let wanted = (coflow.to_owned(), flow);
+        loop {
+            if let Some(stream) = self.waiting.remove(&wanted) {
+                return Ok(stream);
+            }
+            let left = patience.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                let why = format!("flow {flow} of coflow `{coflow}` did not come within {patience:?}");
+                return Err(io::Error::new(ErrorKind::TimedOut, why));
+            }
+            self.wait(left)?;
+            self.take()?;
+        }
+    }
+
+    /// Waits until something comes, or somebody's time is over.
+    fn wait(&self, most: Duration) -> io::Result<()> {
+        let ends = self.new.iter().map(|new| new.until.saturating_duration_since(Instant::now()));
+        let most = ends.fold(most, Duration::min);
+        // The longest time that the kernel takes is none.
+        let time = Timespec::try_from(most).ok();
+        let mut polled: Vec<PollFd<'_>> =
+            self.new.iter().map(|new| PollFd::new(&new.stream, PollFlags::IN)).collect();
+        if self.has_room() {
+            polled.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        match poll(&mut polled, time.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.new.len() + self.waiting.len() < MOST
+    }
+
+    /// Takes what has come.
+    fn take(&mut self) -> io::Result<()> {
+        while self.has_room() {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(true)?;
+                    self.new.push(New { stream, line: Vec::new(), until: Instant::now() + PATIENCE });
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // Who went away before they were let in.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let now = Instant::now();
+        for mut new in std::mem::take(&mut self.new) {
+            match new.hear() {
+                Heard::Flow(coflow, flow) => {
+                    self.waiting.insert((coflow, flow), new.stream);
+                }
+                Heard::Nothing if now < new.until => self.new.push(new),
+                Heard::Nothing | Heard::Gone => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn say(inbox: &Inbox, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(inbox.address().unwrap()).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    }
+
+    #[test]
+    fn flows_come_in_any_order_and_data_begins_after_the_line() {
+        let mut inbox = Inbox::bind("127.0.0.1:0").unwrap();
+        let silent = say(&inbox, b"");
+        let mut slow = say(&inbox, b"weir-fl");
+        drop(say(&inbox, b"weir-flow a 0\nhello\nyou"));
+        drop(say(&inbox, b"weir-flow a 4294967295\n"));
+        slow.write_all(b"ow b 0\nslow").unwrap();
+        drop(slow);
+        for (coflow, flow, expected) in [("b", 0, "slow"), ("a", u32::MAX, ""), ("a", 0, "hello\nyou")] {
+            let mut text = String::new();
+            inbox.get(coflow, flow, SOON).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, expected);
+        }
+        let error = inbox.get("a", 0, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!((inbox.new.len(), inbox.waiting.len()), (1, 0));
+        drop(silent);
+    }
+
+    #[test]
+    fn what_is_no_flow_is_let_go_of() {
+        let mut inbox = Inbox::bind("127.0.0.1:0").unwrap();
+        let long = format!("weir-flow {} 0\n", "x".repeat(LONGEST_ID + 1));
+        let longest = "x".repeat(LONGEST_ID);
+        let mut sent = vec![say(&inbox, long.as_bytes()), say(&inbox, &[b'x'; 4096])];
+        for line in
+            ["weir-flow a\n", "weir-flow a 0 0\n", "weir-flow a -1\n", "weir-flow a 4294967296\n", "\n"]
+        {
+            sent.push(say(&inbox, line.as_bytes()));
+        }
+        let last = say(&inbox, head(&longest, u32::MAX).unwrap().as_bytes());
+        inbox.get(&longest, u32::MAX, SOON).unwrap();
+        // They came before it did.
+        assert_eq!((inbox.new.len(), inbox.waiting.len()), (0, 0));
+        drop((sent, last));
+        for id in ["", "a b", "a\n", &"x".repeat(LONGEST_ID + 1)] {
+            assert_eq!(head(id, 0).unwrap_err().kind(), ErrorKind::InvalidInput, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn the_later_one_counts() {
+        let mut inbox = Inbox::bind("127.0.0.1:0").unwrap();
+        let first = say(&inbox, b"weir-flow a 0\nfirst");
+        drop(say(&inbox, b"weir-flow a 0\nsecond"));
+        let mut text = String::new();
+        inbox.get("a", 0, SOON).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "second");
+        drop(first);
+    }
+}
