@@ -1,0 +1,117 @@
+"""Coordinators and agents for tests: the program that `WEIR` names, or `weir`, as processes on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+from typing import Callable, Dict, List, Optional
+
+WEIR = shutil.which(os.environ.get("WEIR", "weir"))
+
+# A link of 2 MB a second, so that what is paced takes its time.
+CONFIG = """
+weir-serve = 1
+store = "weir.redb"
+policy = "saath"
+{tls}
+[listen]
+agents = "127.0.0.1:0"
+api = "127.0.0.1:0"
+[host]
+a = "16Mbit"
+b = "16Mbit"
+[service.default]
+[service.ads]
+[service.search]
+"""
+
+# Two that are unlike: they get levels of their own.
+TABLE = """
+version = 1
+[[application]]
+name = "LR"
+coefficients = [5.231, -7.966, 3.723]
+[[application]]
+name = "flat"
+coefficients = [1.13, -0.13]
+"""
+
+
+class Bed(unittest.TestCase):
+    """A coordinator, and an agent for its host `a` if somebody asks for one. All are gone in the end."""
+
+    tls = ""
+
+    def setUp(self) -> None:
+        if WEIR is None:
+            self.skipTest("there is no weir: expected its path in WEIR, or it among the programs")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.prepare()
+        with open(f"{self.folder}/serve.toml", "w") as config:
+            config.write(CONFIG.format(tls=self.tls))
+        self.serving = self.start("serve", "--log", "json", "--config", f"{self.folder}/serve.toml")
+        assert self.serving.stderr is not None
+        found: Dict[str, str] = {}
+        while "api" not in found:
+            line = self.serving.stderr.readline()
+            self.assertTrue(line.startswith(b"{"), f"the coordinator ended: {line.decode()}")
+            found = json.loads(line)["fields"]
+        self.agents, self.api = found["agents"], found["api"]
+
+    def prepare(self) -> None:
+        """What has to be there before the coordinator begins."""
+
+    def start(self, *words: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([str(WEIR), *words], stderr=stderr, stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+    def attend(self) -> str:
+        """An agent for host `a` that has its coordinator; the answer is its door."""
+        door = f"{self.folder}/door"
+        agent = self.start(
+            *["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", self.agents, "--socket", door]
+        )
+        assert agent.stderr is not None
+        said = agent.stderr.readline()
+        self.assertIn(b"has a coordinator", said)
+        return door
+
+    def set_table(self) -> None:
+        connection = http.client.HTTPConnection(self.api, timeout=15)
+        connection.request("PUT", "/v1/sensitivity", TABLE)
+        answer = connection.getresponse()
+        self.assertEqual((answer.status, answer.read()), (204, b""))
+        connection.close()
+
+    def wait_for(self, what: str, there: Callable[[], bool], most: float = 20.0) -> None:
+        until = time.monotonic() + most
+        while not there():
+            self.assertLess(time.monotonic(), until, f"{what}: not within {most} s")
+            time.sleep(0.01)
+
+
+def openssl(folder: str, name: str, names: Optional[str]) -> None:
+    """A certificate and its key, as docs/security.md makes them; the authority's own if there are no names."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
+    out = ["-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem"]
+    by: List[str] = []
+    if names is not None:
+        by = ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"]
+        by += ["-CA", f"{folder}/authority.pem", "-CAkey", f"{folder}/authority.key"]
+    subprocess.run(["openssl", "req", "-x509", *key, *by, *out], check=True, capture_output=True, timeout=60)

@@ -1,0 +1,168 @@
+"""Saba's interface through a real coordinator, and what its packets look like."""
+
+import shutil
+import socket
+import unittest
+from typing import List, Tuple
+
+from weir import Application, Coordinator, CoordinatorError
+
+from .beds import Bed, openssl
+
+ETH_P_ALL = 3
+SYN, ACK = 0x02, 0x10
+
+
+def first_marks(packets: socket.socket, port: int) -> List[Tuple[int, bool]]:
+    """The DSCPs of what was sent to a port on loopback, in order, with whether it is the connection's first packet."""
+    packets.settimeout(0.2)
+    marks: List[Tuple[int, bool]] = []
+    while True:
+        try:
+            packet, (_, _, kind, *_) = packets.recvfrom(65535)
+        except TimeoutError:
+            return marks
+        version = packet[0] >> 4
+        head = (packet[0] & 15) * 4 if version == 4 else 40
+        traffic = packet[1] if version == 4 else (packet[0] & 15) << 4 | packet[1] >> 4
+        protocol = packet[9] if version == 4 else packet[6]
+        # Loopback shows each packet as it leaves and as it comes.
+        if protocol != socket.IPPROTO_TCP or kind == socket.PACKET_OUTGOING:
+            continue
+        tcp = packet[head:]
+        if int.from_bytes(tcp[2:4], "big") == port:
+            marks.append((traffic >> 2, tcp[13] & (SYN | ACK) == SYN))
+
+
+def taken(server: socket.socket) -> bytes:
+    """The first three bytes of the next connection."""
+    sock, _ = server.accept()
+    with sock:
+        return sock.recv(3)
+
+
+class ApplicationTest(Bed):
+    def setUp(self) -> None:
+        super().setUp()
+        self.set_table()
+        self.coordinator = Coordinator(self.api)
+
+    def listen(self, host: str = "127.0.0.1") -> socket.socket:
+        server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.addCleanup(server.close)
+        return server
+
+    def test_connections_come_and_go(self) -> None:
+        server = self.listen()
+        application = Application.register(self.coordinator, "lr", model="LR")
+        again = Application.register(self.coordinator, "lr", model="LR")
+        self.assertEqual(application.level, again.level)
+        self.assertEqual(application.level, self.coordinator.get("/v1/applications/lr")["level"])
+        self.assertEqual(self.coordinator.get("/v1/queues"), [])
+        with application.connect("a", "b", server.getsockname()) as connection:
+            self.assertIsNone(connection.untold)
+            connection.socket.sendall(b"abc")
+            self.assertEqual(taken(server), b"abc")
+            ports = [(port["host"], port["way"]) for port in self.coordinator.get("/v1/queues")]
+            self.assertEqual(ports, [("a", "out"), ("b", "in")])
+            with self.assertRaises(CoordinatorError) as raised:
+                application.deregister()
+            self.assertEqual(raised.exception.status, 409)
+        self.assertEqual(self.coordinator.get("/v1/queues"), [])
+        connection.destroy()
+        application.deregister()
+        self.assertEqual(self.coordinator.get("/v1/applications"), [])
+        with self.assertRaises(CoordinatorError) as raised:
+            Application.register(self.coordinator, "lr", model="unheard")
+        self.assertEqual(raised.exception.status, 422)
+
+    def test_a_level_that_is_another_by_now_is_taken_on(self) -> None:
+        server = self.listen()
+        application = Application.register(self.coordinator, "lr", model="LR")
+        Application.register(self.coordinator, "flat", model="flat")
+        now = self.coordinator.get("/v1/applications/lr")["level"]
+        application.level = now + 1
+        with application.connect("a", "b", server.getsockname()) as connection:
+            self.assertEqual(application.level, now)
+            self.assertEqual(connection.socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS), (now + 1) << 2)
+
+    def test_all_packets_carry_the_class(self) -> None:
+        try:
+            packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+        except PermissionError as error:
+            self.skipTest(f"packets cannot be seen: {error}")
+        self.addCleanup(packets.close)
+        packets.bind(("lo", ETH_P_ALL))
+        levels = set()
+        # Levels are those that they have when both are there.
+        Application.register(self.coordinator, "flat", model="flat")
+        for name, model in [("lr", "LR"), ("flat", "flat")]:
+            application = Application.register(self.coordinator, name, model=model)
+            levels.add(application.level)
+            for host in ["127.0.0.1", "::1", "::ffff:127.0.0.1"]:
+                server = self.listen(host.replace("::ffff:", ""))
+                port = server.getsockname()[1]
+                with application.connect("a", "b", (host, port)) as connection:
+                    connection.socket.sendall(b"abc")
+                    self.assertEqual(taken(server), b"abc")
+                marks = first_marks(packets, port)
+                self.assertEqual([syn for _, syn in marks][:2], [True, False], marks)
+                # The last packets may be answers of the kernel for a socket that is gone, which have no mark.
+                self.assertEqual({dscp for dscp, _ in marks[:3]}, {application.level + 1}, (host, marks))
+        self.assertEqual(len(levels), 2)
+
+    def test_without_a_coordinator_connections_are_made_all_the_same(self) -> None:
+        server = self.listen()
+        application = Application.register(self.coordinator, "lr", model="LR")
+        self.end(self.serving)
+        with application.connect("a", "b", server.getsockname()) as connection:
+            assert connection.untold is not None
+            self.assertIsNone(connection.untold.status)
+            connection.socket.sendall(b"abc")
+            self.assertEqual(taken(server), b"abc")
+            mark = connection.socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
+            self.assertEqual(mark, (application.level + 1) << 2)
+
+
+class PlaceTest(unittest.TestCase):
+    def test_plain_text_stays_on_this_host(self) -> None:
+        for place in ["127.0.0.1:1", "[::1]:1", "localhost:1"]:
+            Coordinator(place)
+        for place in ["192.0.2.1:1", "weir.example:1", "127.0.0.1", "localhost:x", "localhost:65536", ":1", ""]:
+            with self.assertRaises(ValueError):
+                Coordinator(place)
+        with self.assertRaises(ValueError):
+            Coordinator("localhost:1", certificate="ann.pem")
+
+
+@unittest.skipIf(shutil.which("openssl") is None, "there is no openssl")
+class RolesTest(Bed):
+    tls = '[tls]\ncertificate = "coordinator.pem"\nkey = "coordinator.key"\nclients = "authority.pem"\n'
+
+    def prepare(self) -> None:
+        openssl(self.folder, "authority", None)
+        openssl(self.folder, "coordinator", "DNS:localhost")
+        openssl(self.folder, "ads", "URI:weir://framework/ads")
+        openssl(self.folder, "ann", "URI:weir://operator/ann")
+        openssl(self.folder, "other", None)
+
+    def coordinator(self, who: str, authority: str = "authority") -> Coordinator:
+        files = {"certificate": who, "authority": authority}
+        pems = {option: f"{self.folder}/{name}.pem" for option, name in files.items()}
+        return Coordinator(f"localhost:{self.api.split(':')[1]}", key=f"{self.folder}/{who}.key", **pems)
+
+    def test_a_framework_has_its_own_service(self) -> None:
+        ads = self.coordinator("ads")
+        self.assertEqual([host["name"] for host in ads.get("/v1/hosts")], ["a", "b"])
+        flows = [{"from": "a", "to": "b"}]
+        self.assertEqual(ads.put("/v1/coflows/c", {"flows": flows})["service"], "ads")
+        with self.assertRaises(CoordinatorError) as raised:
+            ads.put("/v1/coflows/d", {"service": "search", "flows": flows})
+        self.assertEqual(raised.exception.status, 403)
+        self.coordinator("ann").delete("/v1/coflows/c")
+
+    def test_who_is_not_known_is_refused_either_way(self) -> None:
+        for coordinator in [self.coordinator("other"), self.coordinator("ads", authority="other")]:
+            with self.assertRaises(CoordinatorError) as raised:
+                coordinator.get("/v1/hosts")
+            self.assertIsNone(raised.exception.status)

@@ -1,0 +1,79 @@
+"""Coflows through a real coordinator and a real agent."""
+
+import io
+import threading
+import time
+
+from weir import Agent, AgentError, Coflow, Coordinator, CoordinatorError, Flow, Inbox, put
+
+from .beds import Bed
+
+# At the 2 MB a second of a link, all but a hundredth, this takes a second.
+DATA = bytes(range(256)) * 8192
+
+
+class CoflowTest(Bed):
+    def test_coflows_are_registered_updated_and_forgotten(self) -> None:
+        coordinator = Coordinator(self.api)
+        flows = [Flow("a", "b", 1000), Flow("b", "a")]
+        for _ in range(2):
+            coflow = Coflow.register(coordinator, "job/7", flows, service="ads", weight=2.0, deadline=10.0)
+        state = coordinator.get("/v1/coflows/job%2F7")
+        self.assertEqual((state["service"], state["weight"], state["deadline"]), ("ads", 2.0, "10s"))
+        self.assertEqual([(f["from"], f["to"], f["bytes"]) for f in state["flows"]], [("a", "b", 1000), ("b", "a", None)])
+        with self.assertRaises(CoordinatorError) as raised:
+            Coflow.register(coordinator, "job/7", flows[:1])
+        self.assertEqual(raised.exception.status, 409)
+        coflow.update(flows[1:])
+        self.assertEqual(len(coordinator.get("/v1/coflows/job%2F7")["flows"]), 1)
+        coflow.deregister()
+        with self.assertRaises(CoordinatorError) as raised:
+            coflow.deregister()
+        self.assertEqual(raised.exception.status, 404)
+        with self.assertRaises(CoordinatorError) as raised:
+            Coflow.register(coordinator, "c", [Flow("a", "nowhere")])
+        self.assertIn("`nowhere`", raised.exception.detail)
+
+    def test_what_is_put_is_got_at_its_pace(self) -> None:
+        coordinator = Coordinator(self.api)
+        door = self.attend()
+        coflow = Coflow.register(coordinator, "shuffle", [Flow("a", "b", len(DATA)), Flow("a", "b", 3)])
+        got = {}
+        with Inbox(("127.0.0.1", 0)) as inbox, Agent(door) as agent:
+
+            def receive() -> None:
+                for flow in (1, 0):
+                    with inbox.get("shuffle", flow, patience=20) as sock, sock.makefile("rb") as data:
+                        got[flow] = data.read()
+
+            receiver = threading.Thread(target=receive)
+            receiver.start()
+            small = put(agent, "shuffle", 1, inbox.address, b"abc")
+            # It has told the host what it may send, so that there is a pace from the first byte on.
+            self.wait_for("a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] is not None)
+            began = time.monotonic()
+            large = put(agent, "shuffle", 0, inbox.address, io.BytesIO(DATA))
+            receiver.join(30)
+            took = time.monotonic() - began
+            self.assertEqual((small.bytes, small.unpaced, large.bytes, large.unpaced), (3, None, len(DATA), None))
+            self.assertEqual(got, {0: DATA, 1: b"abc"})
+            # What the kernel sends at once and what headers take is little beside that.
+            self.assertGreater(took, 0.7 * len(DATA) / 2e6)
+            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["over"])
+            # It is nobody's any more.
+            with self.assertRaises(AgentError):
+                agent.done("shuffle", 0)
+        coflow.deregister()
+
+    def test_without_a_pace_it_goes_all_the_same(self) -> None:
+        agent = Agent(self.attend())
+        # It is gone, and nobody answers.
+        agent.close()
+        with Inbox(("127.0.0.1", 0)) as inbox:
+            sent = put(agent, "c", 0, inbox.address, b"abc")
+            self.assertEqual(sent.bytes, 3)
+            self.assertIsInstance(sent.unpaced, AgentError)
+            with inbox.get("c", 0, patience=10) as sock, sock.makefile("rb") as data:
+                self.assertEqual(data.read(), b"abc")
+        with self.assertRaises(AgentError):
+            Agent(f"{self.folder}/nobody")

@@ -1,0 +1,49 @@
+"""What programs and frameworks ask of Weir: classes for their connections, and paces for their coflows.
+
+Saba's interface (section 6 of the paper): register, create connection, destroy connection, deregister.
+
+    from weir import Application, Coordinator
+
+    coordinator = Coordinator("127.0.0.1:7701")
+    application = Application.register(coordinator, "sort-17", model="sort")
+    with application.connect("node-1", "node-3", ("10.0.0.3", 7000)) as connection:
+        connection.socket.sendall(b"...")
+    application.deregister()
+
+Coflows (Saath, section 5): a framework registers, updates and deregisters them, and its programs put and get their flows.
+
+    from weir import Agent, Coflow, Flow, Inbox, put
+
+    coflow = Coflow.register(coordinator, "shuffle-7", [Flow("node-1", "node-3", 3)])
+
+    inbox = Inbox(("10.0.0.3", 7000))                             # the receiver of flow 0, on node-3
+    data = inbox.get("shuffle-7", 0, patience=60)                 # a socket
+
+    put(Agent(), "shuffle-7", 0, ("10.0.0.3", 7000), b"...")      # its sender, on node-1
+
+    coflow.deregister()
+
+Without a coordinator or an agent nothing is different but class and pace: an error of either is no reason not to send. The crate
+``weir-client`` is the same for programs in Rust, and each gets what the other puts. Times are in seconds, sizes in bytes. Needs Linux and
+nothing beyond Python's own library.
+"""
+
+from .agent import Agent, AgentError
+from .application import Application, Connection
+from .coflow import Coflow, Flow, Put, put
+from .coordinator import Coordinator, CoordinatorError
+from .inbox import Inbox
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "Application",
+    "Coflow",
+    "Connection",
+    "Coordinator",
+    "CoordinatorError",
+    "Flow",
+    "Inbox",
+    "Put",
+    "put",
+]

@@ -1,0 +1,146 @@
+"""Saba's library (section 6): an application registers, creates and destroys connections, and deregisters."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import uuid
+from typing import Any, Optional, Tuple
+
+from .coordinator import Coordinator, CoordinatorError, path
+
+# How long the other end may take to take a connection.
+CONNECT = 30.0
+
+# Levels are from 0, and DSCPs have six bits, of which 0 is nobody's: level 0 is DSCP 1.
+MOST_LEVEL = 62
+
+
+class Application:
+    """An application that is registered. It may be so from several programs on several hosts, by the same id.
+
+    ``level`` is its priority level, from 0, as far as it was heard of: each connection that is created asks anew.
+    """
+
+    def __init__(self, coordinator: Coordinator, id: str, level: int) -> None:
+        self.id = id
+        self.level = level
+        self._coordinator = coordinator
+
+    @classmethod
+    def register(
+        cls, coordinator: Coordinator, id: str, *, model: str, service: Optional[str] = None
+    ) -> Application:
+        """Registers the application ``id`` (1 to 128 printable characters without spaces), whose sensitivity the table has as ``model``.
+
+        The service is a framework's own, or ``default``, if there is none given. The same again changes nothing. Raises
+        :class:`CoordinatorError`.
+        """
+        answer = coordinator.put(path("applications", id), {"service": service, "model": model})
+        return cls(coordinator, id, _level_of(answer))
+
+    @property
+    def dscp(self) -> int:
+        """What its packets are marked with: level 0 is DSCP 1, level 1 is DSCP 2 and so on."""
+        return self.level + 1
+
+    def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
+        """Creates a connection: TCP, from ``from_host``, which is this one, to ``address`` on ``to_host``.
+
+        Hosts are called as the coordinator calls them. Its packets have the application's class, the first one included. If
+        that is another one by now, as others came and went, it has that from then on; connections that were there before keep
+        theirs. Raises :class:`OSError` if the other end does not take it within 30 s; that the coordinator was not told is no error:
+        see :attr:`Connection.untold`.
+        """
+        sock = self._dial(address)
+        place = path("connections", uuid.uuid4().hex)
+        body = {"application": self.id, "from": from_host, "to": to_host}
+        try:
+            level = _level_of(self._coordinator.put(place, body))
+        except CoordinatorError as error:
+            return Connection(sock, untold=error)
+        try:
+            if level != self.level:
+                self.level = level
+                _mark(sock, self.dscp)
+        except OSError:
+            Connection(sock, (self._coordinator, place)).destroy()
+            raise
+        return Connection(sock, (self._coordinator, place))
+
+    def _dial(self, address: Tuple[str, int]) -> socket.socket:
+        last: OSError = OSError(f"{address}: the name has no addresses")
+        for family, kind, protocol, _, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            place: Any = found
+            if family == socket.AF_INET6:
+                # An address of IPv4 in one of IPv6 is marked as IPv4.
+                mapped = ipaddress.IPv6Address(str(found[0]).partition("%")[0]).ipv4_mapped
+                if mapped is not None:
+                    family, place = socket.AF_INET, (str(mapped), found[1])
+            sock = socket.socket(family, kind, protocol)
+            try:
+                _mark(sock, self.dscp)
+                sock.settimeout(CONNECT)
+                sock.connect(place)
+                sock.settimeout(None)
+                return sock
+            except OSError as error:
+                sock.close()
+                last = error
+        raise last
+
+    def deregister(self) -> None:
+        """Deregisters it. Connections have to be destroyed before, also those of its programs on other hosts."""
+        self._coordinator.delete(path("applications", self.id))
+
+
+class Connection:
+    """A connection of an application.
+
+    ``socket`` is the connection itself. ``untold`` says why the coordinator does not know of it, if so: it has the application's
+    class all the same, but does not count for the weights of queues.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        told: Optional[Tuple[Coordinator, str]] = None,
+        untold: Optional[CoordinatorError] = None,
+    ) -> None:
+        self.socket = sock
+        self.untold = untold
+        self._told = told
+
+    def destroy(self) -> None:
+        """Ends the connection both ways, and tells the coordinator. Raises :class:`CoordinatorError` if that was not told."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # It has ended already.
+            pass
+        self.socket.close()
+        told, self._told = self._told, None
+        if told is not None:
+            coordinator, place = told
+            coordinator.delete(place)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()
+
+
+def _level_of(answer: Any) -> int:
+    level = answer.get("level") if isinstance(answer, dict) else None
+    if isinstance(level, int) and 0 <= level <= MOST_LEVEL:
+        return level
+    raise CoordinatorError(f"the coordinator answered {str(answer)[:200]!r}: expected an object with a level from 0 to 62")
+
+
+def _mark(sock: socket.socket, dscp: int) -> None:
+    # The bits of ECN are below those of DSCP, and the kernel's own.
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)

@@ -1,0 +1,110 @@
+"""The coordinator's API over HTTP/1.1, as docs/api.md has it."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import ssl
+from typing import Any, Optional
+from urllib.parse import quote
+
+# How long a coordinator may take to be reached, and to answer.
+NEAR = 2.0
+PATIENCE = 15.0
+
+# The longest answer that is read, in bytes.
+LONGEST = 10 << 20
+
+
+class CoordinatorError(Exception):
+    """Why something was not done. ``status`` is that of the answer, and None if there was none."""
+
+    def __init__(self, detail: str, status: Optional[int] = None) -> None:
+        super().__init__(detail if status is None else f"{status}: {detail}")
+        self.detail = detail
+        self.status = status
+
+
+class Coordinator:
+    """A coordinator at a host and a port, such as ``127.0.0.1:7701``.
+
+    With files in PEM it proves who it is by the ``authority`` of its certificate, and who this is says ``certificate``, whose key
+    is ``key``. Without them it has to be on this host.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        certificate: Optional[str] = None,
+        key: Optional[str] = None,
+        authority: Optional[str] = None,
+    ) -> None:
+        host, colon, port = place.rpartition(":")
+        if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+            raise ValueError(f"place: {place!r}: expected a host and a port, such as 127.0.0.1:7701")
+        self._place = place
+        self._host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        self._port = int(port)
+        self._tls: Optional[ssl.SSLContext] = None
+        if certificate is not None and key is not None and authority is not None:
+            self._tls = ssl.create_default_context(cafile=authority)
+            self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
+            self._tls.load_cert_chain(certificate, key)
+        elif (certificate, key, authority) != (None, None, None):
+            raise ValueError("expected a certificate, its key and an authority, or none of them")
+        elif not _is_own(self._host):
+            raise ValueError(f"{place}: expected a coordinator on this host, or a certificate, its key and an authority")
+
+    def get(self, path: str) -> Any:
+        """What there is at a path, such as ``/v1/hosts``."""
+        return self._ask("GET", path)
+
+    def put(self, path: str, body: Any) -> Any:
+        """Puts a body at a path; the same again changes nothing. The answer is None where there is none."""
+        return self._ask("PUT", path, json.dumps(body).encode())
+
+    def delete(self, path: str) -> None:
+        """Removes what there is at a path."""
+        self._ask("DELETE", path)
+
+    def _ask(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
+        # A connection for each request: one that was kept may have ended since.
+        if self._tls is None:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=NEAR)
+        else:
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=NEAR, context=self._tls)
+        try:
+            connection.connect()
+            connection.sock.settimeout(PATIENCE)
+            connection.request(method, path, body, {} if body is None else {"content-type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read(LONGEST + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise CoordinatorError(f"{self._place}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+        if len(text) > LONGEST:
+            raise CoordinatorError(f"{self._place}: an answer of more than {LONGEST} bytes: expected less")
+        try:
+            found = json.loads(text) if text else None
+        except ValueError:
+            found = None
+        if 200 <= answer.status < 300:
+            return found
+        detail = found.get("detail") if isinstance(found, dict) else None
+        raise CoordinatorError(detail or text.decode(errors="replace"), answer.status)
+
+
+def path(room: str, name: str) -> str:
+    """Where the API has something by its id."""
+    return f"/v1/{room}/{quote(name, safe='')}"
+
+
+def _is_own(host: str) -> bool:
+    """Whether it is this host whatever names mean."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
