@@ -42,14 +42,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
 
 /// The coordinator, which is on this host or proves who it is, unless somebody said that it need not.
 fn endpoint(coordinator: &str, credentials: &args::Credentials, insecure: bool) -> Result<Endpoint, Failure> {
-    let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
-        credentials
-    else {
-        if !insecure && !weir_client::is_own(coordinator) {
-            return Err(Failure::input(format_args!(
-                "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
-            )));
-        }
+    let Some(files) = credentials.files(coordinator, insecure)? else {
         return Endpoint::from_shared(format!("http://{coordinator}")).map_err(Failure::input);
     };
     let read = |path: &Path| {
@@ -57,8 +50,8 @@ fn endpoint(coordinator: &str, credentials: &args::Credentials, insecure: bool) 
             .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))
     };
     let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read(authority)?))
-        .identity(Identity::from_pem(read(certificate)?, read(key)?));
+        .ca_certificate(Certificate::from_pem(read(files.authority)?))
+        .identity(Identity::from_pem(read(files.certificate)?, read(files.key)?));
     let endpoint = Endpoint::from_shared(format!("https://{coordinator}")).map_err(Failure::input)?;
     endpoint.tls_config(tls).map_err(Failure::input)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use weir_client::{Coordinator, CoordinatorError, escaped, is_own};
+use weir_client::{Coordinator, CoordinatorError, escaped};
 
 use crate::args::{self, Format, PolicyWish, Wish};
 use crate::failure::Failure;
@@ -110,18 +110,11 @@ fn read(path: &Path) -> Result<String, Failure> {
 
 /// The coordinator, which is on this host or proves who it is.
 fn reach(args: &args::Ctl) -> Result<Coordinator, Failure> {
-    let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
-        &args.credentials
-    else {
-        if !is_own(&args.coordinator) {
-            return Err(Failure::input(format_args!(
-                "--coordinator {}: expected one on this host, or --certificate, --key and --authority",
-                args.coordinator
-            )));
-        }
-        return Ok(Coordinator::local(&args.coordinator)?);
-    };
-    Ok(Coordinator::secure(&args.coordinator, certificate, key, authority)?)
+    let place = &args.coordinator;
+    Ok(match args.credentials.files(place, false)? {
+        None => Coordinator::local(place)?,
+        Some(files) => Coordinator::secure(place, files.certificate, files.key, files.authority)?,
+    })
 }
 
 /// All coflows, page by page.

@@ -1,11 +1,13 @@
 //! `weir serve`, `weir agent run` and `weir ctl`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weir_client::is_own;
 use weir_core::units::Rate;
 
 use super::{Output, port_rate};
+use crate::failure::Failure;
 
 const WHO: &str = "Who this is";
 
@@ -57,6 +59,34 @@ pub struct Credentials {
     /// The authority of the coordinator's certificate, in PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate", global = true)]
     pub authority: Option<PathBuf>,
+}
+
+/// The files of credentials.
+pub struct Files<'a> {
+    /// The certificate.
+    pub certificate: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+    /// The authority of the coordinator's certificate.
+    pub authority: &'a Path,
+}
+
+impl Credentials {
+    /// The files for a connection to a coordinator; `None` if it goes without.
+    ///
+    /// # Errors
+    /// If there are none and the coordinator is not on this host, unless that was asked for.
+    pub fn files(&self, coordinator: &str, insecure: bool) -> Result<Option<Files<'_>>, Failure> {
+        match (&self.certificate, &self.key, &self.authority) {
+            (Some(certificate), Some(key), Some(authority)) => {
+                Ok(Some(Files { certificate, key, authority }))
+            }
+            _ if insecure || is_own(coordinator) => Ok(None),
+            _ => Err(Failure::input(format_args!(
+                "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
+            ))),
+        }
+    }
 }
 
 /// `weir agent run`.
