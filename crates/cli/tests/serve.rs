@@ -1,62 +1,20 @@
 //! `weir serve` and `weir ctl`, as processes on loopback.
 
+mod serving;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use serving::{Serving, weir};
 
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"netshare\"\n\
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"1Gbit\"\nb = \"1Gbit\"\n[service.ads]\napplications = [\"sort\"]\n";
-
-fn weir(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
-}
-
-/// A coordinator, and where it answers.
-struct Serving {
-    child: Child,
-    api: String,
-    log: BufReader<std::process::ChildStderr>,
-}
-
-impl Serving {
-    fn start(config: &Path) -> Serving {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["serve", "--log", "json", "--config"])
-            .arg(config)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        // From here on it is killed in the end, whatever happens.
-        let mut serving = Serving { child, api: String::new(), log };
-        while serving.api.is_empty() {
-            let mut line = String::new();
-            assert!(serving.log.read_line(&mut line).unwrap() > 0, "it ended");
-            let line: Value = serde_json::from_str(&line).unwrap();
-            serving.api = line["fields"]["api"].as_str().unwrap_or_default().to_owned();
-        }
-        serving
-    }
-
-    fn ctl(&self, args: &[&str]) -> (Option<i32>, String) {
-        let output = weir(&[&["ctl", "--coordinator", &self.api], args].concat());
-        let text = if output.status.success() { output.stdout } else { output.stderr };
-        (output.status.code(), String::from_utf8(text).unwrap())
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn a_coordinator_is_asked_and_ends_when_told() {
