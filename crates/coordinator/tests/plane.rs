@@ -343,8 +343,8 @@ impl World {
             };
         }
         let own = |key: &FlowKey| flows.iter().any(|seen| seen.key == *key);
-        let all = self.coflows.keys().map(|id| key(id, 0));
-        if let Some(key) = all.filter(|key| !own(key)).next_back() {
+        let mut all = self.coflows.keys().map(|id| key(id, 0));
+        if let Some(key) = all.rfind(|key| !own(key)) {
             flows.push(Seen { key, sent: u64::MAX, closed: true });
         }
     }
