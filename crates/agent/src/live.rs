@@ -4,6 +4,7 @@
 //! - `door` is where programs hand over the sockets of their flows.
 //! - `flows` are those: what they are told, and what they have sent.
 //! - `socket` is what TCP of the kernel takes and says.
+//! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
 //! is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
@@ -22,6 +23,7 @@ use weir_proto::{FlowKey, Pace, Report};
 
 use crate::lease::{Keeper, Refused};
 
+pub mod crowd;
 mod door;
 mod flows;
 mod link;
@@ -95,7 +97,7 @@ impl Host {
             None => over.iter().for_each(|key| self.flows.settle(key)),
             // Many that are alike are said once.
             Some(_) if self.refused == refused => {}
-            Some(why) => eprintln!("weir agent: an order was refused: {why}"),
+            Some(why) => say(&format!("an order was refused: {why}")),
         }
         self.refused = refused;
         self.pace();
@@ -118,32 +120,44 @@ pub async fn run(settings: Settings, stop: impl Future<Output = ()>) -> io::Resu
     let (said, mut events) = mpsc::channel(16);
     let ended = tokio::select! {
         ended = door.serve(shared.clone()) => ended,
-        () = link::keep(settings.coordinator, settings.host, said) => Ok(()),
-        () = work(&shared, &mut events) => Ok(()),
+        () = link::keep(settings.coordinator, settings.host, said, say) => Ok(()),
+        () = work(&shared, settings.host, &mut events) => Ok(()),
         () = stop => Ok(()),
     };
     shared.lock().flows.free();
     ended
 }
 
-async fn work(shared: &Shared, events: &mut mpsc::Receiver<Event>) {
-    let mut clock = clock(ALONE);
-    let mut anew = Instant::now();
+/// Tells whoever looks after the host.
+fn say(what: &str) {
+    eprintln!("weir agent: {what}");
+}
+
+async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
+    let (mut clock, mut interval) = (clock(ALONE), ALONE);
+    let (mut anew, mut looked) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
     loop {
         tokio::select! {
             biased;
             event = events.recv() => match event {
                 Some(Event::Begun { every, up }) => {
-                    clock = self::clock(every);
+                    (clock, interval) = (self::clock(every), every);
                     reports = Some(up);
                     shared.lock().flows.tell_anew();
                 }
-                Some(Event::Order(order)) => shared.lock().obey(order),
+                Some(Event::Order(order)) => {
+                    shared.lock().obey(order);
+                    // Orders more often than that do not keep it from looking.
+                    if looked.elapsed() < interval {
+                        clock.reset_after(link::turn(host, interval));
+                    }
+                }
                 Some(Event::Ended) => reports = None,
                 None => return,
             },
             _ = clock.tick() => {
+                looked = Instant::now();
                 let mut host = shared.lock();
                 host.flows.measure();
                 host.pace();

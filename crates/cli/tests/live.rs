@@ -2,40 +2,21 @@
 
 #![cfg(target_os = "linux")]
 
+mod bed;
 mod common;
 
 use std::env;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares, wait_for};
 use common::Place;
-use nix::sched::{CloneFlags, setns};
-use weir_client::Agent;
 use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
-
-/// What each link carries, in bytes per second of frames.
-const LINE: f64 = 5e6;
-
-/// The part of a frame that is payload.
-const PAYLOAD: f64 = 1448.0 / 1514.0;
-
-/// Five hosts; the last has the coordinator.
-const FABRIC: &str = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 5\nrate = \"40Mbit\"\n";
-
-/// A flow: its coflow, its place there, and its ends.
-type Flow = (&'static str, u32, u32, u32, f64);
 
 /// What the coordinator's settings keep of each port for flows that wait.
 const RESERVE: f64 = 0.01;
@@ -54,12 +35,6 @@ const NAMES: [&str; 3] = ["wide", "short", "middle"];
 
 /// Two that want the same port for longer than the test lasts.
 const LONG: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
-
-const PORT: u16 = 7470;
-
-fn address(host: u32) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, host as u8 + 1)
-}
 
 /// The coordinator's process. Frameworks register coflows when it begins, as they do when it comes back.
 #[test]
@@ -113,171 +88,21 @@ fn predicted(place: &Place, policy: &str) -> Vec<(String, f64)> {
     ends
 }
 
-/// A bed with its processes, all gone in the end whatever happens.
-struct Bed {
-    place: Place,
-    name: String,
-    agents: Vec<Child>,
-}
-
-impl Bed {
-    fn up(test: &str) -> Option<Bed> {
-        let place = Place::new();
-        let check = place.run("testbed check");
-        if check.code != Some(0) {
-            eprintln!("{test} skips: {}{}", check.out, check.err);
-            return None;
-        }
-        place.write("f.toml", FABRIC);
-        let bed = Bed { place, name: format!("{test}{}", std::process::id()), agents: Vec::new() };
-        bed.place.print(&format!("testbed up f.toml --name {}", bed.name));
-        Some(bed)
-    }
-
-    fn namespace(&self, host: u32) -> String {
-        format!("weir-{}-h{host}", self.name)
-    }
-
-    /// A program inside a host.
-    fn inside(&self, host: u32, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(host)]).arg(program).stdin(Stdio::null());
-        // A test that is killed takes its processes with it.
-        command.process_group(0);
-        command
-    }
-
-    fn coordinator(&self, epoch: u64) -> Process {
-        let mut command = self.inside(4, &env::current_exe().unwrap());
-        command.args(["--exact", "coordinator", "--ignored", "--nocapture"]);
-        command.env("WEIR_TEST_EPOCH", epoch.to_string()).stdout(Stdio::null());
-        Process(command.spawn().unwrap())
-    }
-
-    fn agent(&mut self, host: u32) {
-        let mut command = self.inside(host, Path::new(env!("CARGO_BIN_EXE_weir")));
-        command.args(["agent", "run", "--rate", "40Mbit", "--insecure", "--host", &host.to_string()]);
-        command.args(["--coordinator", &format!("{}:{PORT}", address(4)), "--socket"]).arg(self.door(host));
-        self.agents.push(command.spawn().unwrap());
-    }
-
-    fn door(&self, host: u32) -> PathBuf {
-        self.place.path(&format!("door{host}"))
-    }
-
-    /// Opens connections for flows, each with its agent; they send from when they are told to.
-    fn connect(&self, flows: &[Flow]) -> Vec<Wire> {
-        let connect = |at: usize, &(coflow, flow, src, dst, bytes): &Flow| {
-            let to = SocketAddr::from((address(dst), 9000 + at as u16));
-            let listener = in_namespace(&self.namespace(dst), move || TcpListener::bind(to).unwrap());
-            let stream = in_namespace(&self.namespace(src), move || TcpStream::connect(to).unwrap());
-            let agent = Agent::connect(self.door(src)).unwrap();
-            agent.open(coflow, flow, &stream).unwrap();
-            Wire::new(stream, listener.accept().unwrap().0, bytes, agent)
-        };
-        flows.iter().enumerate().map(|(at, flow)| connect(at, flow)).collect()
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        for agent in &mut self.agents {
-            let _ = agent.kill();
-            let _ = agent.wait();
-        }
-        self.place.run(&format!("testbed down --name {}", self.name));
-    }
-}
-
-/// A process that is killed in the end.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn in_namespace<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let space = File::open(format!("/run/netns/{name}")).unwrap();
-    let thread = thread::spawn(move || {
-        setns(space, CloneFlags::CLONE_NEWNET).unwrap();
-        work()
-    });
-    thread.join().unwrap()
-}
-
-/// A connection, what has come out of it, and when all had.
-struct Wire {
-    stream: TcpStream,
-    bytes: f64,
-    got: Arc<AtomicU64>,
-    ended: Arc<AtomicBool>,
-    _agent: Agent,
-}
-
-impl Wire {
-    fn new(stream: TcpStream, mut other: TcpStream, bytes: f64, agent: Agent) -> Wire {
-        let (got, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, end) = (Arc::clone(&got), Arc::clone(&ended));
-        thread::spawn(move || {
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(read @ 1..) = other.read(&mut buffer) {
-                count.fetch_add(read as u64, Ordering::Relaxed);
-            }
-            end.store(true, Ordering::Relaxed);
-        });
-        Wire { stream, bytes, got, ended, _agent: agent }
-    }
-
-    fn send(&self) {
-        let (mut stream, mut left) = (self.stream.try_clone().unwrap(), self.bytes as u64);
-        thread::spawn(move || {
-            let buffer = vec![0; 1 << 14];
-            while left > 0 {
-                let next = left.min(buffer.len() as u64);
-                if stream.write_all(&buffer[..next as usize]).is_err() {
-                    return;
-                }
-                left -= next;
-            }
-            let _ = stream.shutdown(Shutdown::Write);
-        });
-    }
-
-    fn got(&self) -> f64 {
-        self.got.load(Ordering::Relaxed) as f64
-    }
-
-    fn ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
-    }
-}
-
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// The parts of the line that flows have over a time, as payload.
-fn shares(wires: &[Wire], time: Duration) -> Vec<f64> {
-    let (began, before) = (Instant::now(), wires.iter().map(Wire::got).collect::<Vec<f64>>());
-    thread::sleep(time);
-    let line = LINE * PAYLOAD * began.elapsed().as_secs_f64();
-    wires.iter().zip(before).map(|(wire, before)| (wire.got() - before) / line).collect()
+fn start(bed: &Bed, epoch: u64) -> Process {
+    let mut command = bed.inside(4, &env::current_exe().unwrap());
+    command.args(["--exact", "coordinator", "--ignored", "--nocapture"]);
+    command.env("WEIR_TEST_EPOCH", epoch.to_string()).stdout(Stdio::null());
+    Process(command.spawn().unwrap())
 }
 
 /// Saath sends the two coflows that contend with one other first, side by side, and the wide one when one of them is over, until it has
 /// sent so much that it gives way again. Fair shares would have it end before the middle one.
 #[test]
 fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
-    let Some(mut bed) = Bed::up("live") else { return };
-    let first = bed.coordinator(1);
-    (0..4).for_each(|host| bed.agent(host));
+    let Some(bed) = Bed::up("live", 5) else { return };
+    let first = start(&bed, 1);
+    let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());
+    let _agents: Vec<Process> = (0..4).map(agent).collect();
     wait_for("the agents' doors", || (0..4).all(|host| bed.door(host).exists()));
     let wires = bed.connect(&COFLOWS);
     // By then all agents attend, and have reported that the flows are there.
@@ -324,7 +149,7 @@ fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
 
     // Another coordinator takes over, for two flows that want the same link: one has it, the other waits.
     drop(first);
-    let mut second = bed.coordinator(2);
+    let mut second = start(&bed, 2);
     let wires = bed.connect(&LONG);
     wires.iter().for_each(Wire::send);
     let paced = |wires: &[Wire]| {
@@ -341,7 +166,7 @@ fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
     let later: Vec<f64> =
         (0..2).map(|wire| free[2..].iter().map(|both| both[wire]).sum::<f64>() / 8.0).collect();
     assert!(later.iter().all(|share| *share > 0.15), "{later:?}");
-    let _third = bed.coordinator(3);
+    let _third = start(&bed, 3);
     wait_for("one flow first again", || paced(&wires));
     assert!(wires.iter().all(|wire| !wire.ended()));
 }

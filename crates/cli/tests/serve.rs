@@ -6,25 +6,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::serving::Serving;
+use common::serving::{Serving, weir};
 use serde_json::Value;
 
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"netshare\"\n\
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"1Gbit\"\nb = \"1Gbit\"\n[service.ads]\napplications = [\"sort\"]\n";
-
-fn weir(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
-}
-
-fn ctl(serving: &Serving, args: &[&str]) -> (Option<i32>, String) {
-    let output = weir(&[&["ctl", "--coordinator", &serving.api], args].concat());
-    let text = if output.status.success() { output.stdout } else { output.stderr };
-    (output.status.code(), String::from_utf8(text).unwrap())
-}
 
 #[test]
 fn a_coordinator_is_asked_and_ends_when_told() {

@@ -8,8 +8,9 @@
 //!   nowhere are counted as [`Doubts`], and the rest of the report stands.
 //! - *Nobody waits at zero.* A flow without a rate in the schedule gets its part of [`Settings::reserve`] of its two ports, which
 //!   the engine does not see: connections stay alive, and no port is over its capacity.
-//! - *Orders end.* Each carries the epoch of its coordinator, a number and a lease. A host that obeys none that was sent lately is
-//!   told everything anew; one that is not heard of any more has no data, as far as the engine goes, until it is.
+//! - *Orders end.* Each carries the epoch of its coordinator, a number and a lease. A host gets one when something of its own changes, and
+//!   otherwise each quarter of the lease. One that obeys none that was sent lately is told everything anew; one that is not heard of any
+//!   more has no data, as far as the engine goes, until it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,6 +56,22 @@ pub struct Settings {
     pub most_of_host: usize,
 }
 
+/// The longest time between two orders to a host, in seconds: agents take a coordinator that says nothing for two as gone.
+const QUIET: f64 = 1.0;
+
+impl Settings {
+    /// How long after an order that was the last its lease is renewed, in seconds: two renewals in a row may be lost.
+    fn renewal(&self) -> f64 {
+        (self.lease / 4.0).min(QUIET)
+    }
+
+    /// How long a host may owe the answer to an order, in seconds, before that counts as lost: an order, the report after it and the
+    /// schedule after that take three intervals where nothing is late.
+    fn answer(&self) -> f64 {
+        self.renewal().max(3.0 * self.interval)
+    }
+}
+
 impl Default for Settings {
     /// 8 ms as in the Saath paper, and leases of ten of these.
     fn default() -> Settings {
@@ -94,6 +111,10 @@ struct Host {
     /// The number of the last order to it, and of the last that it said it obeys.
     seq: u64,
     obeys: u64,
+    /// When that last order was sent.
+    told: f64,
+    /// Since when it owes an answer: when what it obeys last rose, or the first order after that was sent.
+    owes: f64,
     /// Flows that it still believes in.
     gone: Vec<FlowKey>,
     /// How many flows it sends, over or not.
@@ -133,6 +154,8 @@ struct Coflow {
     slot: Option<Slot>,
     over: Option<f64>,
     flows: Vec<Flow>,
+    /// What all flows have sent.
+    sent: f64,
 }
 
 /// The plane.
@@ -176,6 +199,8 @@ impl Plane {
             whole: true,
             seq: 0,
             obeys: 0,
+            told: 0.0,
+            owes: 0.0,
             gone: Vec::new(),
             flows: 0,
         };
@@ -232,7 +257,7 @@ impl Plane {
         let flows: Vec<Flow> = registration.flows.iter().copied().map(Flow::new).collect();
         self.count(&flows, true);
         let id: Arc<str> = id.into();
-        let coflow = Coflow { registration, slot: None, over: None, flows };
+        let coflow = Coflow { registration, slot: None, over: None, flows, sent: 0.0 };
         self.coflows.insert(Arc::clone(&id), coflow);
         self.enter(&id, &spec);
         Ok(true)
@@ -270,13 +295,15 @@ impl Plane {
             })
             .collect();
         self.count(&coflow.flows, true);
+        coflow.sent = coflow.flows.iter().map(|flow| flow.sent).sum();
         coflow.registration = registration;
-        let slot = coflow.slot;
+        let (slot, sent) = (coflow.slot, coflow.sent);
         coflow.over = None;
         self.coflows.insert(Arc::clone(&id), coflow);
         match slot {
             Some(slot) => {
                 self.engine.respecify(slot, &spec, self.now);
+                self.engine.report(slot, sent, 0.0, self.now);
                 self.number(&id, slot);
                 self.leave_if_over(&id);
             }
@@ -386,6 +413,7 @@ impl Plane {
         self.number(id, slot);
         let coflow = self.coflows.get_mut(id).expect("the caller put it there");
         coflow.slot = Some(slot);
+        self.engine.report(slot, coflow.sent, 0.0, self.now);
         for flow in &mut coflow.flows {
             if flow.done {
                 self.engine.closed(slot, flow.number, flow.sent, self.now);

@@ -144,7 +144,7 @@ impl Store {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
         synced.map_err(|error| StoreError::file(StorageError::from(error)))?;
-        let epoch = begin(&database, path)?;
+        let epoch = begin(&database, path, milliseconds())?;
         let database = Arc::new(database);
         let (changes, waiting) = mpsc::channel(WAITING);
         let writer = Arc::clone(&database);
@@ -226,8 +226,9 @@ impl Store {
     }
 }
 
-/// Looks whether the file is a store, and counts the epoch up.
-fn begin(database: &Database, path: &Path) -> Result<u64, StoreError> {
+/// Looks whether the file is a store, and counts the epoch up. The clock counts for a new one only, in milliseconds: that is above the
+/// epochs of a store that was lost, unless the clock was far wrong or there was more than a start a millisecond.
+fn begin(database: &Database, path: &Path, clock: u64) -> Result<u64, StoreError> {
     let transaction = database.begin_write().map_err(StoreError::file)?;
     let names = transaction.list_tables().map_err(StoreError::file)?;
     let names: Vec<String> = names.map(|table| table.name().to_owned()).collect();
@@ -250,7 +251,7 @@ fn begin(database: &Database, path: &Path) -> Result<u64, StoreError> {
             Some(found) => return Err(StoreError::Version { path: path.to_owned(), found }),
             None => return Err(StoreError::Foreign(path.to_owned())),
         }
-        let epoch = number("epoch")?.map_or_else(first_epoch, |before| before.saturating_add(1));
+        let epoch = number("epoch")?.map_or(clock, |before| before.saturating_add(1));
         for (key, value) in [("version", VERSION), ("epoch", epoch)] {
             numbers.insert(key, value).map_err(StoreError::file)?;
         }
@@ -263,9 +264,8 @@ fn begin(database: &Database, path: &Path) -> Result<u64, StoreError> {
     Ok(epoch)
 }
 
-/// Milliseconds of the clock: above the epochs of a store that was lost, unless the clock was far wrong or there was more than a start a
-/// millisecond.
-fn first_epoch() -> u64 {
+/// What the clock says.
+fn milliseconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
 }
 
@@ -297,4 +297,22 @@ fn write(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
         }
     }
     Ok(transaction.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    /// The only place where the time of day counts for anything.
+    #[test]
+    fn epochs_rise_whatever_the_clock_says() {
+        const HOUR: u64 = 3_600_000;
+        const NOW: u64 = 1_000 * HOUR;
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0]
+            .map(|clock| begin(&database, Path::new("weir.redb"), clock).unwrap());
+        assert_eq!(epochs, [NOW, NOW + 1, NOW + 2, NOW + 3]);
+    }
 }

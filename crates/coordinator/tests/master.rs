@@ -44,7 +44,7 @@ async fn next(orders: &mut tokio::sync::mpsc::Receiver<Order>) -> Order {
 }
 
 #[test]
-fn a_host_that_attends_and_reports_gets_orders_every_interval() {
+fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
     let (handle, thread) = master();
     block_on(async {
         assert_eq!(handle.register("a".to_owned(), registration(0, 1)).await, Ok(true));
@@ -59,17 +59,19 @@ fn a_host_that_attends_and_reports_gets_orders_every_interval() {
         assert!(first.whole && first.epoch == 3);
         assert_eq!(first.flows, [(key("a"), Pace::Rate(990_000))]);
         let began = Instant::now();
-        let mut obeys = first.seq;
-        for _ in 0..25 {
+        let (mut obeys, mut renewals) = (first.seq, 0);
+        while renewals < 8 {
             handle.report(0, Report { obeys: (3, obeys), flows: Vec::new() }).await.unwrap();
-            let order = next(&mut orders).await;
-            // A machine that stands still for a lease makes it begin anew.
-            assert!(order.seq > obeys && (order.whole || order.flows.is_empty()), "{order:?}");
-            obeys = order.seq;
+            if let Ok(order) = timeout(Duration::from_millis(8), next(&mut orders)).await {
+                // A machine that stands still makes it begin anew.
+                assert!(order.seq > obeys && (order.whole || order.flows.is_empty()), "{order:?}");
+                renewals += u32::from(!order.whole);
+                obeys = order.seq;
+            }
         }
         let took = began.elapsed();
-        // 25 intervals; a busy machine may be late, and is never early by more than the one under way.
-        assert!(took >= Duration::from_millis(8 * 24), "{took:?}");
+        // A quarter of the lease each; a busy machine may be late, and then the next is early by as much.
+        assert!(took >= Duration::from_millis(7 * 20), "{took:?}");
         let seen = Seen { key: key("a"), sent: 1_000_000, closed: true };
         handle.report(0, Report { obeys: (3, obeys), flows: vec![seen] }).await.unwrap();
         let over = &handle.list(None, 10).await.unwrap()[0];

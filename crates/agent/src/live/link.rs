@@ -11,7 +11,7 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Up, down::What};
 use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report};
 
-/// How long a coordinator may say nothing. It says something every interval.
+/// How long a coordinator may say nothing. It renews a lease at least once a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait after the first failure, and at most.
@@ -36,15 +36,21 @@ pub enum Event {
     Ended,
 }
 
-/// Keeps a stream to the coordinator for a host, for ever, or until nobody wants to know.
-pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>) {
+/// How long after an order a host reports next. The next schedule is made an interval after the last: what comes shortly before it waits
+/// least, and what comes at other times than all the rest is taken in at once. So it is a quarter to three quarters of an interval.
+pub fn turn(host: u32, every: Duration) -> Duration {
+    every.mul_f64(0.25 + f64::from(host % 64) / 128.0)
+}
+
+/// Keeps a stream to the coordinator for a host, for ever, or until nobody wants to know. What people should know of it is said.
+pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>, say: impl Fn(&str)) {
     // Agents that lost the same coordinator do not come back all at once.
     let spread = 0.75 + f64::from(host % 64) / 128.0;
     let mut wait = FIRST_WAIT;
     let mut last = String::new();
     loop {
         let began = Instant::now();
-        let why = attend(&coordinator, host, &events).await;
+        let why = attend(&coordinator, host, &events, &say).await;
         if events.send(Event::Ended).await.is_err() {
             return;
         }
@@ -52,7 +58,7 @@ pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>)
             (wait, last) = (FIRST_WAIT, String::new());
         }
         if why != last {
-            eprintln!("weir agent: no coordinator: {why}");
+            say(&format!("no coordinator: {why}"));
             last = why;
         }
         sleep(wait.mul_f64(spread)).await;
@@ -61,7 +67,12 @@ pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>)
 }
 
 /// One stream; the answer is why it ended.
-async fn attend(coordinator: &Endpoint, host: u32, events: &mpsc::Sender<Event>) -> String {
+async fn attend(
+    coordinator: &Endpoint,
+    host: u32,
+    events: &mpsc::Sender<Event>,
+    say: &impl Fn(&str),
+) -> String {
     let silent = |_| format!("it said nothing for {} s", PATIENCE.as_secs());
     match timeout(PATIENCE, begin(coordinator, host)).await.map_err(silent).and_then(|begun| begun) {
         Err(why) => why,
@@ -69,10 +80,7 @@ async fn attend(coordinator: &Endpoint, host: u32, events: &mpsc::Sender<Event>)
             if events.send(Event::Begun { every, up }).await.is_err() {
                 return String::new();
             }
-            eprintln!(
-                "weir agent: host {host} has a coordinator, reports every {} ms",
-                every.as_secs_f64() * 1e3
-            );
+            say(&format!("host {host} has a coordinator, reports every {} ms", every.as_secs_f64() * 1e3));
             loop {
                 // A host that is not heard of gets no orders, so the first may take its time.
                 let order = match timeout(PATIENCE, orders.message()).await.map_err(silent) {

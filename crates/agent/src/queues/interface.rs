@@ -158,7 +158,7 @@ impl Interface {
     /// If that cannot be done. Then some of it may be done, which the next time finds; a root queue that could not be put
     /// back is not touched.
     pub fn reconcile(&self, desired: &Desired) -> Result<Vec<Change>, QueueError> {
-        let _one = lock()?;
+        let one = lock()?;
         let actual = self.read()?;
         let before = self.before(&actual.root)?;
         let list = changes(desired, &actual);
@@ -167,7 +167,7 @@ impl Interface {
         }
         if !list.is_empty() {
             let lines: String = list.iter().map(|change| format!("{}\n", change.line(&self.0))).collect();
-            batch(&lines)?;
+            batch(&lines, &one)?;
         }
         Ok(list)
     }
@@ -177,11 +177,11 @@ impl Interface {
     /// # Errors
     /// If that cannot be done.
     pub fn restore(&self) -> Result<bool, QueueError> {
-        let _one = lock()?;
-        self.put_back()
+        let one = lock()?;
+        self.put_back(&one)
     }
 
-    fn put_back(&self) -> Result<bool, QueueError> {
+    fn put_back(&self, one: &File) -> Result<bool, QueueError> {
         let path = self.file()?;
         let ours = self.read()?.root == Root::Ours;
         if ours {
@@ -194,7 +194,7 @@ impl Interface {
                 }
                 Some(Remembered::Default) | None => format!("qdisc del dev {dev} root\n"),
             };
-            batch(&line)?;
+            batch(&line, one)?;
         }
         forget(&path)?;
         Ok(ours)
@@ -236,11 +236,11 @@ pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     })?;
     let root = format!("{:x}:", ids::ROOT);
     let ours = all.into_iter().filter(|queue| queue.root && queue.handle == root);
-    let _one = lock()?;
+    let one = lock()?;
     let mut done = Vec::new();
     for queue in ours {
         let interface = Interface(queue.dev);
-        if interface.put_back()? {
+        if interface.put_back(&one)? {
             done.push(interface);
         }
     }
@@ -280,10 +280,12 @@ fn forget(path: &Path) -> Result<(), QueueError> {
     }
 }
 
-fn batch(lines: &str) -> Result<(), QueueError> {
+fn batch(lines: &str, one: &File) -> Result<(), QueueError> {
     let mut command = Command::new("tc");
-    // A batch half done is worse than one that Ctrl-C waits for.
-    command.process_group(0);
+    // A batch half done is worse than one that Ctrl-C waits for. If this process is killed, the batch goes on, and whoever comes next has
+    // to wait for its end: it has the lock in place of the output, of which it has none.
+    let held = one.try_clone().map_err(|error| file(Path::new(PLACE), error))?;
+    command.process_group(0).stdout(held);
     Ok(feed(command, "tc", String::new, lines)?)
 }
 

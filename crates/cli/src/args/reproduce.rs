@@ -95,6 +95,8 @@ pub enum Experiment {
     Netshare,
     /// A slice of coflows under plain TCP, Aalo and Saath
     Slice,
+    /// What a coordinator and agents take, beside Saath's Table 2, and how many agents there may be
+    Overheads,
 }
 
 /// `weir reproduce live`.
@@ -108,7 +110,7 @@ Example:
 )]
 pub struct LiveReproduction {
     /// Which of the experiments to do
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice,overheads")]
     pub only: Vec<Experiment>,
 
     /// How long each phase of NetShare's experiment takes; the paper's take 30 s

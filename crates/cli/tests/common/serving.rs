@@ -1,17 +1,26 @@
-//! Coordinators as processes on loopback.
+//! `weir serve` as a process on loopback, for tests.
 
-use std::io::{BufRead, BufReader};
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
+
+pub fn weir(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
+}
 
 /// A coordinator, and where it answers.
 pub struct Serving {
     pub child: Child,
     pub agents: String,
     pub api: String,
-    pub log: BufReader<ChildStderr>,
+    pub log: BufReader<std::process::ChildStderr>,
 }
 
 impl Serving {
@@ -33,6 +42,36 @@ impl Serving {
             (serving.agents, serving.api) = (address("agents"), address("api"));
         }
         serving
+    }
+
+    pub fn ctl(&self, args: &[&str]) -> (Option<i32>, String) {
+        let output = weir(&[&["ctl", "--coordinator", &self.api], args].concat());
+        let text = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    /// What is answered to a question without a body, which has to be what was asked for.
+    pub fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(&self.api).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+        assert!(head.starts_with("HTTP/1.1 200 "), "GET {path}: {answer}");
+        body.to_owned()
+    }
+
+    /// The hosts as they stand.
+    pub fn hosts(&self) -> Value {
+        serde_json::from_str(&self.get("/v1/hosts")).unwrap()
+    }
+
+    /// The most memory that its process has had, in bytes.
+    pub fn most_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }
 

@@ -7,10 +7,11 @@ use weir_core::allocation::{Inside, Queues};
 use weir_core::model::Slot;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, Plane};
+use super::{Coflow, Flow, Host, Plane};
 
 impl Plane {
-    /// Decides for the next interval: an order for every host that is heard of, with what changes. O(flows), besides the policy.
+    /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose
+    /// lease is to be renewed. O(flows), besides the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.pass(now);
         for host in 0..self.hosts.len() {
@@ -27,11 +28,6 @@ impl Plane {
             self.coflows.extract_if(.., |_, coflow| coflow.over.is_some_and(|over| now - over > keep));
         let forgotten: Vec<Coflow> = forgotten.map(|(_, coflow)| coflow).collect();
         forgotten.iter().for_each(|coflow| self.count(&coflow.flows, false));
-        for coflow in self.coflows.values() {
-            let Some(slot) = coflow.slot else { continue };
-            let sent = coflow.flows.iter().map(|flow| flow.sent).sum();
-            self.engine.report(slot, sent, 0.0, self.now);
-        }
         self.engine.schedule(self.now);
         self.engine.wake(self.now);
         self.orders()
@@ -73,10 +69,19 @@ impl Plane {
                 order.flows.push((key, pace.unwrap_or(Pace::Gone)));
             }
         }
-        let orders = self.hosts.iter_mut().zip(orders).enumerate().filter(|(_, (host, _))| host.addressed);
+        let (now, renewal) = (self.now, self.settings.renewal());
+        let needed = |host: &Host, order: &Order| {
+            let news = order.whole || !order.flows.is_empty() || !order.weights.is_empty();
+            host.addressed && (news || now - host.told >= renewal)
+        };
+        let orders = self.hosts.iter_mut().zip(orders).enumerate();
         orders
+            .filter(|(_, (host, order))| needed(host, order))
             .map(|(at, (host, mut order))| {
-                host.seq = order.seq;
+                if order.whole || host.obeys == host.seq {
+                    host.owes = now;
+                }
+                (host.seq, host.told) = (order.seq, now);
                 // A flow that went and came again within an interval is named once: as what it is now.
                 order.flows.sort_by(|a, b| a.0.cmp(&b.0));
                 order.flows.dedup_by(|later, earlier| {

@@ -5,9 +5,6 @@ use weir_proto::{Report, Seen};
 
 use super::{Plane, UNKNOWN};
 
-/// After so many orders that a host does not say it obeys, it is told everything anew.
-const UNANSWERED: u64 = 8;
-
 impl Plane {
     /// A host reports. Its flows are those that it sends.
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
@@ -18,8 +15,13 @@ impl Plane {
         };
         known.heard = Some(self.now);
         let (epoch, seq) = report.obeys;
-        known.obeys = if epoch == self.epoch { seq } else { 0 };
-        known.whole |= epoch != self.epoch || seq > known.seq || known.seq - seq > UNANSWERED;
+        let obeys = if epoch == self.epoch { seq } else { 0 };
+        if obeys > known.obeys {
+            known.owes = self.now;
+        }
+        known.obeys = obeys;
+        let lost = obeys < known.seq && self.now - known.owes > self.settings.answer();
+        known.whole |= epoch != self.epoch || seq > known.seq || lost;
         if !known.present {
             known.present = true;
             self.give_data(host, true);
@@ -58,7 +60,9 @@ impl Plane {
             self.doubts.backward += 1;
             sent = flow.sent;
         }
+        coflow.sent += sent - flow.sent;
         (flow.sent, flow.seen) = (sent, Some(self.now));
+        self.engine.report(slot, coflow.sent, 0.0, self.now);
         let known = self.engine.network().attained(slot, flow.number, self.now);
         if seen.closed {
             flow.done = true;

@@ -127,7 +127,7 @@ impl Plane {
             application: coflow.registration.application.clone(),
             flows: coflow.flows.len(),
             done: coflow.flows.iter().filter(|flow| flow.done).count(),
-            sent: coflow.flows.iter().map(|flow| flow.sent).sum(),
+            sent: coflow.sent,
             class: self.class(coflow),
         }
     }

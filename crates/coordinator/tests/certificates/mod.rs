@@ -59,9 +59,15 @@ impl Authority {
     }
 
     /// The files of a server that is `localhost` and trusts this authority.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn server(&self, folder: &Path) -> TlsFiles {
-        let pair =
-            self.sign(&CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap());
+        self.server_at(folder, &["localhost", "127.0.0.1"])
+    }
+
+    /// The same for one with these names and addresses.
+    pub fn server_at(&self, folder: &Path, names: &[&str]) -> TlsFiles {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let pair = self.sign(&CertificateParams::new(names).unwrap());
         let file = |name: &str, text: &str| {
             let path = folder.join(name);
             fs::write(&path, text).unwrap();

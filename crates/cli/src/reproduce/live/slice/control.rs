@@ -5,8 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -17,25 +16,13 @@ use weir_core::model::{CoflowSpec, Names};
 use weir_core::units::Rate;
 use weir_testbed::{Node, Plan, namespace};
 
+use super::super::process::{Process, find, pause};
 use super::made::HOSTS;
 use crate::failure::Failure;
 use crate::spec;
 
 /// Where the coordinator listens in its host.
 const PORT: u16 = 7470;
-
-/// How long agents may take to attend.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A process that ends with this.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Whom programs ask to be paced. All of it is gone with this.
 pub struct Control {
@@ -86,7 +73,7 @@ impl Control {
         }
         let began = Instant::now();
         let agents =
-            (0..HOSTS).map(|host| find(door(host), began)).collect::<Result<Vec<Agent>, Failure>>()?;
+            (0..HOSTS).map(|host| find(&door(host), began)).collect::<Result<Vec<Agent>, Failure>>()?;
         let control = Control { runtime: Some(runtime), handle, agents, processes, _place: place };
         while control.attending()? < HOSTS as usize {
             pause(began, "agents do not attend")?;
@@ -159,23 +146,4 @@ fn agent(
     command.arg("--socket").arg(door).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // Ctrl-C is for this process, which then ends them.
     command.process_group(0).spawn()
-}
-
-/// Waits for an agent's Unix socket.
-fn find(door: PathBuf, began: Instant) -> Result<Agent, Failure> {
-    loop {
-        match Agent::connect(&door) {
-            Ok(agent) => return Ok(agent),
-            Err(error) => pause(began, &error.to_string())?,
-        }
-    }
-}
-
-fn pause(began: Instant, why: &str) -> Result<(), Failure> {
-    Failure::unless_asked()?;
-    if began.elapsed() > PATIENCE {
-        return Err(Failure::undone(format_args!("not within {} s: {why}", PATIENCE.as_secs())));
-    }
-    thread::sleep(Duration::from_millis(10));
-    Ok(())
 }

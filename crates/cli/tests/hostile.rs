@@ -1,0 +1,290 @@
+//! What others may do to `weir serve` and `weir agent run`: nonsense, floods, silence, and an older coordinator. On loopback.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use common::serving::Serving;
+use tempfile::TempDir;
+use tokio_stream::StreamExt;
+use tonic::transport::Endpoint;
+use weir_client::Agent;
+use weir_proto::wire::Up;
+use weir_proto::wire::control_client::ControlClient;
+use weir_proto::{FlowKey, MOST_SEEN, Report, Seen};
+
+/// How much memory a coordinator of four hosts may take beyond what it began with, whatever is sent to it, in bytes.
+const ROOM: u64 = 128 << 20;
+
+/// How long each of the attacks goes on.
+const ATTACK: Duration = Duration::from_secs(4);
+
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A configuration of four hosts in a folder, its agents' port given.
+fn configure(folder: &Path, name: &str, port: u16) -> PathBuf {
+    let config = folder.join(format!("{name}.toml"));
+    let text = format!(
+        "weir-serve = 1\nstore = \"{name}.redb\"\npolicy = \"saath\"\n\
+         [listen]\nagents = \"127.0.0.1:{port}\"\napi = \"127.0.0.1:0\"\n\
+         [host]\na = \"1Gbit\"\nb = \"1Gbit\"\nc = \"1Gbit\"\nd = \"1Gbit\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    config
+}
+
+/// An agent's process, with what it says.
+struct Attending {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Attending {
+    fn start(coordinator: &str, host: u32) -> Attending {
+        let folder = tempfile::tempdir().unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["agent", "run", "--rate", "1Gbit", "--coordinator", coordinator])
+            .args(["--host", &host.to_string(), "--socket"])
+            .arg(folder.path().join("door"))
+            .stderr(File::create(folder.path().join("said")).unwrap())
+            .spawn()
+            .unwrap();
+        Attending { child, folder }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("said")).unwrap()
+    }
+
+    fn door(&self) -> PathBuf {
+        self.folder.path().join("door")
+    }
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Something that goes on until it is dropped.
+struct Attack {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Attack {
+    fn new() -> Attack {
+        Attack { stop: Arc::default(), threads: Vec::new() }
+    }
+
+    fn with(mut self, mut once: impl FnMut() + Send + 'static) -> Attack {
+        let stop = Arc::clone(&self.stop);
+        self.threads.push(thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                once();
+            }
+        }));
+        self
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Says something, and reads what comes until the other closes or a while is over.
+fn say(to: &str, what: &[u8], patience: Duration) {
+    let Ok(mut socket) = TcpStream::connect(to) else { return };
+    socket.set_read_timeout(Some(patience)).unwrap();
+    socket.set_write_timeout(Some(patience)).unwrap();
+    // Whether it is taken or not is the other's business.
+    if socket.write_all(what).is_ok() {
+        let _ = socket.read(&mut [0; 1024]);
+    }
+}
+
+/// A number of random bytes, after what makes a server of either protocol read on.
+fn nonsense(random: &mut ChaCha8Rng) -> Vec<u8> {
+    let mut bytes = vec![0; (random.next_u32() % 4096) as usize];
+    random.fill_bytes(&mut bytes);
+    let head: &[u8] = match random.next_u32() % 6 {
+        0 => b"",
+        1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        // With a frame of settings, and then one that is longer than any may be.
+        2 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\xff\xff\xff\0\0\0\0\0\x01",
+        3 => b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+        4 => b"PUT /v1/coflows/x HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n",
+        _ => b"GET /",
+    };
+    [head, &bytes].concat()
+}
+
+/// Whoever attends goes on as if nothing were: all the while it is heard of and has what it was told.
+fn undisturbed(serving: &Serving, agent: usize, time: Duration) {
+    let (began, mut looks, mut late, mut told) = (Instant::now(), 0, 0, 0);
+    while began.elapsed() < time {
+        let host = &serving.hosts()[agent];
+        assert_eq!(host["present"], true, "{host}");
+        let now = host["told"].as_u64().unwrap();
+        let silent = host["silent_seconds"].as_f64().unwrap();
+        looks += 1;
+        // A report an interval, and the machine is busy.
+        late += u32::from(silent > 0.08);
+        assert!(now - host["obeys"].as_u64().unwrap() <= 4, "{host}");
+        assert!(now >= told, "{host}");
+        told = now;
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(late * 20 <= looks, "of {looks} times it was not heard of for a lease {late} times");
+}
+
+fn seqpacket(door: &Path) -> OwnedFd {
+    let kind = SockType::SeqPacket;
+    let socket = socket(AddressFamily::Unix, kind, SockFlag::empty(), None).unwrap();
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(5, 0)).unwrap();
+    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(5, 0)).unwrap();
+    connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &UnixAddr::new(door).unwrap()).unwrap();
+    socket
+}
+
+#[test]
+fn nonsense_and_silence_disturb_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&configure(folder.path(), "weir", 0));
+    let agent = Attending::start(&serving.agents, 0);
+    wait_for("the agent", || serving.hosts()[0]["obeys"].as_u64().unwrap() > 2);
+    let before = serving.most_memory();
+    // Connections that say nothing, half a request, and half of the protocol's beginning.
+    let idle = |to: &str, what: &[u8]| {
+        let mut socket = TcpStream::connect(to).unwrap();
+        socket.write_all(what).unwrap();
+        socket
+    };
+    let half = b"PUT /v1/coflows/x HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n{\"flows\": [";
+    let slow: Vec<TcpStream> = (0..400).map(|_| idle(&serving.api, half)).collect();
+    let mute: Vec<TcpStream> = (0..8).map(|_| idle(&serving.agents, b"PRI * HT")).collect();
+    let attack = |to: &str, seed: u64| {
+        let (to, mut random) = (to.to_owned(), ChaCha8Rng::seed_from_u64(seed));
+        move || say(&to, &nonsense(&mut random), Duration::from_millis(100))
+    };
+    let endless = serving.api.clone();
+    let door = agent.door();
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let attacks = Attack::new()
+        .with(attack(&serving.agents, 1))
+        .with(attack(&serving.api, 2))
+        .with(move || say(&endless, &vec![b'x'; 8 << 20], Duration::from_millis(300)))
+        .with(move || {
+            let socket = seqpacket(&door);
+            let mut bytes = vec![0; (random.next_u32() % 100_000) as usize];
+            random.fill_bytes(&mut bytes);
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+            if !bytes.is_empty() && send(fd, &bytes, MsgFlags::MSG_NOSIGNAL).is_ok() {
+                let mut answer = [0; 256];
+                let length = recv(fd, &mut answer, MsgFlags::empty()).unwrap();
+                assert!(answer[..length].starts_with(b"no: "), "{:?}", &answer[..length]);
+            }
+        });
+    undisturbed(&serving, 0, ATTACK);
+    // Whoever comes later is let in, too.
+    let late = Attending::start(&serving.agents, 1);
+    wait_for("the second agent", || serving.hosts()[1]["present"] == true);
+    assert!(Agent::connect(agent.door()).unwrap().done("x", 0).is_err());
+    drop((attacks, slow, mute, late));
+    let more = serving.most_memory() - before;
+    eprintln!("{} MB more than {} MB", more >> 20, before >> 20);
+    assert!(more < ROOM, "{more}");
+    serving.get("/livez");
+}
+
+/// One agent reports as much as it can, of nothing that there is.
+#[test]
+fn a_flood_of_reports_waits_with_who_sends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&configure(folder.path(), "weir", 0));
+    let _agent = Attending::start(&serving.agents, 0);
+    wait_for("the agent", || serving.hosts()[0]["obeys"].as_u64().unwrap() > 2);
+    let before = serving.most_memory();
+    let seen =
+        |flow| Seen { key: FlowKey { coflow: "x".repeat(100).into(), flow }, sent: u64::MAX, closed: false };
+    let report = Report { obeys: (0, 0), flows: (0..MOST_SEEN as u32).map(seen).collect() };
+    let to = format!("http://{}", serving.agents);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let flood = runtime.spawn(async move {
+        let channel = Endpoint::from_shared(to).unwrap().connect().await.unwrap();
+        let mut control = ControlClient::new(channel);
+        let reports = tokio_stream::iter(std::iter::repeat_with(move || Up::report(&report)));
+        let mut orders =
+            control.attend(tokio_stream::once(Up::hello(1)).chain(reports)).await.unwrap().into_inner();
+        while orders.message().await.is_ok_and(|order| order.is_some()) {}
+    });
+    undisturbed(&serving, 0, ATTACK);
+    assert!(!flood.is_finished());
+    flood.abort();
+    let metrics = serving.get("/metrics");
+    let unknown = metrics.lines().find(|line| line.starts_with("weir_doubts_total{reason=\"unknown\"}"));
+    let unknown: f64 = unknown.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
+    let more = serving.most_memory() - before;
+    eprintln!(
+        "{} reports were read; {} MB more than {} MB",
+        unknown / MOST_SEEN as f64,
+        more >> 20,
+        before >> 20
+    );
+    // Four an interval at most.
+    let most = 4.0 * (ATTACK.as_secs_f64() + 2.0) / 0.008;
+    assert!((1.0..most).contains(&(unknown / MOST_SEEN as f64)), "{unknown}");
+    assert!(more < ROOM, "{more}");
+}
+
+/// A coordinator that was thought dead comes back with the store of before.
+#[test]
+fn an_older_coordinator_is_not_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (older, newer) = (configure(folder.path(), "older", port), configure(folder.path(), "newer", port));
+    let obeyed = |serving: &Serving| serving.hosts()[0]["obeys"].as_u64().unwrap() > 2;
+    let first = Serving::start(&older);
+    let agent = Attending::start(&first.agents, 0);
+    wait_for("the first", || obeyed(&first));
+    drop(first);
+    let second = Serving::start(&newer);
+    wait_for("the second", || obeyed(&second));
+    drop(second);
+    // It hears of the agent, and tells it something again and again.
+    let first = Serving::start(&older);
+    wait_for("orders of the older one", || first.hosts()[0]["told"].as_u64().unwrap() > 10);
+    assert_eq!(first.hosts()[0]["obeys"], 0);
+    assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
+    drop(first);
+    let second = Serving::start(&newer);
+    wait_for("the newer one", || obeyed(&second));
+}
