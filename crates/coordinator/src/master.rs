@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, Order, Report};
+use weir_proto::{FlowKey, Order, Queues, Report};
 
 use crate::plane::{Doubts, HostState, Plane, Refusal, Registration, Share, Standing, Summary, Transfer};
 
@@ -254,6 +254,15 @@ impl Handle {
     /// Why the policy before stays.
     pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.set_policy(policy, state.now())).await??)
+    }
+
+    /// See [`Plane::set_queues`].
+    ///
+    /// # Errors
+    /// If there is nobody to give orders.
+    pub async fn set_queues(&self, of_hosts: Vec<(u32, Queues)>) -> Result<(), Stopped> {
+        self.ask(move |state| of_hosts.into_iter().for_each(|(host, q)| state.plane.set_queues(host, q)))
+            .await
     }
 
     // For hosts.

@@ -170,6 +170,9 @@ impl Registry {
             events: Events::new(config.limits.events as usize),
         };
         registry.restore().await?;
+        let sharing = registry.sharing.lock().await;
+        registry.order(&sharing, registry.ports()).await.map_err(|stopped| stopped.to_string())?;
+        drop(sharing);
         Ok(registry)
     }
 
@@ -389,6 +392,7 @@ impl Registry {
         let next = sharing.with_table(&table)?;
         self.store.put(Room::Settings, SENSITIVITY, &text).await?;
         *sharing = next;
+        self.order(&sharing, self.ports()).await?;
         deciding.table = table;
         self.events.tell(What::TableChanged, SENSITIVITY, None);
         Ok(())

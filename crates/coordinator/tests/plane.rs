@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{Keeper, Refused};
 use weir_coordinator::plane::{
-    FlowKey, Link, Order, Pace, Plane, Refusal, Registration, Report, Seen, Settings, Transfer,
+    FlowKey, Link, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings, Transfer,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -142,6 +142,36 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     let orders = plane.tick(0.016);
     assert_eq!(of(&orders, 0).flows, [(key("c1", 0), Pace::Gone), (key("c2", 0), full)]);
     assert_eq!(of(&orders, 1).flows, [(key("c1", 1), Pace::Gone)]);
+}
+
+/// Queues go with one order, and with those that name everything.
+#[test]
+fn queues_are_told_when_they_change() {
+    let mut plane = plane("saath", 1);
+    let queues = |weight| Queues { weights: vec![1.0, weight], classes: vec![("web".into(), 2)] };
+    let mut now = 0.0;
+    let mut told = |plane: &mut Plane, seq| {
+        for host in 0..HOSTS {
+            plane.report(host, &Report { obeys: (1, seq), flows: Vec::new() }, now);
+        }
+        now += STEP;
+        let orders = plane.tick(now);
+        assert_eq!(orders.len(), HOSTS as usize);
+        assert!(orders.iter().all(|(host, order)| *host == 2 || order.queues.is_empty()));
+        orders.into_iter().find(|(host, _)| *host == 2).unwrap().1.queues
+    };
+    assert_eq!(told(&mut plane, 0), []);
+    // Also if the host was not there when they came.
+    plane.set_queues(2, queues(3.0));
+    plane.set_queues(HOSTS, queues(3.0));
+    assert_eq!(told(&mut plane, 1), [(0, queues(3.0))]);
+    plane.set_queues(2, queues(3.0));
+    assert_eq!(told(&mut plane, 2), []);
+    plane.set_queues(2, queues(5.0));
+    assert_eq!(told(&mut plane, 3), [(0, queues(5.0))]);
+    plane.renew(2);
+    assert_eq!(told(&mut plane, 4), [(0, queues(5.0))]);
+    assert_eq!(told(&mut plane, 5), []);
 }
 
 /// Section 5: a task that moves sends from elsewhere; what was sent before stays sent where it was.

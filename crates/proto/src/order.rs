@@ -38,8 +38,17 @@ pub struct Order {
     pub whole: bool,
     /// In order of keys, each once.
     pub flows: Vec<(FlowKey, Pace)>,
-    /// Weights of the queues of interfaces, for those whose weights change, in order; interfaces are numbered as the host has them.
-    pub weights: Vec<(u32, Vec<f64>)>,
+    /// Queues of interfaces, for those whose queues change, in order; interfaces are numbered as the host has them.
+    pub queues: Vec<(u32, Queues)>,
+}
+
+/// The queues of an interface, and who uses which.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Queues {
+    /// The weight of each, finite and above zero; the classes of their packets are numbered from 1.
+    pub weights: Vec<f64>,
+    /// The class of each application that has one, by the application's name, in order. Names are ids as those of coflows are.
+    pub classes: Vec<(Arc<str>, u32)>,
 }
 
 /// What a host saw of flows that it sends.

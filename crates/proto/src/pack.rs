@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::order::{FlowKey, Order, Pace, Report, Seen, is_id};
-use crate::{MOST_FLOWS, MOST_QUEUES, MOST_SEEN, wire};
+use crate::order::{FlowKey, Order, Pace, Queues, Report, Seen, is_id};
+use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_QUEUES, MOST_SEEN, wire};
 
 /// Why a message is no order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum Malformed {
         expected: usize,
     },
     /// An id that is none.
-    #[error("an id of a coflow: expected 1 to 128 printable characters without spaces")]
+    #[error("an id of a coflow or an application: expected 1 to 128 printable characters without spaces")]
     Id,
     /// A list that is out of order, or names something twice.
     #[error("{0} out of order: expected each once, in order")]
@@ -38,6 +38,14 @@ pub enum Malformed {
     /// A weight.
     #[error("a weight: expected a finite number above 0")]
     Weight,
+    /// A class.
+    #[error("class {class} of an application: expected 1 to {most}, as many as there are queues")]
+    Class {
+        /// What was found.
+        class: u32,
+        /// How many queues there are.
+        most: usize,
+    },
 }
 
 fn even(what: &'static str, found: usize, expected: usize) -> Result<(), Malformed> {
@@ -96,6 +104,17 @@ fn unpack(flows: Option<wire::Flows>, most: usize) -> Result<Vec<FlowKey>, Malfo
         keys.extend(mine.iter().map(|&flow| FlowKey { coflow: Arc::clone(&coflow), flow }));
     }
     Ok(keys)
+}
+
+/// An application's name and class, where there are so many queues.
+fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Malformed> {
+    if !is_id(name) {
+        return Err(Malformed::Id);
+    }
+    if class == 0 || class as usize > most {
+        return Err(Malformed::Class { class, most });
+    }
+    Ok((name.into(), class))
 }
 
 /// Microseconds; what is too long for them is cut, and what is not even one is one.
@@ -189,6 +208,7 @@ impl From<u64> for Pace {
 
 impl From<&Order> for wire::Order {
     fn from(order: &Order) -> wire::Order {
+        let classes = || order.queues.iter().flat_map(|(_, queues)| &queues.classes);
         wire::Order {
             epoch: order.epoch,
             seq: order.seq,
@@ -196,9 +216,12 @@ impl From<&Order> for wire::Order {
             whole: order.whole,
             flows: Some(pack(order.flows.iter().map(|(key, _)| key))),
             paces: order.flows.iter().map(|(_, pace)| u64::from(*pace)).collect(),
-            interfaces: order.weights.iter().map(|(interface, _)| *interface).collect(),
-            queues: order.weights.iter().map(|(_, weights)| weights.len() as u32).collect(),
-            weights: order.weights.iter().flat_map(|(_, weights)| weights).copied().collect(),
+            interfaces: order.queues.iter().map(|(interface, _)| *interface).collect(),
+            queues: order.queues.iter().map(|(_, queues)| queues.weights.len() as u32).collect(),
+            weights: order.queues.iter().flat_map(|(_, queues)| &queues.weights).copied().collect(),
+            classed: order.queues.iter().map(|(_, queues)| queues.classes.len() as u32).collect(),
+            applications: classes().map(|(name, _)| &**name).collect::<Vec<_>>().join(" "),
+            classes: classes().map(|(_, class)| *class).collect(),
         }
     }
 }
@@ -217,12 +240,24 @@ impl TryFrom<wire::Order> for Order {
         if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
             return Err(Malformed::Weight);
         }
-        let mut rest = &order.weights[..];
-        let mut weights = Vec::with_capacity(order.interfaces.len());
-        for (interface, count) in order.interfaces.into_iter().zip(order.queues) {
-            let (mine, others) = rest.split_at(count as usize);
-            rest = others;
-            weights.push((interface, mine.to_vec()));
+        limit("classes of applications", order.classes.len(), MOST_APPLICATIONS)?;
+        even("counts of applications", order.classed.len(), order.interfaces.len())?;
+        even("classes", order.classes.len(), order.classed.iter().map(|&count| count as usize).sum())?;
+        let names = || order.applications.split(' ').filter(|_| !order.applications.is_empty());
+        even("names of applications", names().count(), order.classes.len())?;
+        let mut weights = order.weights.into_iter();
+        let mut classes = names().zip(order.classes);
+        let mut queues = Vec::with_capacity(order.interfaces.len());
+        for ((interface, count), classed) in order.interfaces.into_iter().zip(order.queues).zip(order.classed)
+        {
+            let weights: Vec<f64> = weights.by_ref().take(count as usize).collect();
+            let mine = classes.by_ref().take(classed as usize);
+            let classes = mine.map(|(name, class)| classified(name, class, weights.len()));
+            let classes = classes.collect::<Result<Vec<_>, Malformed>>()?;
+            if classes.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+                return Err(Malformed::Unsorted("applications"));
+            }
+            queues.push((interface, Queues { weights, classes }));
         }
         Ok(Order {
             epoch: order.epoch,
@@ -230,7 +265,7 @@ impl TryFrom<wire::Order> for Order {
             lease: Duration::from_micros(u64::from(order.lease_us)),
             whole: order.whole,
             flows: keys.into_iter().zip(order.paces.into_iter().map(Pace::from)).collect(),
-            weights,
+            queues,
         })
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
-use weir_proto::{FlowKey, LONGEST_ID, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Report, Seen, wire};
+use weir_proto::{
+    FlowKey, LONGEST_ID, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Queues, Report, Seen, wire,
+};
 
 fn key() -> impl Strategy<Value = FlowKey> {
     ("[!-~]{1,3}", prop_oneof![0..4u32, any::<u32>()])
@@ -17,17 +19,27 @@ fn pace() -> impl Strategy<Value = Pace> {
     prop_oneof![Just(Pace::Gone), Just(Pace::Free), (1..u64::MAX).prop_map(Pace::Rate)]
 }
 
+fn queues() -> impl Strategy<Value = Queues> {
+    let classes = btree_map("[!-~]{1,3}", any::<prop::sample::Index>(), 0..4);
+    (vec(1e-3..1e3, 1..4), classes).prop_map(|(weights, classes)| {
+        let class =
+            |(name, at): (String, prop::sample::Index)| (name.into(), at.index(weights.len()) as u32 + 1);
+        let classes = classes.into_iter().map(class).collect();
+        Queues { weights, classes }
+    })
+}
+
 fn order() -> impl Strategy<Value = Order> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
-    let weights = btree_map(any::<u32>(), vec(1e-3..1e3, 0..4), 0..4);
-    (numbers, btree_map(key(), pace(), 0..20), weights).prop_map(
-        |((epoch, seq, lease, whole), flows, weights)| Order {
+    let queues = btree_map(any::<u32>(), queues(), 0..4);
+    (numbers, btree_map(key(), pace(), 0..20), queues).prop_map(
+        |((epoch, seq, lease, whole), flows, queues)| Order {
             epoch,
             seq,
             lease: Duration::from_micros(u64::from(lease)),
             whole,
             flows: flows.into_iter().collect(),
-            weights: weights.into_iter().collect(),
+            queues: queues.into_iter().collect(),
         },
     )
 }
@@ -116,7 +128,14 @@ fn what_is_no_order_is_refused() {
         interfaces: interfaces.to_vec(),
         queues: queues.to_vec(),
         weights: weights.to_vec(),
+        classed: vec![0; interfaces.len()],
         ..wire::Order::default()
+    };
+    let classed = |classed: &[u32], applications: &str, classes: &[u32]| wire::Order {
+        classed: classed.to_vec(),
+        applications: applications.to_owned(),
+        classes: classes.to_vec(),
+        ..order(&[0], &[2], &[1.0, 3.0])
     };
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
     let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
@@ -128,6 +147,16 @@ fn what_is_no_order_is_refused() {
         (order(&[0], &[1], &[f64::NAN]), Malformed::Weight),
         (order(&[0], &[1], &[0.0]), Malformed::Weight),
         (order(&[0], &[1], &[f64::INFINITY]), Malformed::Weight),
+        (classed(&[], "", &[]), uneven("counts of applications", 0, 1)),
+        (classed(&[2], "a b", &[1]), uneven("classes", 1, 2)),
+        (classed(&[u32::MAX], "a", &[1]), uneven("classes", 1, u32::MAX as usize)),
+        (classed(&[2], "a", &[1, 1]), uneven("names of applications", 1, 2)),
+        (classed(&[1], "", &[1]), uneven("names of applications", 0, 1)),
+        (classed(&[2], "b a", &[1, 1]), Malformed::Unsorted("applications")),
+        (classed(&[2], "a a", &[1, 1]), Malformed::Unsorted("applications")),
+        (classed(&[1], "\u{7}", &[1]), Malformed::Id),
+        (classed(&[1], "a", &[0]), Malformed::Class { class: 0, most: 2 }),
+        (classed(&[1], "a", &[3]), Malformed::Class { class: 3, most: 2 }),
     ];
     for (order, why) in cases {
         assert_eq!(Order::try_from(order.clone()), Err(why), "{order:?}");

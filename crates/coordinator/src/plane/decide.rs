@@ -7,7 +7,7 @@ use weir_core::allocation::{Inside, Queues};
 use weir_core::model::Slot;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, Plane};
+use super::{Coflow, Flow, LINK, Plane};
 
 impl Plane {
     /// Decides for the next interval: an order for every host that is heard of, with what changes. O(flows), besides the policy.
@@ -47,13 +47,16 @@ impl Plane {
             let gone = std::mem::take(&mut host.gone);
             let flows =
                 if whole { Vec::new() } else { gone.into_iter().map(|key| (key, Pace::Gone)).collect() };
+            let queues = host.queues.as_ref().filter(|_| whole || !host.queues_told);
+            let queues = queues.map(|queues| (LINK, queues.clone())).into_iter().collect();
+            host.queues_told = host.addressed;
             orders.push(Order {
                 epoch: self.epoch,
                 seq: host.seq + 1,
                 lease: Duration::from_secs_f64(self.settings.lease),
                 whole,
                 flows,
-                weights: Vec::new(),
+                queues,
             });
         }
         let mut paces = paces.into_iter();

@@ -121,7 +121,7 @@ pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What queues links should have for the connections that are open. Nobody is told to have them so yet.
+/// What queues links should have for the connections that are open. Hosts are told to have those of their links out.
 #[utoipa::path(get, path = "/v1/queues",
     responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
 pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQueues>>, Problem> {
