@@ -95,6 +95,8 @@ pub enum Experiment {
     Netshare,
     /// A slice of coflows under plain TCP, Aalo and Saath
     Slice,
+    /// Unmodified programs in cgroups, their classes and their shares
+    Programs,
 }
 
 /// `weir reproduce live`.
@@ -108,7 +110,7 @@ Example:
 )]
 pub struct LiveReproduction {
     /// Which of the experiments to do
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice,programs")]
     pub only: Vec<Experiment>,
 
     /// How long each phase of NetShare's experiment takes; the paper's take 30 s

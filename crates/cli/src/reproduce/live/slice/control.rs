@@ -2,9 +2,8 @@
 
 use std::env;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use weir_core::model::{CoflowSpec, Names};
 use weir_core::units::Rate;
 use weir_testbed::{Node, Plan, namespace};
 
+use super::super::process::Process;
 use super::made::HOSTS;
 use crate::failure::Failure;
 use crate::spec;
@@ -26,16 +26,6 @@ const PORT: u16 = 7470;
 
 /// How long agents may take to attend.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A process that ends with this.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Whom programs ask to be paced. All of it is gone with this.
 pub struct Control {
@@ -82,7 +72,7 @@ impl Control {
             let process = agent(&plan.nodes[host as usize], host, rate, address, door(host));
             let process =
                 process.map_err(|error| Failure::undone(format_args!("an agent cannot begin: {error}")))?;
-            processes.push(Process(process));
+            processes.push(process);
         }
         let began = Instant::now();
         let agents =
@@ -151,14 +141,13 @@ fn agent(
     rate: Rate,
     coordinator: SocketAddr,
     door: PathBuf,
-) -> std::io::Result<Child> {
+) -> std::io::Result<Process> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &node.namespace]).arg(env::current_exe()?);
     command.args(["agent", "run", "--insecure", "--host", &host.to_string()]);
     command.args(["--rate", &format!("{}bit", rate.get() * 8.0), "--coordinator", &coordinator.to_string()]);
-    command.arg("--socket").arg(door).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Ctrl-C is for this process, which then ends them.
-    command.process_group(0).spawn()
+    command.arg("--socket").arg(door);
+    Process::begin(command)
 }
 
 /// Waits for an agent's Unix socket.
