@@ -5,6 +5,7 @@
 //! - `door` is where programs hand over the sockets of their flows.
 //! - `flows` are those: what they are told, and what they have sent.
 //! - `socket` is what TCP of the kernel takes and says.
+//! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
 //! - `shape` is what is done at interfaces.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
@@ -29,13 +30,14 @@ use crate::traffic::Traffic;
 
 mod door;
 mod flows;
+mod found;
 mod link;
 mod shape;
 mod socket;
 
 use flows::Flows;
+use found::Applications;
 use link::Event;
-use shape::Found;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
 const ALONE: Duration = Duration::from_millis(8);
@@ -68,7 +70,7 @@ struct Host {
     refused: Option<Refused>,
     flows: Flows,
     /// The applications that it finds by itself, if it does.
-    found: Option<Found>,
+    applications: Option<Applications>,
     /// Where the queues of its link go when there are others.
     queues: watch::Sender<Option<Queues>>,
     began: Instant,
@@ -125,8 +127,17 @@ impl Host {
         });
     }
 
+    /// Nothing was told to whoever listens now.
+    fn tell_anew(&mut self) {
+        self.flows.tell_anew();
+        if let Some(applications) = &mut self.applications {
+            applications.tell_anew();
+        }
+    }
+
     fn report(&mut self) -> Report {
-        Report { obeys: self.keeper.obeys(), flows: self.flows.changes() }
+        let found = self.applications.as_mut().map(|known| known.changes(Instant::now()));
+        Report { obeys: self.keeper.obeys(), flows: self.flows.changes(), found: found.unwrap_or_default() }
     }
 }
 
@@ -149,7 +160,7 @@ pub async fn run(
         keeper: Keeper::new(vec![settings.rate]),
         refused: None,
         flows: Flows::default(),
-        found: traffic.map(Found::new),
+        applications: traffic.map(Applications::new),
         queues,
         began: Instant::now(),
     };
@@ -164,7 +175,7 @@ pub async fn run(
     };
     let mut host = shared.lock();
     host.flows.free();
-    (host.found.take().map(|found| found.traffic), ended)
+    (host.applications.take().map(|applications| applications.traffic), ended)
 }
 
 async fn work(shared: &Shared, events: &mut mpsc::Receiver<Event>) {
@@ -178,7 +189,7 @@ async fn work(shared: &Shared, events: &mut mpsc::Receiver<Event>) {
                 Some(Event::Begun { every, up }) => {
                     clock = self::clock(every);
                     reports = Some(up);
-                    shared.lock().flows.tell_anew();
+                    shared.lock().tell_anew();
                 }
                 Some(Event::Order(order)) => shared.lock().obey(order),
                 Some(Event::Ended) => reports = None,
@@ -188,8 +199,8 @@ async fn work(shared: &Shared, events: &mut mpsc::Receiver<Event>) {
                 let mut host = shared.lock();
                 host.flows.measure();
                 host.pace();
-                if let Some(found) = &mut host.found {
-                    found.look();
+                if let Some(applications) = &mut host.applications {
+                    applications.look(Instant::now());
                 }
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();

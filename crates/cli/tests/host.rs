@@ -87,10 +87,14 @@ impl Pair {
 
     /// Asks the coordinator for something, which has to be done.
     fn put(&self, path: &str, body: &str) {
+        self.ask("PUT", path, body);
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let answer = self.inside("a", || {
             let mut socket = TcpStream::connect("127.0.0.1:7701").unwrap();
             let head = format!(
-                "PUT {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
             );
             socket.write_all(head.as_bytes()).unwrap();
@@ -99,6 +103,7 @@ impl Pair {
             answer
         });
         assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
+        answer
     }
 
     fn tc(&self, what: &str) -> String {
@@ -227,9 +232,11 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     for (group, model) in both.iter().zip(["light", "heavy"]) {
         let name = &group.name;
         pair.put(&format!("/v1/applications/{name}"), &format!("{{\"model\": \"{model}\"}}"));
-        let connection = format!("{{\"application\": \"{name}\", \"from\": \"a\", \"to\": \"b\"}}");
-        pair.put(&format!("/v1/connections/{name}"), &connection);
     }
+    // Of the other the agent finds it.
+    let name = &both[0].name;
+    let connection = format!("{{\"application\": \"{name}\", \"from\": \"a\", \"to\": \"b\"}}");
+    pair.put("/v1/connections/first", &connection);
     let mut first = agent(&pair, &place.path(""), &both);
     // One for each, and six that nobody is in.
     wait_for("queues", Duration::from_secs(20), || pair.rates().len() == 8);
@@ -241,6 +248,11 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
         Process(command.spawn().unwrap())
     });
     let arrived = sinks.map(|(_, arrived)| arrived);
+    let heavy = format!(
+        "{{\"host\":\"a\",\"application\":\"{}\",\"peer\":\"10.9.0.2\",\"connections\":1,",
+        both[1].name
+    );
+    wait_for("what was found", Duration::from_secs(5), || pair.ask("GET", "/v1/found", "").contains(&heavy));
     thread::sleep(Duration::from_millis(500));
     let found = share(&arrived);
     assert!((found - 0.25).abs() < 0.03, "{found}");

@@ -90,7 +90,7 @@ async fn attend(to: String, host: u32, time: Duration) -> Outcome<Vec<Duration>>
         let key = |coflow| FlowKey { coflow: format!("coflow-{coflow:02}").into(), flow: host };
         let flows = (0..COFLOWS).map(|coflow| Seen { key: key(coflow), sent, closed: false }).collect();
         let reported = Instant::now();
-        up.send(Up::report(&Report { obeys, flows })).await?;
+        up.send(Up::report(&Report { obeys, flows, found: Vec::new() })).await?;
         loop {
             let Some(down) = orders.message().await? else { return Err("the stream ended".into()) };
             if let Some(What::Order(order)) = down.what {

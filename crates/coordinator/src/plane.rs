@@ -23,6 +23,7 @@ use weir_proto::{MOST_FLOWS, is_id};
 
 mod decide;
 mod doubts;
+mod found;
 mod hear;
 mod request;
 mod senders;
@@ -31,7 +32,7 @@ mod show;
 pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
-pub use weir_proto::{FlowKey, Order, Pace, Queues, Report, Seen};
+pub use weir_proto::{FlowKey, Found, Order, Pace, Queues, Report, Seen};
 
 /// What hosts call their link: each has one here.
 const LINK: u32 = 0;
@@ -104,6 +105,8 @@ struct Host {
     /// The queues that its link should have, and whether the last orders said so.
     queues: Option<Queues>,
     queues_told: bool,
+    /// The connections that it found.
+    found: found::Connections,
 }
 
 impl Host {
@@ -186,6 +189,7 @@ impl Plane {
             flows: 0,
             queues: None,
             queues_told: false,
+            found: found::Connections::default(),
         };
         let hosts = links.iter().map(host).collect();
         let (coflows, by_slot) = (BTreeMap::new(), Vec::new());

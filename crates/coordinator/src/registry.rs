@@ -23,9 +23,11 @@ use crate::policy::{Asked, Chosen, PolicyError};
 use crate::problem::Problem;
 use crate::store::{Room, Store};
 
+mod found;
 mod sharing;
 mod watcher;
 
+pub use found::FoundState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
 /// What the store's [`Room::Settings`] has.

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{Keeper, Refused};
 use weir_coordinator::plane::{
-    FlowKey, Link, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings, Transfer,
+    FlowKey, Found, Link, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings, Transfer,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -102,7 +102,7 @@ fn there_is_an_end_to_flows() {
     plane.deregister("b", 0.0).unwrap();
     // What is over counts until it is forgotten.
     let seen = Seen { key: key("a", 0), sent: 1, closed: true };
-    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen] }, 0.1);
+    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen], found: Vec::new() }, 0.1);
     let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
     assert_eq!(plane.register("c", three.clone(), 1.0), full("flows of a host", 3));
     plane.tick(1.2);
@@ -129,7 +129,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
         for host in 0..HOSTS {
             let mine = flows.iter().filter(|s| (host == 1) == (s.key.flow == 1)).cloned();
             let flows = if host < 2 { mine.collect() } else { Vec::new() };
-            plane.report(host, &Report { obeys: (7, seq), flows }, now);
+            plane.report(host, &Report { obeys: (7, seq), flows, found: Vec::new() }, now);
         }
     };
     reports(&mut plane, 1, Vec::new(), 0.008);
@@ -152,7 +152,7 @@ fn queues_are_told_when_they_change() {
     let mut now = 0.0;
     let mut told = |plane: &mut Plane, seq| {
         for host in 0..HOSTS {
-            plane.report(host, &Report { obeys: (1, seq), flows: Vec::new() }, now);
+            plane.report(host, &Report { obeys: (1, seq), flows: Vec::new(), found: Vec::new() }, now);
         }
         now += STEP;
         let orders = plane.tick(now);
@@ -174,6 +174,34 @@ fn queues_are_told_when_they_change() {
     assert_eq!(told(&mut plane, 5), []);
 }
 
+/// What a host finds is kept up to a bound, told once, and forgotten some time after the host.
+#[test]
+fn what_hosts_find_has_an_end() {
+    let mut plane = plane("saath", 1);
+    let found = |at: u32, open| Found {
+        application: "web".into(),
+        peer: std::net::Ipv4Addr::from(at).into(),
+        open,
+        sent: 1,
+    };
+    let report = |plane: &mut Plane, found: Vec<Found>, now| {
+        plane.report(1, &Report { found, ..Report::default() }, now);
+        let mut all = plane.found();
+        assert!(all.len() <= 1 && all.iter().all(|(host, _)| *host == 1));
+        all.pop().map(|(_, found)| found.len())
+    };
+    assert_eq!(report(&mut plane, (0..4095).map(|at| found(at, 1)).collect(), 0.0), Some(4095));
+    assert_eq!(report(&mut plane, Vec::new(), 0.0), None);
+    assert_eq!(report(&mut plane, (5000..5003).map(|at| found(at, 1)).collect(), 0.0), Some(4096));
+    assert_eq!(plane.doubts().crowded, 2);
+    assert_eq!(report(&mut plane, vec![found(0, 0), found(7000, 0)], 0.0), Some(4095));
+    assert_eq!(report(&mut plane, vec![found(8000, 1)], 1.0), Some(4096));
+    plane.tick(30.0);
+    assert_eq!(plane.found(), []);
+    plane.tick(32.0);
+    assert_eq!(plane.found(), [(1, vec![])]);
+}
+
 /// Section 5: a task that moves sends from elsewhere; what was sent before stays sent where it was.
 #[test]
 fn a_coflow_can_get_other_flows() {
@@ -185,7 +213,7 @@ fn a_coflow_can_get_other_flows() {
     assert_eq!(plane.update("b", &moved, 0.004), Err(Refusal::Unknown("b".to_owned())));
     plane.update("a", &moved, 0.004).unwrap();
     for host in 0..HOSTS {
-        plane.report(host, &Report { obeys: (1, 1), flows: Vec::new() }, 0.008);
+        plane.report(host, &Report { obeys: (1, 1), flows: Vec::new(), found: Vec::new() }, 0.008);
     }
     let orders = plane.tick(0.008);
     let half = Pace::Rate(495_000);
@@ -205,7 +233,7 @@ fn a_flow_that_goes_and_comes_again_is_named_once() {
     plane.tick(0.0);
     plane.deregister("a", 0.004).unwrap();
     plane.register("a", registration(&[(0, 1, 2e6)]), 0.004).unwrap();
-    plane.report(0, &Report { obeys: (1, 1), flows: Vec::new() }, 0.008);
+    plane.report(0, &Report { obeys: (1, 1), flows: Vec::new(), found: Vec::new() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.whole);
     assert_eq!(orders[0].1.flows, [(key("a", 0), Pace::Rate(990_000))]);
@@ -218,7 +246,7 @@ fn another_policy_goes_on_where_the_one_before_was() {
     plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let sent = |plane: &mut Plane, sent, now| {
         let flows = vec![Seen { key: key("long", 0), sent, closed: false }];
-        plane.report(0, &Report { obeys: (1, 0), flows }, now);
+        plane.report(0, &Report { obeys: (1, 0), flows, found: Vec::new() }, now);
     };
     sent(&mut plane, 0, 0.0);
     sent(&mut plane, 900_000, 1.0);
@@ -259,7 +287,7 @@ fn lies_are_counted_and_change_nothing_of_others() {
     plane.tick(0.0);
     let say = |plane: &mut Plane, host, key, sent, now| {
         let flows = vec![Seen { key, sent, closed: false }];
-        plane.report(host, &Report { obeys: (1, 1), flows }, now);
+        plane.report(host, &Report { obeys: (1, 1), flows, found: Vec::new() }, now);
     };
     say(&mut plane, 0, key("a", 0), 1000, 0.01);
     say(&mut plane, 0, key("a", 0), 900_000_000, 0.02);
@@ -415,7 +443,7 @@ fn play(policy: &str, seed: u64) {
                 *sent = (*sent + rate * STEP).min(size);
                 flows.push(Seen { key, sent: sent.floor() as u64, closed: *sent >= size });
             }
-            let report = Report { obeys: agent.keeper.obeys(), flows };
+            let report = Report { obeys: agent.keeper.obeys(), flows, found: Vec::new() };
             if !agent.down {
                 world.post(|world| &mut world.reports, step, host, report, bad);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{Queues, Report};
+use weir_proto::{Found, Queues, Report};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -244,6 +244,56 @@ fn applications_get_levels_and_links_get_queues() {
     assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 204);
     let unknown = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
+}
+
+/// Asks until the answer is as it should be.
+fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
+    for _ in 0..500 {
+        if is(&get(server, path).1) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{path}: {}", get(server, path).1);
+}
+
+#[test]
+fn what_agents_find_counts_as_connections() {
+    let server = Server::start();
+    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    let report = |applications: &[&str], open| {
+        let peer = "10.0.0.2".parse().unwrap();
+        let found = |&application: &&str| Found { application: application.into(), peer, open, sent: 7 };
+        let report = Report { found: applications.iter().map(found).collect(), ..Report::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    };
+    report(&["other", "s1"], 2);
+    wait_for(&server, "/v1/found", |found| found.as_array().unwrap().len() == 2);
+    let first =
+        json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7 });
+    assert_eq!(get(&server, "/v1/found").1[0], first);
+    // Whoever is not registered has no queue; an application that comes later has.
+    assert_eq!(get(&server, "/v1/queues").1, json!([]));
+    let sort = json!({ "model": "sort" });
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
+    let has_queues = |queues: &Value| queues.as_array().unwrap().len() == 1 && queues[0]["host"] == "b";
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    // Another table, and an application that goes and comes, in spite of what was found.
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(get(&server, "/v1/queues").1, json!([]));
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    report(&["s1"], 0);
+    wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
+    assert_eq!(get(&server, "/v1/found").1.as_array().unwrap().len(), 1);
+    // A stream that begins anew says all anew.
+    report(&["s1"], 1);
+    wait_for(&server, "/v1/queues", has_queues);
+    told(&server, 1).unwrap();
+    wait_for(&server, "/v1/found", |found| *found == json!([]));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod order;
 mod pack;
 
-pub use order::{FlowKey, Order, Pace, Queues, Report, Seen, is_id};
+pub use order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id};
 pub use pack::Malformed;
 
 /// How messages travel.
@@ -26,7 +26,10 @@ pub const MOST_FLOWS: usize = 1 << 20;
 /// The most flows in one report; the rest goes into the next.
 pub const MOST_SEEN: usize = 1 << 14;
 
-/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows, each of a coflow with the longest id.
+/// The most applications of a host with other hosts that are known of at a time, and so the most in a report.
+pub const MOST_FOUND: usize = 1 << 12;
+
+/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows and [`MOST_FOUND`] others, each with the longest id.
 pub const MOST_REPORT: usize = 4 << 20;
 
 /// The longest order on the wire, in bytes.

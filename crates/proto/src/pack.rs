@@ -1,10 +1,11 @@
 //! Orders and reports as they travel, and back.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::order::{FlowKey, Order, Pace, Queues, Report, Seen, is_id};
-use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_QUEUES, MOST_SEEN, wire};
+use crate::order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id};
+use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, wire};
 
 /// Why a message is no order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +107,14 @@ fn unpack(flows: Option<wire::Flows>, most: usize) -> Result<Vec<FlowKey>, Malfo
     Ok(keys)
 }
 
+/// An address in 16 bytes.
+fn six(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(four) => four.to_ipv6_mapped(),
+        IpAddr::V6(six) => six,
+    }
+}
+
 /// An application's name and class, where there are so many queues.
 fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Malformed> {
     if !is_id(name) {
@@ -157,12 +166,18 @@ impl wire::Welcome {
 impl From<&Report> for wire::Report {
     fn from(report: &Report) -> wire::Report {
         let closed = (0u32..).zip(&report.flows).filter(|(_, seen)| seen.closed);
+        let by_application = || report.found.chunk_by(|a, b| a.application == b.application);
         wire::Report {
             epoch: report.obeys.0,
             seq: report.obeys.1,
             flows: Some(pack(report.flows.iter().map(|seen| &seen.key))),
             sent: report.flows.iter().map(|seen| seen.sent).collect(),
             closed: closed.map(|(at, _)| at).collect(),
+            applications: by_application().map(|of| &*of[0].application).collect::<Vec<_>>().join(" "),
+            peers: by_application().map(|of| of.len() as u32).collect(),
+            addresses: report.found.iter().flat_map(|found| six(found.peer).octets()).collect(),
+            open: report.found.iter().map(|found| found.open).collect(),
+            carried: report.found.iter().map(|found| found.sent).collect(),
         }
     }
 }
@@ -182,7 +197,32 @@ impl TryFrom<wire::Report> for Report {
         for at in report.closed {
             flows[at as usize].closed = true;
         }
-        Ok(Report { obeys: (report.epoch, report.seq), flows })
+        limit("connections found", report.open.len(), MOST_FOUND)?;
+        let names = || report.applications.split(' ').filter(|_| !report.applications.is_empty());
+        even("counts of hosts", report.peers.len(), names().count())?;
+        even("hosts", report.open.len(), report.peers.iter().map(|&count| count as usize).sum())?;
+        even("bytes of addresses", report.addresses.len(), 16 * report.open.len())?;
+        even("counts of bytes", report.carried.len(), report.open.len())?;
+        let addresses = report.addresses.as_chunks::<16>().0.iter();
+        let mut peers = addresses.zip(report.open).zip(report.carried);
+        let mut found: Vec<Found> = Vec::with_capacity(peers.len());
+        for (name, count) in names().zip(report.peers) {
+            if !is_id(name) {
+                return Err(Malformed::Id);
+            }
+            let application: Arc<str> = name.into();
+            for ((&address, open), sent) in peers.by_ref().take(count as usize) {
+                let peer = Ipv6Addr::from(address).to_canonical();
+                found.push(Found { application: Arc::clone(&application), peer, open, sent });
+            }
+        }
+        if found
+            .windows(2)
+            .any(|pair| (&pair[0].application, pair[0].peer) >= (&pair[1].application, pair[1].peer))
+        {
+            return Err(Malformed::Unsorted("connections found"));
+        }
+        Ok(Report { obeys: (report.epoch, report.seq), flows, found })
     }
 }
 

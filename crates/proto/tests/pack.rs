@@ -1,13 +1,15 @@
 //! What is sent arrives as it was, and what is no order or report is refused.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    FlowKey, LONGEST_ID, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Queues, Report, Seen, wire,
+    FlowKey, Found, LONGEST_ID, MOST_FOUND, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Queues, Report,
+    Seen, wire,
 };
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -47,9 +49,23 @@ fn order() -> impl Strategy<Value = Order> {
 fn report() -> impl Strategy<Value = Report> {
     let seen = |(key, (sent, closed)): (FlowKey, (u64, bool))| Seen { key, sent, closed };
     let flows = btree_map(key(), any::<(u64, bool)>(), 0..20);
-    (any::<(u64, u64)>(), flows).prop_map(move |(obeys, flows): (_, BTreeMap<_, _>)| Report {
-        obeys,
-        flows: flows.into_iter().map(seen).collect(),
+    let peer = prop_oneof![
+        any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits))),
+        any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_canonical()),
+    ];
+    let found = btree_map(("[!-~]{1,3}", peer), any::<(u32, u64)>(), 0..20);
+    let is = |((application, peer), (open, sent)): ((String, IpAddr), (u32, u64))| Found {
+        application: application.into(),
+        peer,
+        open,
+        sent,
+    };
+    (any::<(u64, u64)>(), flows, found).prop_map(move |(obeys, flows, found): (_, BTreeMap<_, _>, _)| {
+        Report {
+            obeys,
+            flows: flows.into_iter().map(seen).collect(),
+            found: found.into_iter().map(is).collect(),
+        }
     })
 }
 
@@ -77,6 +93,8 @@ proptest! {
         let Ok(damaged) = wire::Report::decode(&bytes[..]) else { return Ok(()) };
         let Ok(report) = Report::try_from(damaged) else { return Ok(()) };
         prop_assert!(report.flows.windows(2).all(|pair| pair[0].key < pair[1].key));
+        let of = |found: &Found| (found.application.clone(), found.peer);
+        prop_assert!(report.found.windows(2).all(|pair| of(&pair[0]) < of(&pair[1])));
     }
 }
 
@@ -89,6 +107,14 @@ fn what_is_no_report_is_refused() {
     let report = |coflows, counts: &[u32], places: &[u32]| {
         let sent = vec![0; places.len()];
         wire::Report { flows: flows(coflows, counts, places), sent, ..wire::Report::default() }
+    };
+    let found = |applications: &str, peers: &[u32], addresses: usize, open: &[u32]| wire::Report {
+        applications: applications.to_owned(),
+        peers: peers.to_vec(),
+        addresses: vec![1; 16 * addresses],
+        open: open.to_vec(),
+        carried: vec![0; open.len()],
+        ..wire::Report::default()
     };
     let long = "x".repeat(LONGEST_ID + 1);
     let many = MOST_SEEN + 1;
@@ -114,6 +140,16 @@ fn what_is_no_report_is_refused() {
         (
             wire::Report { closed: vec![1], ..report("a", &[1], &[0]) },
             Malformed::Many { what: "as the index of a closed flow", found: 2, most: 1 },
+        ),
+        (found("a", &[1], 1, &[]), uneven("hosts", 0, 1)),
+        (found("a", &[1], 0, &[1]), uneven("bytes of addresses", 0, 16)),
+        (found("a", &[], 0, &[]), uneven("counts of hosts", 0, 1)),
+        (found("\u{7}", &[1], 1, &[1]), Malformed::Id),
+        (found("a", &[2], 2, &[1, 1]), Malformed::Unsorted("connections found")),
+        (found("b a", &[1, 1], 2, &[1, 1]), Malformed::Unsorted("connections found")),
+        (
+            found("a", &[MOST_FOUND as u32 + 1], MOST_FOUND + 1, &vec![1; MOST_FOUND + 1]),
+            Malformed::Many { what: "connections found", found: MOST_FOUND + 1, most: MOST_FOUND },
         ),
         (report("a", &[many as u32], &all), Malformed::Many { what: "flows", found: many, most: MOST_SEEN }),
     ];
@@ -169,7 +205,14 @@ fn limits_fit_each_other() {
     let id = |at: usize| format!("{at:0>LONGEST_ID$}");
     let seen =
         |at| Seen { key: FlowKey { coflow: id(at).into(), flow: u32::MAX }, sent: u64::MAX, closed: true };
-    let report = Report { obeys: (u64::MAX, u64::MAX), flows: (0..MOST_SEEN).map(seen).collect() };
+    let found = |at| Found {
+        application: id(at).into(),
+        peer: Ipv6Addr::from(u128::MAX).into(),
+        open: u32::MAX,
+        sent: u64::MAX,
+    };
+    let (flows, found) = ((0..MOST_SEEN).map(seen).collect(), (0..MOST_FOUND).map(found).collect());
+    let report = Report { obeys: (u64::MAX, u64::MAX), flows, found };
     let length = wire::Up::report(&report).encoded_len();
     assert!(length <= MOST_REPORT, "{length} bytes");
 }

@@ -7,7 +7,7 @@ use weir_core::allocation::{Inside, Queues};
 use weir_core::model::Slot;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, LINK, Plane};
+use super::{Coflow, Flow, LINK, Plane, found};
 
 impl Plane {
     /// Decides for the next interval: an order for every host that is heard of, with what changes. O(flows), besides the policy.
@@ -20,6 +20,10 @@ impl Plane {
             if known.present && known.silent_for(self.now) > silence {
                 known.present = false;
                 self.give_data(host as u32, false);
+            }
+            let known = &mut self.hosts[host];
+            if known.silent_for(self.now) > found::KEPT {
+                known.found.forget();
             }
         }
         let (keep, now) = (self.settings.keep, self.now);

@@ -13,13 +13,15 @@ impl Plane {
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
         self.pass(now);
         let Some(known) = self.hosts.get_mut(host as usize) else {
-            self.doubts.absent += report.flows.len() as u64;
+            self.doubts.absent += (report.flows.len() + report.found.len()) as u64;
             return;
         };
         known.heard = Some(self.now);
         let (epoch, seq) = report.obeys;
         known.obeys = if epoch == self.epoch { seq } else { 0 };
         known.whole |= epoch != self.epoch || seq > known.seq || known.seq - seq > UNANSWERED;
+        let left_out = report.found.iter().filter(|found| !known.found.see(found)).count();
+        self.doubts.crowded += left_out as u64;
         if !known.present {
             known.present = true;
             self.give_data(host, true);

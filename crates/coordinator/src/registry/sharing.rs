@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId, Controller, Port};
-use weir_proto::{LONGEST_ID, MOST_APPLICATIONS, Queues};
+use weir_proto::{Found, LONGEST_ID, MOST_APPLICATIONS, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::Registry;
@@ -84,20 +84,23 @@ pub struct PortQueues {
     pub queue_of: Vec<u16>,
 }
 
-struct Known<T> {
-    number: u64,
+pub(super) struct Known<T> {
+    pub(super) number: u64,
     body: T,
 }
 
 /// The controller, and what things are called outside.
 pub(super) struct Sharing {
-    controller: Controller,
+    pub(super) controller: Controller,
     table: SensitivityTable,
     settings: (weir_core::saba::controller::Settings, Vec<u16>),
-    applications: BTreeMap<Arc<str>, Known<ApplicationBody>>,
+    pub(super) applications: BTreeMap<Arc<str>, Known<ApplicationBody>>,
     connections: BTreeMap<String, Known<(ConnectionBody, [Port; 2])>>,
-    /// The next number for either.
-    next: u64,
+    /// What each host has found, and the numbers of the connections that stand for it, by host and application.
+    pub(super) seen: BTreeMap<u32, Vec<Found>>,
+    pub(super) found: BTreeMap<(u32, Arc<str>), u64>,
+    /// The next number for any.
+    pub(super) next: u64,
 }
 
 impl Sharing {
@@ -132,8 +135,16 @@ impl Sharing {
         settings: (weir_core::saba::controller::Settings, Vec<u16>),
     ) -> Result<Sharing, Problem> {
         let controller = Controller::central(table.models(), settings.0, &settings.1)?;
-        let (applications, connections) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Sharing { controller, table, settings, applications, connections, next: 0 })
+        Ok(Sharing {
+            controller,
+            table,
+            settings,
+            applications: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            found: BTreeMap::new(),
+            next: 0,
+        })
     }
 
     /// The same applications and connections under another table.
@@ -151,6 +162,8 @@ impl Sharing {
             let (body, [out, into]) = &known.body;
             next.open(id, body.clone(), out / 2, into / 2)?;
         }
+        next.seen = self.seen.clone();
+        next.settle()?;
         next.controller.update();
         Ok(next)
     }
@@ -287,9 +300,11 @@ impl Registry {
         }
         let mut sharing = self.sharing.lock().await;
         let (is_new, moved) = sharing.register(id, body.clone())?;
+        sharing.settle()?;
         sharing.controller.update();
         if let Err(error) = self.store.put(Room::Applications, id, &body).await {
             if is_new && let Some(known) = sharing.applications.remove(id) {
+                sharing.settle()?;
                 sharing.controller.deregister(AppId(known.number))?;
             }
             return Err(error.into());
@@ -337,6 +352,7 @@ impl Registry {
         }
         self.store.remove(Room::Applications, id).await?;
         if let Some(known) = sharing.applications.remove(id) {
+            sharing.settle()?;
             let left = sharing.controller.deregister(AppId(known.number))?;
             sharing.controller.update();
             self.events.tell(What::ApplicationDeregistered, id, Some(service));
