@@ -24,7 +24,7 @@ use crate::sweep::Vary;
 pub use agent::{Agent, AgentQueues, AgentTraffic, Found};
 #[cfg(target_os = "linux")]
 pub use live::AgentRun;
-pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish, is_own};
+pub use live::{Credentials, Ctl, Log, Pem, PolicyWish, Serve, Wish};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
