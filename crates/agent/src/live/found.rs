@@ -19,6 +19,9 @@ const REFRESH: Duration = Duration::from_millis(250);
 const COUNT: Duration = Duration::from_secs(1);
 const BUSY: Duration = Duration::from_millis(50);
 
+/// What counting may take: a part of the time.
+const PART: u32 = 10;
+
 /// How long something counts as there after its last connection.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,8 @@ pub struct Applications {
     tallies: BTreeMap<(Arc<str>, IpAddr), Tally>,
     refreshed: Instant,
     counted: Instant,
+    /// How long that took.
+    took: Duration,
     /// Whether something opened or closed since then.
     happened: bool,
     /// What failed last, so that it is said once.
@@ -59,8 +64,17 @@ impl Applications {
             traffic.applications().map(|(rule, _)| (rule.name.as_str().into(), rule.clone())).collect();
         let now = Instant::now();
         let tallies = BTreeMap::new();
-        // Those that an agent before knew are counted at once.
-        Applications { traffic, rules, tallies, refreshed: now, counted: now, happened: true, failed: None }
+        Applications {
+            traffic,
+            rules,
+            tallies,
+            refreshed: now,
+            counted: now,
+            took: Duration::ZERO,
+            // Those that an agent before knew are counted at once.
+            happened: true,
+            failed: None,
+        }
     }
 
     /// Takes in what happened, and follows cgroups that came again.
@@ -87,8 +101,10 @@ impl Applications {
             self.refreshed = now;
             self.traffic.refresh()?;
         }
-        if now.duration_since(self.counted) >= if self.happened { BUSY } else { COUNT } {
+        let every = if self.happened { BUSY } else { COUNT };
+        if now.duration_since(self.counted) >= every.max(self.took * PART) {
             self.count(now)?;
+            self.took = now.elapsed();
         }
         Ok(())
     }
