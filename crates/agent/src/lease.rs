@@ -5,14 +5,14 @@
 //! - *One master.* An order of an older epoch is refused, and so is one that was there already. A newer epoch begins with an order that
 //!   names everything, and so does whatever comes after a gap: what is left out goes on as before only if nothing was lost.
 //! - *No nonsense.* A rate is above zero and at most what a link carries, a lease ends, interfaces are those of this host.
-//! - *Nothing for ever.* When the lease is over, all flows are free: they go as the transport lets them. Weights of queues stay,
-//!   as they keep nobody from a link that is idle, and are all that is guaranteed then.
+//! - *Nothing for ever.* When the lease is over, all flows are free: they go as the transport lets them. Queues stay until others are
+//!   ordered, as they keep nobody from a link that is idle, and are all that is guaranteed then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, MOST_FLOWS, Order, Pace};
+use weir_proto::{FlowKey, MOST_FLOWS, Order, Pace, Queues};
 
 use crate::htb::MOST_SERVICES;
 
@@ -49,6 +49,9 @@ pub enum Refused {
     /// Weights.
     #[error("weights that are not 1 to {MOST_SERVICES} finite numbers above zero")]
     Weights,
+    /// Classes of applications.
+    #[error("classes of applications that are not those of queues")]
+    Classes,
 }
 
 /// How many orders were refused, by reason.
@@ -72,6 +75,8 @@ pub struct Refusals {
     pub rate: u64,
     /// See [`Refused::Weights`].
     pub weights: u64,
+    /// See [`Refused::Classes`].
+    pub classes: u64,
 }
 
 impl Refusals {
@@ -86,6 +91,7 @@ impl Refusals {
             Refused::Interface => &mut self.interface,
             Refused::Rate => &mut self.rate,
             Refused::Weights => &mut self.weights,
+            Refused::Classes => &mut self.classes,
         };
         *count += 1;
     }
@@ -99,15 +105,15 @@ pub struct Keeper {
     obeys: (u64, u64),
     ends: Option<Duration>,
     rates: BTreeMap<FlowKey, u64>,
-    weights: BTreeMap<u32, Vec<f64>>,
+    queues: BTreeMap<u32, Queues>,
     refusals: Refusals,
 }
 
 impl Keeper {
     /// For a host whose interfaces carry so much.
     pub fn new(links: Vec<Rate>) -> Keeper {
-        let (rates, weights) = (BTreeMap::new(), BTreeMap::new());
-        Keeper { links, obeys: (0, 0), ends: None, rates, weights, refusals: Refusals::default() }
+        let (rates, queues) = (BTreeMap::new(), BTreeMap::new());
+        Keeper { links, obeys: (0, 0), ends: None, rates, queues, refusals: Refusals::default() }
     }
 
     /// Believes an order at a time, which counts from any point and does not go back, or refuses it. O(f log F) of f flows named
@@ -126,7 +132,7 @@ impl Keeper {
                 Pace::Free | Pace::Gone => self.rates.remove(&key),
             };
         }
-        self.weights.extend(order.weights);
+        self.queues.extend(order.queues);
         self.obeys = (order.epoch, order.seq);
         self.ends = Some(now.saturating_add(order.lease));
         Ok(())
@@ -163,13 +169,16 @@ impl Keeper {
                 return Err(Refused::Rate);
             }
         }
-        for (interface, weights) in &order.weights {
+        for (interface, Queues { weights, classes }) in &order.queues {
             if *interface as usize >= self.links.len() {
                 return Err(Refused::Interface);
             }
             let good = |weight: &f64| weight.is_finite() && *weight > 0.0;
             if !(1..=MOST_SERVICES).contains(&weights.len()) || !weights.iter().all(good) {
                 return Err(Refused::Weights);
+            }
+            if !classes.iter().all(|&(_, class)| class >= 1 && class as usize <= weights.len()) {
+                return Err(Refused::Classes);
             }
         }
         Ok(())
@@ -196,9 +205,9 @@ impl Keeper {
         rates.map(|(key, rate)| (key, *rate))
     }
 
-    /// The weights of an interface's queues, whatever the lease; none if there are none.
-    pub fn weights(&self, interface: u32) -> Option<&[f64]> {
-        self.weights.get(&interface).map(Vec::as_slice)
+    /// The queues of an interface, whatever the lease; none if there are none.
+    pub fn queues(&self, interface: u32) -> Option<&Queues> {
+        self.queues.get(&interface)
     }
 
     /// What was refused so far.

@@ -1,13 +1,17 @@
-//! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these.
+//! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these. The queues in force
+//! are put on the host's interfaces, and applications that are found by themselves get the classes of theirs.
 //!
 //! - `link` is the stream to the coordinator, opened again whenever it ends.
 //! - `door` is where programs hand over the sockets of their flows.
 //! - `flows` are those: what they are told, and what they have sent.
 //! - `socket` is what TCP of the kernel takes and says.
 //! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
+//! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
+//! - `shape` is what is done at interfaces.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
 //! is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
+//! Interfaces are changed beside it, since that takes longer than an interval.
 
 use std::future::Future;
 use std::io;
@@ -15,21 +19,26 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Pace, Report};
+use weir_proto::{FlowKey, Pace, Queues, Report};
 
 use crate::lease::{Keeper, Refused};
+use crate::queues::Interface;
+use crate::traffic::Traffic;
 
 pub mod crowd;
 mod door;
 mod flows;
+mod found;
 mod link;
+mod shape;
 mod socket;
 
 use flows::Flows;
+use found::Applications;
 use link::Event;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
@@ -37,6 +46,9 @@ const ALONE: Duration = Duration::from_millis(8);
 
 /// How often everything is reported anew: a coordinator may have heard of a flow before it heard of its coflow.
 const ANEW: Duration = Duration::from_secs(1);
+
+/// What a coordinator calls the host's link: it has one.
+const LINK: u32 = 0;
 
 /// What an agent has to know.
 #[derive(Debug, Clone)]
@@ -47,6 +59,8 @@ pub struct Settings {
     pub host: u32,
     /// What its link carries: orders above it are refused.
     pub rate: Rate,
+    /// The interfaces that are its link, which get the queues of orders. Several share its rate evenly.
+    pub interfaces: Vec<Interface>,
     /// Where programs find the agent: the path of a Unix socket.
     pub door: PathBuf,
 }
@@ -57,6 +71,10 @@ struct Host {
     /// Why the last order was refused, if it was.
     refused: Option<Refused>,
     flows: Flows,
+    /// The applications that it finds by itself, if it does.
+    applications: Option<Applications>,
+    /// Where the queues of its link go when there are others.
+    queues: watch::Sender<Option<Queues>>,
     began: Instant,
 }
 
@@ -101,31 +119,65 @@ impl Host {
         }
         self.refused = refused;
         self.pace();
+        let queues = self.keeper.queues(LINK);
+        self.queues.send_if_modified(|last| {
+            let is_other = last.as_ref() != queues;
+            if is_other {
+                *last = queues.cloned();
+            }
+            is_other
+        });
+    }
+
+    /// Nothing was told to whoever listens now.
+    fn tell_anew(&mut self) {
+        self.flows.tell_anew();
+        if let Some(applications) = &mut self.applications {
+            applications.tell_anew();
+        }
     }
 
     fn report(&mut self) -> Report {
-        Report { obeys: self.keeper.obeys(), flows: self.flows.changes() }
+        let found = self.applications.as_mut().map(|known| known.changes(Instant::now()));
+        Report { obeys: self.keeper.obeys(), flows: self.flows.changes(), found: found.unwrap_or_default() }
     }
 }
 
-/// Runs an agent until `stop`. Then all sockets are free.
+/// Runs an agent until `stop`. Then all sockets are free. Interfaces and the traffic that was found, which comes back, stay as they
+/// are.
 ///
 /// # Errors
 /// If programs cannot find it.
-pub async fn run(settings: Settings, stop: impl Future<Output = ()>) -> io::Result<()> {
-    let keeper = Keeper::new(vec![settings.rate]);
-    let host = Host { keeper, refused: None, flows: Flows::default(), began: Instant::now() };
+pub async fn run(
+    settings: Settings,
+    traffic: Option<Traffic>,
+    stop: impl Future<Output = ()>,
+) -> (Option<Traffic>, io::Result<()>) {
+    let door = match door::Door::open(&settings.door) {
+        Ok(door) => door,
+        Err(error) => return (traffic, Err(error)),
+    };
+    let (queues, ordered) = watch::channel(None);
+    let host = Host {
+        keeper: Keeper::new(vec![settings.rate]),
+        refused: None,
+        flows: Flows::default(),
+        applications: traffic.map(Applications::new),
+        queues,
+        began: Instant::now(),
+    };
     let shared = Shared(Arc::new(Mutex::new(host)));
-    let door = door::Door::open(&settings.door)?;
     let (said, mut events) = mpsc::channel(16);
     let ended = tokio::select! {
         ended = door.serve(shared.clone()) => ended,
         () = link::keep(settings.coordinator, settings.host, said, say) => Ok(()),
         () = work(&shared, settings.host, &mut events) => Ok(()),
+        () = shape::keep(&shared, &settings.interfaces, settings.rate, ordered) => Ok(()),
         () = stop => Ok(()),
     };
-    shared.lock().flows.free();
-    ended
+    let mut host = shared.lock();
+    host.flows.free();
+    (host.applications.take().map(|applications| applications.traffic), ended)
 }
 
 /// Tells whoever looks after the host.
@@ -144,7 +196,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 Some(Event::Begun { every, up }) => {
                     (clock, interval) = (self::clock(every), every);
                     reports = Some(up);
-                    shared.lock().flows.tell_anew();
+                    shared.lock().tell_anew();
                 }
                 Some(Event::Order(order)) => {
                     shared.lock().obey(order);
@@ -161,6 +213,9 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 let mut host = shared.lock();
                 host.flows.measure();
                 host.pace();
+                if let Some(applications) = &mut host.applications {
+                    applications.look(Instant::now());
+                }
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();
                     host.flows.tell_unsettled();

@@ -28,7 +28,7 @@ use crate::batch::{BatchError, ask};
 use crate::lease;
 use crate::queues::Interface;
 use cgroup::Cgroup;
-pub use cgroup::{Class, Rule};
+pub use cgroup::{Class, Rule, cgroups};
 use folder::Folder;
 use maps::Maps;
 pub use record::{ApplicationId, Connection, Ends, Event, Happened};
@@ -138,8 +138,8 @@ pub struct Traffic {
 
 impl Traffic {
     /// Follows these applications' traffic, and marks what of it leaves these interfaces. What an earlier agent left in this network
-    /// namespace is taken over: connections that it knew, their paces, and events that nobody has read. Nothing goes without
-    /// its mark meanwhile. Sockets that were there before the first agent are marked; they are not followed.
+    /// namespace is taken over: connections that it knew, their paces, and events that nobody has read, and the classes of applications
+    /// for which the rules have none. Nothing goes without its mark meanwhile. Sockets that were there before the first agent are marked; they are not followed.
     ///
     /// # Errors
     /// If the programs were not built, something is not there, or the kernel refuses. Then some of it may be done, which the next
@@ -155,7 +155,7 @@ impl Traffic {
         let folder = Folder::make()?;
         program::make_maps(&folder)?;
         let mut maps = Maps::open(&folder)?;
-        for (rule, cgroup) in rules.iter().zip(&cgroups) {
+        for (rule, cgroup) in rules.iter().zip(&cgroups).filter(|(rule, _)| rule.class.is_some()) {
             for &interface in &numbers {
                 maps.set_class(cgroup.id, interface, rule.class)?;
             }
@@ -227,11 +227,11 @@ impl Traffic {
         self.applications.iter().map(|known| (&known.rule, ApplicationId(known.id)))
     }
 
-    /// Gives an application's packets another class, from the next one on; the answer is whether there is such an application.
+    /// Gives an application's packets another class, or none, from the next one on; the answer is whether there is such an application.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn set_class(&mut self, name: &str, class: Class) -> Result<bool, TrafficError> {
+    pub fn set_class(&mut self, name: &str, class: Option<Class>) -> Result<bool, TrafficError> {
         let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
             return Ok(false);
         };

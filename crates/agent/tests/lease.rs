@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::{Keeper, Refusals, Refused};
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Order, Pace};
+use weir_proto::{FlowKey, Order, Pace, Queues};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
@@ -27,7 +27,11 @@ fn key(flow: u32) -> FlowKey {
 
 fn order(epoch: u64, seq: u64, whole: bool, flows: &[(u32, Pace)]) -> Order {
     let flows = flows.iter().map(|&(flow, pace)| (key(flow), pace)).collect();
-    Order { epoch, seq, lease: ms(80), whole, flows, weights: vec![] }
+    Order { epoch, seq, lease: ms(80), whole, flows, queues: vec![] }
+}
+
+fn queues(weights: &[f64], class: u32) -> Queues {
+    Queues { weights: weights.to_vec(), classes: vec![("web".into(), class)] }
 }
 
 fn ms(ms: u64) -> Duration {
@@ -39,13 +43,13 @@ fn orders_hold_until_their_lease_ends() {
     let mut keeper = keeper();
     assert_eq!((keeper.rate(&key(1), ms(0)), keeper.obeys(), keeper.ends()), (None, (0, 0), None));
     let flows = [(1, Pace::Rate(500_000)), (2, Pace::Free)];
-    let first = Order { weights: vec![(1, vec![1.0, 3.0])], ..order(1, 1, true, &flows) };
+    let first = Order { queues: vec![(1, queues(&[1.0, 3.0], 2))], ..order(1, 1, true, &flows) };
     keeper.accept(first, ms(10)).unwrap();
     assert_eq!((keeper.obeys(), keeper.ends()), ((1, 1), Some(ms(90))));
     assert_eq!([1, 2, 3].map(|flow| keeper.rate(&key(flow), ms(89))), [Some(500_000), None, None]);
-    // Open from then on, and the weights stay.
+    // Open from then on, and the queues stay.
     assert_eq!((keeper.rate(&key(1), ms(90)), keeper.rates(ms(90)).count()), (None, 0));
-    assert_eq!((keeper.weights(1), keeper.weights(0)), (Some(&[1.0, 3.0][..]), None));
+    assert_eq!((keeper.queues(1), keeper.queues(0)), (Some(&queues(&[1.0, 3.0], 2)), None));
     let paced = |keeper: &Keeper, now| keeper.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
     // The next goes on where the last was, late as it is.
     keeper.accept(order(1, 2, false, &[(2, Pace::Rate(1_000_000))]), ms(500)).unwrap();
@@ -66,8 +70,11 @@ fn what_is_refused_changes_nothing_and_is_counted() {
     keeper.accept(order(5, 7, true, &[(1, Pace::Rate(500_000))]), ms(0)).unwrap();
     let next = |flows: &[(u32, Pace)]| order(5, 8, false, flows);
     let leased = |lease| Order { lease, ..next(&[]) };
-    let weighted =
-        |interface, weights: &[f64]| Order { weights: vec![(interface, weights.to_vec())], ..next(&[]) };
+    let classed = |interface, weights: &[f64], class| Order {
+        queues: vec![(interface, queues(weights, class))],
+        ..next(&[])
+    };
+    let weighted = |interface, weights: &[f64]| classed(interface, weights, 1);
     let fastest = LINKS[1];
     let cases = [
         (order(4, 9, true, &[]), Refused::Older),
@@ -87,10 +94,12 @@ fn what_is_refused_changes_nothing_and_is_counted() {
         (weighted(0, &[1.0; 64]), Refused::Weights),
         (weighted(0, &[1.0, f64::NAN]), Refused::Weights),
         (weighted(0, &[0.0]), Refused::Weights),
+        (classed(0, &[1.0, 3.0], 3), Refused::Classes),
+        (classed(0, &[1.0, 3.0], 0), Refused::Classes),
     ];
     let in_force = |keeper: &Keeper| {
         let rates: Vec<_> = keeper.rates(ms(1)).map(|(key, rate)| (key.clone(), rate)).collect();
-        (rates, keeper.obeys(), keeper.ends(), keeper.weights(0).map(<[f64]>::to_vec))
+        (rates, keeper.obeys(), keeper.ends(), keeper.queues(0).cloned())
     };
     let before = in_force(&keeper);
     for (order, why) in cases {
@@ -107,6 +116,7 @@ fn what_is_refused_changes_nothing_and_is_counted() {
         interface: 1,
         rate: 3,
         weights: 4,
+        classes: 2,
     };
     assert_eq!(keeper.refusals(), counts);
     keeper.accept(next(&[(2, Pace::Rate(fastest))]), ms(1)).unwrap();
@@ -116,7 +126,7 @@ fn what_is_refused_changes_nothing_and_is_counted() {
 fn there_is_an_end_to_flows() {
     let mut keeper = keeper();
     let all = |from: u32, count: u32| (from..from + count).map(|flow| (key(flow), Pace::Rate(1))).collect();
-    let order = |seq, whole, flows| Order { epoch: 1, seq, lease: ms(1000), whole, flows, weights: vec![] };
+    let order = |seq, whole, flows| Order { epoch: 1, seq, lease: ms(1000), whole, flows, queues: vec![] };
     assert_eq!(keeper.accept(order(1, true, all(0, (1 << 20) + 1)), ms(0)), Err(Refused::Flows));
     keeper.accept(order(1, true, all(0, 1 << 20)), ms(0)).unwrap();
     assert_eq!(keeper.accept(order(2, false, all(1 << 20, 1)), ms(0)), Err(Refused::Flows));
@@ -141,32 +151,34 @@ struct Step {
 fn step() -> impl Strategy<Value = Step> {
     let lease = prop_oneof![8 => 1u64..200, 1 => Just(0), 1 => 0u64..1_000_000].prop_map(ms);
     let flows = vec(((0u32..8).prop_map(key), pace()), 0..4);
-    let weights = prop_oneof![5 => Just(vec![]), 1 => vec((0u32..3, vec(-0.1..5.0, 0..4)), 0..2)];
+    let one = (0u32..3, vec(-0.1..5.0, 0..4), 0u32..3);
+    let one = one.prop_map(|(interface, weights, class)| (interface, queues(&weights, class)));
+    let queues = prop_oneof![5 => Just(vec![]), 1 => vec(one, 0..2)];
     let numbers = (
         prop_oneof![8 => Just(0i64), 1 => Just(1), 1 => Just(-1)],
         prop_oneof![8 => Just(1i64), 2 => -3i64..5],
     );
-    (numbers, lease, prop::bool::weighted(0.3), flows, weights, 0u64..150, prop::bool::weighted(0.95))
-        .prop_map(|((epoch, seq), lease, whole, mut flows, weights, after, sorted)| {
+    (numbers, lease, prop::bool::weighted(0.3), flows, queues, 0u64..150, prop::bool::weighted(0.95))
+        .prop_map(|((epoch, seq), lease, whole, mut flows, queues, after, sorted)| {
             if sorted {
                 flows.sort_by_key(|(key, _)| key.flow);
                 flows.dedup_by_key(|(key, _)| key.flow);
             }
-            Step { epoch, seq, order: Order { epoch: 0, seq: 0, lease, whole, flows, weights }, after }
+            Step { epoch, seq, order: Order { epoch: 0, seq: 0, lease, whole, flows, queues }, after }
         })
 }
 
 type Rates = BTreeMap<FlowKey, u64>;
 
-type Weights = BTreeMap<u32, Vec<f64>>;
+type AllQueues = BTreeMap<u32, Queues>;
 
 /// What is in force by all orders that were believed, from the first on.
-fn account(believed: &[(Order, u64)], now: u64) -> (Rates, Weights) {
-    let mut weights = BTreeMap::new();
-    believed.iter().for_each(|(order, _)| weights.extend(order.weights.clone()));
-    let Some((last, at)) = believed.last() else { return (BTreeMap::new(), weights) };
+fn account(believed: &[(Order, u64)], now: u64) -> (Rates, AllQueues) {
+    let mut queues = BTreeMap::new();
+    believed.iter().for_each(|(order, _)| queues.extend(order.queues.clone()));
+    let Some((last, at)) = believed.last() else { return (BTreeMap::new(), queues) };
     if Duration::from_millis(now) >= Duration::from_millis(*at) + last.lease {
-        return (BTreeMap::new(), weights);
+        return (BTreeMap::new(), queues);
     }
     let from = believed.iter().rposition(|(order, _)| order.whole).expect("the first of an epoch is whole");
     let mut last_word = BTreeMap::new();
@@ -175,7 +187,7 @@ fn account(believed: &[(Order, u64)], now: u64) -> (Rates, Weights) {
         Pace::Rate(rate) => Some((key, rate)),
         Pace::Free | Pace::Gone => None,
     });
-    (rates.collect(), weights)
+    (rates.collect(), queues)
 }
 
 proptest! {
@@ -206,12 +218,12 @@ proptest! {
                     prop_assert_eq!(keeper.rate(key, ms(at)), Some(rate));
                     rates.insert(key.clone(), rate);
                 }
-                let weights = (0..3).filter_map(|at| Some((at, keeper.weights(at)?.to_vec()))).collect();
-                prop_assert_eq!((rates, weights), account(&believed, at));
+                let queues = (0..3).filter_map(|at| Some((at, keeper.queues(at)?.clone()))).collect();
+                prop_assert_eq!((rates, queues), account(&believed, at));
                 prop_assert!(later < 100_000 || keeper.rates(ms(at)).next().is_none());
             }
-            let Refusals { older, repeated, gap, lease, unsorted, flows, interface, rate, weights } = keeper.refusals();
-            prop_assert_eq!(older + repeated + gap + lease + unsorted + flows + interface + rate + weights, refused);
+            let Refusals { older, repeated, gap, lease, unsorted, flows, interface, rate, weights, classes } = keeper.refusals();
+            prop_assert_eq!(older + repeated + gap + lease + unsorted + flows + interface + rate + weights + classes, refused);
         }
     }
 }

@@ -145,8 +145,8 @@ with socket.create_connection(('fd09::2', int(sys.argv[1]))) as s:
         assert!(marks.len() >= 3, "{packets:?}");
         marks
     };
-    assert!(traffic.set_class(&group.name, Class::new(33).unwrap()).unwrap());
-    assert!(!traffic.set_class("other", Class::new(33).unwrap()).unwrap());
+    assert!(traffic.set_class(&group.name, Class::new(33)).unwrap());
+    assert!(!traffic.set_class("other", Class::new(33)).unwrap());
     assert!(again().iter().all(|&mark| mark == 33));
     // As a service that starts anew.
     assert_eq!(traffic.refresh().unwrap(), 0);
@@ -376,8 +376,8 @@ fn two_applications_share_by_weight_without_a_filter() {
     };
     share(&traffic, 0.25);
     // Each in the other's class.
-    assert!(traffic.set_class(&one.name, Class::new(2).unwrap()).unwrap());
-    assert!(traffic.set_class(&three.name, Class::new(1).unwrap()).unwrap());
+    assert!(traffic.set_class(&one.name, Class::new(2)).unwrap());
+    assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
     share(&traffic, 0.75);
     for child in [&mut first, &mut second] {
         child.kill().unwrap();

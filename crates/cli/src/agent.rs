@@ -34,10 +34,25 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let coordinator = endpoint(&args.coordinator, &args.credentials, args.insecure)?;
     let door = args.socket.clone();
-    let settings = Settings { coordinator, host: args.host, rate: args.rate, door };
+    let interfaces = args.found.interfaces.clone();
+    let settings =
+        Settings { coordinator, host: args.host, rate: args.rate, interfaces: interfaces.clone(), door };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
-    runtime.block_on(live::run(settings, asked_to_stop())).map_err(Failure::undone)
+    let traffic = match &args.found.applications[..] {
+        [] => None,
+        applications => Some(Traffic::start(applications, &interfaces).map_err(unfollowed)?),
+    };
+    let (traffic, ended) = runtime.block_on(live::run(settings, traffic, asked_to_stop()));
+    // A change of queues that is under way ends before they are put back.
+    drop(runtime);
+    if let Some(traffic) = traffic {
+        let_go(traffic)?;
+    }
+    for interface in &interfaces {
+        interface.restore().map_err(failure)?;
+    }
+    ended.map_err(Failure::undone)
 }
 
 /// The coordinator, which is on this host or proves who it is, unless somebody said that it need not.
@@ -75,8 +90,15 @@ fn queues(args: &args::AgentQueues) -> Result<(), Failure> {
 
 fn follow(args: &args::AgentTraffic) -> Result<(), Failure> {
     interrupt::watch();
-    let mut traffic = Traffic::start(&args.applications, &args.interfaces).map_err(unfollowed)?;
+    let args::Found { interfaces, applications } = &args.found;
+    let mut traffic = Traffic::start(applications, interfaces).map_err(unfollowed)?;
     let ended = tell(&mut traffic);
+    let_go(traffic)?;
+    ended
+}
+
+/// Takes all out of the kernel, and says what was not as it should be.
+fn let_go(traffic: Traffic) -> Result<(), Failure> {
     let counts = traffic.counts().map_err(unfollowed)?;
     // Also when nobody listens any more.
     let paced = traffic.stop().map_err(unfollowed)?;
@@ -90,7 +112,7 @@ fn follow(args: &args::AgentTraffic) -> Result<(), Failure> {
             let _ = writeln!(std::io::stderr(), "weir: {count} {what}");
         }
     }
-    ended
+    Ok(())
 }
 
 /// Prints what happens until somebody asks to stop.

@@ -21,7 +21,7 @@ use crate::spec;
 use crate::sweep::Vary;
 
 #[cfg(target_os = "linux")]
-pub use agent::{Agent, AgentQueues, AgentTraffic};
+pub use agent::{Agent, AgentQueues, AgentTraffic, Found};
 #[cfg(target_os = "linux")]
 pub use live::AgentRun;
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish};

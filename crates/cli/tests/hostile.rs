@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use common::serving::Serving;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use common::serving::Serving;
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
 use tonic::transport::Endpoint;
@@ -235,7 +235,7 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
     let before = serving.most_memory();
     let seen =
         |flow| Seen { key: FlowKey { coflow: "x".repeat(100).into(), flow }, sent: u64::MAX, closed: false };
-    let report = Report { obeys: (0, 0), flows: (0..MOST_SEEN as u32).map(seen).collect() };
+    let report = Report { flows: (0..MOST_SEEN as u32).map(seen).collect(), ..Report::default() };
     let to = format!("http://{}", serving.agents);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let flood = runtime.spawn(async move {

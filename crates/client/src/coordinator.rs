@@ -119,7 +119,15 @@ impl Coordinator {
     /// # Errors
     /// If it is not reached, or says no.
     pub fn put(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        self.answer(self.agent.put(format!("{}{path}", self.base)).send(body.to_string()))
+        self.put_text(path, &body.to_string())
+    }
+
+    /// Puts a text at a path, such as a sensitivity table, which is TOML.
+    ///
+    /// # Errors
+    /// If it is not reached, or says no.
+    pub fn put_text(&self, path: &str, text: &str) -> Result<Value, CoordinatorError> {
+        self.answer(self.agent.put(format!("{}{path}", self.base)).send(text))
     }
 
     /// Removes what there is at a path.

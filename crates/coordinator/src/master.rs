@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, Order, Report};
+use weir_proto::{FlowKey, Found, Order, Queues, Report};
 
 use crate::plane::{Doubts, HostState, Plane, Refusal, Registration, Share, Standing, Summary, Transfer};
 
@@ -171,6 +171,7 @@ impl State {
         let (orders, taken) = mpsc::channel(ORDERS);
         *line = Some(Line { orders, behind: false });
         self.plane.renew(host);
+        self.plane.forget_found(host);
         Some(taken)
     }
 
@@ -256,6 +257,15 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.set_policy(policy, state.now())).await??)
     }
 
+    /// See [`Plane::set_queues`].
+    ///
+    /// # Errors
+    /// If there is nobody to give orders.
+    pub async fn set_queues(&self, of_hosts: Vec<(u32, Queues)>) -> Result<(), Stopped> {
+        self.ask(move |state| of_hosts.into_iter().for_each(|(host, q)| state.plane.set_queues(host, q)))
+            .await
+    }
+
     // For hosts.
 
     /// A host reports; the answer comes when it was taken in. See [`Plane::report`].
@@ -280,6 +290,14 @@ impl Handle {
     }
 
     // For whoever wants to know.
+
+    /// See [`Plane::found`].
+    ///
+    /// # Errors
+    /// If there is nobody to ask.
+    pub async fn found(&self) -> Result<Vec<(u32, Vec<Found>)>, Stopped> {
+        self.ask(|state| state.plane.found()).await
+    }
 
     /// See [`Plane::list`].
     ///

@@ -24,6 +24,7 @@ use weir_proto::{MOST_FLOWS, is_id};
 
 mod decide;
 mod doubts;
+mod found;
 mod hear;
 mod request;
 mod senders;
@@ -32,7 +33,10 @@ mod show;
 pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
-pub use weir_proto::{FlowKey, Order, Pace, Report, Seen};
+pub use weir_proto::{FlowKey, Found, Order, Pace, Queues, Report, Seen};
+
+/// What hosts call their link: each has one here.
+const LINK: u32 = 0;
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
@@ -119,6 +123,11 @@ struct Host {
     gone: Vec<FlowKey>,
     /// How many flows it sends, over or not.
     flows: usize,
+    /// The queues that its link should have, and whether the last orders said so.
+    queues: Option<Queues>,
+    queues_told: bool,
+    /// The connections that it found.
+    found: found::Connections,
 }
 
 impl Host {
@@ -203,6 +212,9 @@ impl Plane {
             owes: 0.0,
             gone: Vec::new(),
             flows: 0,
+            queues: None,
+            queues_told: false,
+            found: found::Connections::default(),
         };
         let hosts = links.iter().map(host).collect();
         let (coflows, by_slot) = (BTreeMap::new(), Vec::new());
@@ -354,6 +366,16 @@ impl Plane {
             self.enter(id, spec);
         }
         Ok(())
+    }
+
+    /// Gives a host's link out of it these queues from now on. They go with an order when they change, and with those that name
+    /// everything.
+    pub fn set_queues(&mut self, host: u32, queues: Queues) {
+        let Some(known) = self.hosts.get_mut(host as usize) else { return };
+        if known.queues.as_ref() != Some(&queues) {
+            known.queues = Some(queues);
+            known.queues_told = false;
+        }
     }
 
     /// The flows of a request, of a coflow that has others now.

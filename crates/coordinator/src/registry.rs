@@ -23,9 +23,11 @@ use crate::policy::{Asked, Chosen, PolicyError};
 use crate::problem::Problem;
 use crate::store::{Room, Store};
 
+mod found;
 mod sharing;
 mod watcher;
 
+pub use found::FoundState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
 /// What the store's [`Room::Settings`] has.
@@ -170,6 +172,9 @@ impl Registry {
             events: Events::new(config.limits.events as usize),
         };
         registry.restore().await?;
+        let sharing = registry.sharing.lock().await;
+        registry.order(&sharing, registry.ports()).await.map_err(|stopped| stopped.to_string())?;
+        drop(sharing);
         Ok(registry)
     }
 
@@ -398,6 +403,7 @@ impl Registry {
         let next = sharing.with_table(&table)?;
         self.store.put(Room::Settings, SENSITIVITY, &text).await?;
         *sharing = next;
+        self.order(&sharing, self.ports()).await?;
         deciding.table = table;
         self.events.tell(What::TableChanged, SENSITIVITY, None);
         Ok(())

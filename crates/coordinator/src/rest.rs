@@ -88,6 +88,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(sharing::show, sharing::register, sharing::deregister))
         .routes(routes!(sharing::connection, sharing::open, sharing::close))
         .routes(routes!(sharing::queues))
+        .routes(routes!(sharing::found))
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

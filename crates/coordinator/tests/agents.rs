@@ -160,7 +160,7 @@ fn a_flood_is_read_slowly() {
         let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
         let seen = |flow| weir_proto::Seen { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(seen).collect();
-        let report = Up::report(&Report { obeys: (0, 0), flows });
+        let report = Up::report(&Report { obeys: (0, 0), flows, found: Vec::new() });
         while began.elapsed() < Duration::from_secs(1) {
             if timeout(Duration::from_millis(100), up.send(report.clone())).await.is_ok() {
                 sent += 1;

@@ -111,13 +111,14 @@ impl Running {
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
             host,
             rate: Rate::new(LINE).unwrap(),
+            interfaces: Vec::new(),
             door: place.path().join("door"),
         };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             let stopped = async { stopped.await.unwrap_or_default() };
-            runtime.block_on(live::run(settings, stopped)).unwrap();
+            runtime.block_on(live::run(settings, None, stopped)).1.unwrap();
         });
         let running = Running { place, stop: Some(stop), thread: Some(thread) };
         wait_for("the agent's door", || running.door().exists());
@@ -323,9 +324,10 @@ fn what_is_no_flow_is_refused() {
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
         host: 1,
         rate: Rate::new(LINE).unwrap(),
+        interfaces: Vec::new(),
         door: running.door(),
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let taken = runtime.block_on(live::run(settings, std::future::pending())).unwrap_err();
+    let taken = runtime.block_on(live::run(settings, None, std::future::pending())).1.unwrap_err();
     assert!(taken.to_string().contains("another agent is there"), "{taken}");
 }

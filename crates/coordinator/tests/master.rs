@@ -61,7 +61,7 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         let began = Instant::now();
         let (mut obeys, mut renewals) = (first.seq, 0);
         while renewals < 8 {
-            handle.report(0, Report { obeys: (3, obeys), flows: Vec::new() }).await.unwrap();
+            handle.report(0, Report { obeys: (3, obeys), ..Report::default() }).await.unwrap();
             if let Ok(order) = timeout(Duration::from_millis(8), next(&mut orders)).await {
                 // A machine that stands still makes it begin anew.
                 assert!(order.seq > obeys && (order.whole || order.flows.is_empty()), "{order:?}");
@@ -73,7 +73,7 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         // A quarter of the lease each; a busy machine may be late, and then the next is early by as much.
         assert!(took >= Duration::from_millis(7 * 20), "{took:?}");
         let seen = Seen { key: key("a"), sent: 1_000_000, closed: true };
-        handle.report(0, Report { obeys: (3, obeys), flows: vec![seen] }).await.unwrap();
+        handle.report(0, Report { obeys: (3, obeys), flows: vec![seen], found: Vec::new() }).await.unwrap();
         let over = &handle.list(None, 10).await.unwrap()[0];
         assert_eq!((over.done, over.class), (1, None));
         assert_eq!(next(&mut orders).await.flows, [(key("a"), Pace::Gone)]);
@@ -96,12 +96,12 @@ fn a_slow_host_gets_one_order_that_names_everything() {
         // It reports all the while, and takes nothing.
         while handle.overview().await.unwrap().dropped < 2 {
             sleep(Duration::from_millis(4)).await;
-            handle.report(0, Report { obeys: (3, 1), flows: Vec::new() }).await.unwrap();
+            handle.report(0, Report { obeys: (3, 1), flows: Vec::new(), found: Vec::new() }).await.unwrap();
         }
         handle.register("b".to_owned(), registration(0, 2)).await.unwrap();
         let waited = (0..4).map(|_| orders.try_recv().unwrap().seq).collect::<Vec<_>>();
         assert_eq!(waited, [1, 2, 3, 4]);
-        handle.report(0, Report { obeys: (3, 4), flows: Vec::new() }).await.unwrap();
+        handle.report(0, Report { obeys: (3, 4), flows: Vec::new(), found: Vec::new() }).await.unwrap();
         let order = next(&mut orders).await;
         assert!(order.whole && order.seq > 5, "{order:?}");
         assert_eq!(order.flows.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), [key("a"), key("b")]);

@@ -10,7 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{Keeper, Refused};
 use weir_coordinator::plane::{
-    Doubts, FlowKey, Link, Order, Pace, Plane, Refusal, Registration, Report, Seen, Settings, Transfer,
+    Doubts, FlowKey, Found, Link, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings,
+    Transfer,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -102,7 +103,7 @@ fn there_is_an_end_to_flows() {
     plane.deregister("b", 0.0).unwrap();
     // What is over counts until it is forgotten.
     let seen = Seen { key: key("a", 0), sent: 1, closed: true };
-    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen] }, 0.1);
+    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen], found: Vec::new() }, 0.1);
     let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
     assert_eq!(plane.register("c", three.clone(), 1.0), full("flows of a host", 3));
     plane.tick(1.2);
@@ -129,7 +130,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
         for host in 0..HOSTS {
             let mine = flows.iter().filter(|s| (host == 1) == (s.key.flow == 1)).cloned();
             let flows = if host < 2 { mine.collect() } else { Vec::new() };
-            plane.report(host, &Report { obeys: (7, seq), flows }, now);
+            plane.report(host, &Report { obeys: (7, seq), flows, found: Vec::new() }, now);
         }
     };
     reports(&mut plane, 1, Vec::new(), 0.008);
@@ -147,7 +148,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     for step in 3..12u64 {
         let now = step as f64 * STEP;
         for (host, state) in plane.hosts().iter().enumerate() {
-            plane.report(host as u32, &Report { obeys: (7, state.told), flows: Vec::new() }, now);
+            plane.report(host as u32, &Report { obeys: (7, state.told), ..Report::default() }, now);
         }
         for (host, order) in plane.tick(now) {
             assert!(order.flows.is_empty() && !order.whole, "{order:?}");
@@ -174,7 +175,7 @@ fn two_lost_orders_in_a_row_end_no_lease() {
                 step == 0 || keeper.rate(&key("a", 0), Duration::from_secs_f64(now)).is_some(),
                 "order {first} and the next were lost: the lease is over at step {step}"
             );
-            plane.report(0, &Report { obeys: keeper.obeys(), flows: Vec::new() }, now);
+            plane.report(0, &Report { obeys: keeper.obeys(), ..Report::default() }, now);
             if let Some((_, order)) = plane.tick(now).pop() {
                 orders += 1;
                 under_way = Some(order).filter(|_| !(first..first + 2).contains(&orders));
@@ -182,6 +183,66 @@ fn two_lost_orders_in_a_row_end_no_lease() {
         }
         assert!((25..50).contains(&orders), "{orders} orders in ten leases");
     }
+}
+
+/// Queues go with one order, and with those that name everything.
+#[test]
+fn queues_are_told_when_they_change() {
+    let mut plane = plane("saath", 1);
+    let queues = |weight| Queues { weights: vec![1.0, weight], classes: vec![("web".into(), 2)] };
+    let mut now = 0.0;
+    let mut told = |plane: &mut Plane| {
+        for (host, state) in (0..).zip(plane.hosts()) {
+            plane.report(host, &Report { obeys: (1, state.told), ..Report::default() }, now);
+        }
+        now += STEP;
+        let mut orders = plane.tick(now);
+        assert!(orders.iter().all(|(host, order)| *host == 2 || order.queues.is_empty()));
+        orders
+            .iter_mut()
+            .find(|(host, _)| *host == 2)
+            .map_or(Vec::new(), |(_, order)| std::mem::take(&mut order.queues))
+    };
+    assert_eq!(told(&mut plane), []);
+    // Also if the host was not there when they came.
+    plane.set_queues(2, queues(3.0));
+    plane.set_queues(HOSTS, queues(3.0));
+    assert_eq!(told(&mut plane), [(0, queues(3.0))]);
+    plane.set_queues(2, queues(3.0));
+    assert_eq!(told(&mut plane), []);
+    plane.set_queues(2, queues(5.0));
+    assert_eq!(told(&mut plane), [(0, queues(5.0))]);
+    plane.renew(2);
+    assert_eq!(told(&mut plane), [(0, queues(5.0))]);
+    assert_eq!(told(&mut plane), []);
+}
+
+/// What a host finds is kept up to a bound, told once, and forgotten some time after the host.
+#[test]
+fn what_hosts_find_has_an_end() {
+    let mut plane = plane("saath", 1);
+    let found = |at: u32, open| Found {
+        application: "web".into(),
+        peer: std::net::Ipv4Addr::from(at).into(),
+        open,
+        sent: 1,
+    };
+    let report = |plane: &mut Plane, found: Vec<Found>, now| {
+        plane.report(1, &Report { found, ..Report::default() }, now);
+        let mut all = plane.found();
+        assert!(all.len() <= 1 && all.iter().all(|(host, _)| *host == 1));
+        all.pop().map(|(_, found)| found.len())
+    };
+    assert_eq!(report(&mut plane, (0..4095).map(|at| found(at, 1)).collect(), 0.0), Some(4095));
+    assert_eq!(report(&mut plane, Vec::new(), 0.0), None);
+    assert_eq!(report(&mut plane, (5000..5003).map(|at| found(at, 1)).collect(), 0.0), Some(4096));
+    assert_eq!(plane.doubts().crowded, 2);
+    assert_eq!(report(&mut plane, vec![found(0, 0), found(7000, 0)], 0.0), Some(4095));
+    assert_eq!(report(&mut plane, vec![found(8000, 1)], 1.0), Some(4096));
+    plane.tick(30.0);
+    assert_eq!(plane.found(), []);
+    plane.tick(32.0);
+    assert_eq!(plane.found(), [(1, vec![])]);
 }
 
 /// Section 5: a task that moves sends from elsewhere; what was sent before stays sent where it was.
@@ -195,7 +256,7 @@ fn a_coflow_can_get_other_flows() {
     assert_eq!(plane.update("b", &moved, 0.004), Err(Refusal::Unknown("b".to_owned())));
     plane.update("a", &moved, 0.004).unwrap();
     for host in 0..HOSTS {
-        plane.report(host, &Report { obeys: (1, 1), flows: Vec::new() }, 0.008);
+        plane.report(host, &Report { obeys: (1, 1), flows: Vec::new(), found: Vec::new() }, 0.008);
     }
     let orders = plane.tick(0.008);
     let half = Pace::Rate(495_000);
@@ -215,7 +276,7 @@ fn a_flow_that_goes_and_comes_again_is_named_once() {
     plane.tick(0.0);
     plane.deregister("a", 0.004).unwrap();
     plane.register("a", registration(&[(0, 1, 2e6)]), 0.004).unwrap();
-    plane.report(0, &Report { obeys: (1, 1), flows: Vec::new() }, 0.008);
+    plane.report(0, &Report { obeys: (1, 1), flows: Vec::new(), found: Vec::new() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.whole);
     assert_eq!(orders[0].1.flows, [(key("a", 0), Pace::Rate(990_000))]);
@@ -228,7 +289,7 @@ fn another_policy_goes_on_where_the_one_before_was() {
     plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let sent = |plane: &mut Plane, sent, now| {
         let flows = vec![Seen { key: key("long", 0), sent, closed: false }];
-        plane.report(0, &Report { obeys: (1, 0), flows }, now);
+        plane.report(0, &Report { obeys: (1, 0), flows, found: Vec::new() }, now);
     };
     sent(&mut plane, 0, 0.0);
     sent(&mut plane, 900_000, 1.0);
@@ -269,7 +330,7 @@ fn lies_are_counted_and_change_nothing_of_others() {
     plane.tick(0.0);
     let say = |plane: &mut Plane, host, key, sent, now| {
         let flows = vec![Seen { key, sent, closed: false }];
-        plane.report(host, &Report { obeys: (1, 1), flows }, now);
+        plane.report(host, &Report { obeys: (1, 1), flows, found: Vec::new() }, now);
     };
     say(&mut plane, 0, key("a", 0), 1000, 0.01);
     say(&mut plane, 0, key("a", 0), 900_000_000, 0.02);
@@ -362,6 +423,7 @@ fn sum(a: Doubts, b: Doubts) -> Doubts {
         backward: a.backward + b.backward,
         beyond: a.beyond + b.beyond,
         absent: a.absent + b.absent,
+        crowded: a.crowded + b.crowded,
     }
 }
 
@@ -472,7 +534,8 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
                 world.lie(&mut flows);
             }
             if !down {
-                world.post(|world| &mut world.reports, step, host, Report { obeys, flows }, bad);
+                let report = Report { obeys, flows, found: Vec::new() };
+                world.post(|world| &mut world.reports, step, host, report, bad);
             }
         }
 

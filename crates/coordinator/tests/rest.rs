@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
+use weir_proto::{Found, Queues, Report};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -175,6 +176,25 @@ fn policies_change_and_weights_count_where_they_do() {
 const TABLE: &str = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n\
                      [[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
 
+/// One of the answers of `/v1/queues`.
+fn of_both<'a>(queues: &'a Value, host: &str, way: &str) -> &'a Value {
+    queues.as_array().unwrap().iter().find(|q| q["host"] == host && q["way"] == way).unwrap()
+}
+
+/// The queues of a host that begins to attend, by its first order.
+fn told(server: &Server, host: u32) -> Option<Queues> {
+    let registry = server.registry();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let order = async {
+        let mut orders = registry.handle().attend(host).await.unwrap().unwrap();
+        registry.handle().report(host, Report::default()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), orders.recv()).await.unwrap().unwrap()
+    };
+    let order = runtime.block_on(order);
+    assert!(order.whole);
+    order.queues.into_iter().map(|(_, queues)| queues).next()
+}
+
 /// Saba, section 6: register, create a connection, destroy it, deregister.
 #[test]
 fn applications_get_levels_and_links_get_queues() {
@@ -196,10 +216,7 @@ fn applications_get_levels_and_links_get_queues() {
         assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body), (200, open));
     }
     let queues = get(&server, "/v1/queues").1;
-    let of = |host: &str, way: &str| {
-        let all = queues.as_array().unwrap().iter();
-        all.filter(|q| q["host"] == host && q["way"] == way).map(|q| q["weights"].clone()).next().unwrap()
-    };
+    let of = |host: &str, way: &str| of_both(&queues, host, way)["weights"].clone();
     // The one that suffers more has more, and who is alone has all.
     let shared: Vec<f64> = serde_json::from_value(of("a", "out")).unwrap();
     assert!((shared.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shared:?}");
@@ -207,6 +224,16 @@ fn applications_get_levels_and_links_get_queues() {
     let alone: Vec<f64> = serde_json::from_value(of("b", "out")).unwrap();
     assert_eq!(alone.iter().copied().fold(0.0, f64::max), 1.0);
     assert_eq!(queues.as_array().unwrap().len(), 3);
+    // Hosts that send are told so: also the queues that nobody is in have a weight, and all applications have one.
+    let told = told(&server, 0).unwrap();
+    let least = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
+    let expected: Vec<f64> = shared.iter().map(|&weight| weight.max(least)).collect();
+    assert_eq!(told.weights, expected);
+    let queue_of = of_both(&queues, "a", "out")["queue_of"].clone();
+    let class = |level: &Value| queue_of[level.as_u64().unwrap() as usize].as_u64().unwrap() as u32 + 1;
+    let s1 = get(&server, "/v1/applications/s1").1["level"].clone();
+    assert_eq!(told.classes, [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]);
+    assert_eq!(self::told(&server, 2), None);
     // What is in use stays.
     assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
     let less = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
@@ -217,6 +244,56 @@ fn applications_get_levels_and_links_get_queues() {
     assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 204);
     let unknown = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
+}
+
+/// Asks until the answer is as it should be.
+fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
+    for _ in 0..500 {
+        if is(&get(server, path).1) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{path}: {}", get(server, path).1);
+}
+
+#[test]
+fn what_agents_find_counts_as_connections() {
+    let server = Server::start();
+    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    let report = |applications: &[&str], open| {
+        let peer = "10.0.0.2".parse().unwrap();
+        let found = |&application: &&str| Found { application: application.into(), peer, open, sent: 7 };
+        let report = Report { found: applications.iter().map(found).collect(), ..Report::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    };
+    report(&["other", "s1"], 2);
+    wait_for(&server, "/v1/found", |found| found.as_array().unwrap().len() == 2);
+    let first =
+        json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7 });
+    assert_eq!(get(&server, "/v1/found").1[0], first);
+    // Whoever is not registered has no queue; an application that comes later has.
+    assert_eq!(get(&server, "/v1/queues").1, json!([]));
+    let sort = json!({ "model": "sort" });
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
+    let has_queues = |queues: &Value| queues.as_array().unwrap().len() == 1 && queues[0]["host"] == "b";
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    // Another table, and an application that goes and comes, in spite of what was found.
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(get(&server, "/v1/queues").1, json!([]));
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    report(&["s1"], 0);
+    wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
+    assert_eq!(get(&server, "/v1/found").1.as_array().unwrap().len(), 1);
+    // A stream that begins anew says all anew.
+    report(&["s1"], 1);
+    wait_for(&server, "/v1/queues", has_queues);
+    told(&server, 1).unwrap();
+    wait_for(&server, "/v1/found", |found| *found == json!([]));
 }
 
 #[test]

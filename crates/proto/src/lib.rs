@@ -7,16 +7,17 @@
 mod order;
 mod pack;
 
-pub use order::{FlowKey, Order, Pace, Report, Seen, is_id};
+pub use order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id};
 pub use pack::Malformed;
 
 /// How messages travel.
 pub mod wire {
     #![allow(missing_docs, reason = "the description has them")]
+    #![allow(clippy::large_enum_variant, reason = "nearly all messages are the large ones")]
     tonic::include_proto!("weir.agent");
 }
 
-/// The longest id of a coflow, in bytes.
+/// The longest id of a coflow or an application, in bytes.
 pub const LONGEST_ID: usize = 128;
 
 /// The most flows that a host has at a time, and so an order names.
@@ -25,7 +26,10 @@ pub const MOST_FLOWS: usize = 1 << 20;
 /// The most flows in one report; the rest goes into the next.
 pub const MOST_SEEN: usize = 1 << 14;
 
-/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows, each of a coflow with the longest id.
+/// The most applications of a host with other hosts that are known of at a time, and so the most in a report.
+pub const MOST_FOUND: usize = 1 << 12;
+
+/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows and [`MOST_FOUND`] others, each with the longest id.
 pub const MOST_REPORT: usize = 4 << 20;
 
 /// The longest order on the wire, in bytes.
@@ -33,3 +37,6 @@ pub const MOST_ORDER: usize = 32 << 20;
 
 /// The most interfaces and queues of all of them that an order gives weights.
 pub const MOST_QUEUES: usize = 1 << 12;
+
+/// The most applications at once, and so the most that an order gives classes.
+pub const MOST_APPLICATIONS: usize = 1 << 12;

@@ -1,5 +1,6 @@
 //! What hosts are told, and what they tell.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +39,17 @@ pub struct Order {
     pub whole: bool,
     /// In order of keys, each once.
     pub flows: Vec<(FlowKey, Pace)>,
-    /// Weights of the queues of interfaces, for those whose weights change, in order; interfaces are numbered as the host has them.
-    pub weights: Vec<(u32, Vec<f64>)>,
+    /// Queues of interfaces, for those whose queues change, in order; interfaces are numbered as the host has them.
+    pub queues: Vec<(u32, Queues)>,
+}
+
+/// The queues of an interface, and who uses which.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Queues {
+    /// The weight of each, finite and above zero; the classes of their packets are numbered from 1.
+    pub weights: Vec<f64>,
+    /// The class of each application that has one, by the application's name, in order. Names are ids as those of coflows are.
+    pub classes: Vec<(Arc<str>, u32)>,
 }
 
 /// What a host saw of flows that it sends.
@@ -49,6 +59,22 @@ pub struct Report {
     pub obeys: (u64, u64),
     /// What it says of its flows: those of which something changed since it last said it, in order of keys, each once.
     pub flows: Vec<Seen>,
+    /// What it found of connections that programs have by themselves, where something changed, in order of applications and addresses, each
+    /// once.
+    pub found: Vec<Found>,
+}
+
+/// The connections of an application of a host with another host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The application's name.
+    pub application: Arc<str>,
+    /// The other host's address.
+    pub peer: IpAddr,
+    /// How many there are; 0 once there has been none for a while.
+    pub open: u32,
+    /// All bytes that this host has sent by them, also by those that are over.
+    pub sent: u64,
 }
 
 /// What a host saw of one flow.

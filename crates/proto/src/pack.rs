@@ -1,10 +1,11 @@
 //! Orders and reports as they travel, and back.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::order::{FlowKey, Order, Pace, Report, Seen, is_id};
-use crate::{MOST_FLOWS, MOST_QUEUES, MOST_SEEN, wire};
+use crate::order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id};
+use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, wire};
 
 /// Why a message is no order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +31,7 @@ pub enum Malformed {
         expected: usize,
     },
     /// An id that is none.
-    #[error("an id of a coflow: expected 1 to 128 printable characters without spaces")]
+    #[error("an id of a coflow or an application: expected 1 to 128 printable characters without spaces")]
     Id,
     /// A list that is out of order, or names something twice.
     #[error("{0} out of order: expected each once, in order")]
@@ -38,6 +39,14 @@ pub enum Malformed {
     /// A weight.
     #[error("a weight: expected a finite number above 0")]
     Weight,
+    /// A class.
+    #[error("class {class} of an application: expected 1 to {most}, as many as there are queues")]
+    Class {
+        /// What was found.
+        class: u32,
+        /// How many queues there are.
+        most: usize,
+    },
 }
 
 fn even(what: &'static str, found: usize, expected: usize) -> Result<(), Malformed> {
@@ -98,6 +107,25 @@ fn unpack(flows: Option<wire::Flows>, most: usize) -> Result<Vec<FlowKey>, Malfo
     Ok(keys)
 }
 
+/// An address in 16 bytes.
+fn six(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(four) => four.to_ipv6_mapped(),
+        IpAddr::V6(six) => six,
+    }
+}
+
+/// An application's name and class, where there are so many queues.
+fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Malformed> {
+    if !is_id(name) {
+        return Err(Malformed::Id);
+    }
+    if class == 0 || class as usize > most {
+        return Err(Malformed::Class { class, most });
+    }
+    Ok((name.into(), class))
+}
+
 /// Microseconds; what is too long for them is cut, and what is not even one is one.
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
@@ -138,12 +166,18 @@ impl wire::Welcome {
 impl From<&Report> for wire::Report {
     fn from(report: &Report) -> wire::Report {
         let closed = (0u32..).zip(&report.flows).filter(|(_, seen)| seen.closed);
+        let by_application = || report.found.chunk_by(|a, b| a.application == b.application);
         wire::Report {
             epoch: report.obeys.0,
             seq: report.obeys.1,
             flows: Some(pack(report.flows.iter().map(|seen| &seen.key))),
             sent: report.flows.iter().map(|seen| seen.sent).collect(),
             closed: closed.map(|(at, _)| at).collect(),
+            applications: by_application().map(|of| &*of[0].application).collect::<Vec<_>>().join(" "),
+            peers: by_application().map(|of| of.len() as u32).collect(),
+            addresses: report.found.iter().flat_map(|found| six(found.peer).octets()).collect(),
+            open: report.found.iter().map(|found| found.open).collect(),
+            carried: report.found.iter().map(|found| found.sent).collect(),
         }
     }
 }
@@ -163,7 +197,32 @@ impl TryFrom<wire::Report> for Report {
         for at in report.closed {
             flows[at as usize].closed = true;
         }
-        Ok(Report { obeys: (report.epoch, report.seq), flows })
+        limit("connections found", report.open.len(), MOST_FOUND)?;
+        let names = || report.applications.split(' ').filter(|_| !report.applications.is_empty());
+        even("counts of hosts", report.peers.len(), names().count())?;
+        even("hosts", report.open.len(), report.peers.iter().map(|&count| count as usize).sum())?;
+        even("bytes of addresses", report.addresses.len(), 16 * report.open.len())?;
+        even("counts of bytes", report.carried.len(), report.open.len())?;
+        let addresses = report.addresses.as_chunks::<16>().0.iter();
+        let mut peers = addresses.zip(report.open).zip(report.carried);
+        let mut found: Vec<Found> = Vec::with_capacity(peers.len());
+        for (name, count) in names().zip(report.peers) {
+            if !is_id(name) {
+                return Err(Malformed::Id);
+            }
+            let application: Arc<str> = name.into();
+            for ((&address, open), sent) in peers.by_ref().take(count as usize) {
+                let peer = Ipv6Addr::from(address).to_canonical();
+                found.push(Found { application: Arc::clone(&application), peer, open, sent });
+            }
+        }
+        if found
+            .windows(2)
+            .any(|pair| (&pair[0].application, pair[0].peer) >= (&pair[1].application, pair[1].peer))
+        {
+            return Err(Malformed::Unsorted("connections found"));
+        }
+        Ok(Report { obeys: (report.epoch, report.seq), flows, found })
     }
 }
 
@@ -189,6 +248,7 @@ impl From<u64> for Pace {
 
 impl From<&Order> for wire::Order {
     fn from(order: &Order) -> wire::Order {
+        let classes = || order.queues.iter().flat_map(|(_, queues)| &queues.classes);
         wire::Order {
             epoch: order.epoch,
             seq: order.seq,
@@ -196,9 +256,12 @@ impl From<&Order> for wire::Order {
             whole: order.whole,
             flows: Some(pack(order.flows.iter().map(|(key, _)| key))),
             paces: order.flows.iter().map(|(_, pace)| u64::from(*pace)).collect(),
-            interfaces: order.weights.iter().map(|(interface, _)| *interface).collect(),
-            queues: order.weights.iter().map(|(_, weights)| weights.len() as u32).collect(),
-            weights: order.weights.iter().flat_map(|(_, weights)| weights).copied().collect(),
+            interfaces: order.queues.iter().map(|(interface, _)| *interface).collect(),
+            queues: order.queues.iter().map(|(_, queues)| queues.weights.len() as u32).collect(),
+            weights: order.queues.iter().flat_map(|(_, queues)| &queues.weights).copied().collect(),
+            classed: order.queues.iter().map(|(_, queues)| queues.classes.len() as u32).collect(),
+            applications: classes().map(|(name, _)| &**name).collect::<Vec<_>>().join(" "),
+            classes: classes().map(|(_, class)| *class).collect(),
         }
     }
 }
@@ -217,12 +280,24 @@ impl TryFrom<wire::Order> for Order {
         if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
             return Err(Malformed::Weight);
         }
-        let mut rest = &order.weights[..];
-        let mut weights = Vec::with_capacity(order.interfaces.len());
-        for (interface, count) in order.interfaces.into_iter().zip(order.queues) {
-            let (mine, others) = rest.split_at(count as usize);
-            rest = others;
-            weights.push((interface, mine.to_vec()));
+        limit("classes of applications", order.classes.len(), MOST_APPLICATIONS)?;
+        even("counts of applications", order.classed.len(), order.interfaces.len())?;
+        even("classes", order.classes.len(), order.classed.iter().map(|&count| count as usize).sum())?;
+        let names = || order.applications.split(' ').filter(|_| !order.applications.is_empty());
+        even("names of applications", names().count(), order.classes.len())?;
+        let mut weights = order.weights.into_iter();
+        let mut classes = names().zip(order.classes);
+        let mut queues = Vec::with_capacity(order.interfaces.len());
+        for ((interface, count), classed) in order.interfaces.into_iter().zip(order.queues).zip(order.classed)
+        {
+            let weights: Vec<f64> = weights.by_ref().take(count as usize).collect();
+            let mine = classes.by_ref().take(classed as usize);
+            let classes = mine.map(|(name, class)| classified(name, class, weights.len()));
+            let classes = classes.collect::<Result<Vec<_>, Malformed>>()?;
+            if classes.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+                return Err(Malformed::Unsorted("applications"));
+            }
+            queues.push((interface, Queues { weights, classes }));
         }
         Ok(Order {
             epoch: order.epoch,
@@ -230,7 +305,7 @@ impl TryFrom<wire::Order> for Order {
             lease: Duration::from_micros(u64::from(order.lease_us)),
             whole: order.whole,
             flows: keys.into_iter().zip(order.paces.into_iter().map(Pace::from)).collect(),
-            weights,
+            queues,
         })
     }
 }

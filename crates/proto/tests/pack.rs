@@ -1,12 +1,16 @@
 //! What is sent arrives as it was, and what is no order or report is refused.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
-use weir_proto::{FlowKey, LONGEST_ID, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Report, Seen, wire};
+use weir_proto::{
+    FlowKey, Found, LONGEST_ID, MOST_FOUND, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Queues, Report,
+    Seen, wire,
+};
 
 fn key() -> impl Strategy<Value = FlowKey> {
     ("[!-~]{1,3}", prop_oneof![0..4u32, any::<u32>()])
@@ -17,17 +21,27 @@ fn pace() -> impl Strategy<Value = Pace> {
     prop_oneof![Just(Pace::Gone), Just(Pace::Free), (1..u64::MAX).prop_map(Pace::Rate)]
 }
 
+fn queues() -> impl Strategy<Value = Queues> {
+    let classes = btree_map("[!-~]{1,3}", any::<prop::sample::Index>(), 0..4);
+    (vec(1e-3..1e3, 1..4), classes).prop_map(|(weights, classes)| {
+        let class =
+            |(name, at): (String, prop::sample::Index)| (name.into(), at.index(weights.len()) as u32 + 1);
+        let classes = classes.into_iter().map(class).collect();
+        Queues { weights, classes }
+    })
+}
+
 fn order() -> impl Strategy<Value = Order> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
-    let weights = btree_map(any::<u32>(), vec(1e-3..1e3, 0..4), 0..4);
-    (numbers, btree_map(key(), pace(), 0..20), weights).prop_map(
-        |((epoch, seq, lease, whole), flows, weights)| Order {
+    let queues = btree_map(any::<u32>(), queues(), 0..4);
+    (numbers, btree_map(key(), pace(), 0..20), queues).prop_map(
+        |((epoch, seq, lease, whole), flows, queues)| Order {
             epoch,
             seq,
             lease: Duration::from_micros(u64::from(lease)),
             whole,
             flows: flows.into_iter().collect(),
-            weights: weights.into_iter().collect(),
+            queues: queues.into_iter().collect(),
         },
     )
 }
@@ -35,9 +49,23 @@ fn order() -> impl Strategy<Value = Order> {
 fn report() -> impl Strategy<Value = Report> {
     let seen = |(key, (sent, closed)): (FlowKey, (u64, bool))| Seen { key, sent, closed };
     let flows = btree_map(key(), any::<(u64, bool)>(), 0..20);
-    (any::<(u64, u64)>(), flows).prop_map(move |(obeys, flows): (_, BTreeMap<_, _>)| Report {
-        obeys,
-        flows: flows.into_iter().map(seen).collect(),
+    let peer = prop_oneof![
+        any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits))),
+        any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_canonical()),
+    ];
+    let found = btree_map(("[!-~]{1,3}", peer), any::<(u32, u64)>(), 0..20);
+    let is = |((application, peer), (open, sent)): ((String, IpAddr), (u32, u64))| Found {
+        application: application.into(),
+        peer,
+        open,
+        sent,
+    };
+    (any::<(u64, u64)>(), flows, found).prop_map(move |(obeys, flows, found): (_, BTreeMap<_, _>, _)| {
+        Report {
+            obeys,
+            flows: flows.into_iter().map(seen).collect(),
+            found: found.into_iter().map(is).collect(),
+        }
     })
 }
 
@@ -65,6 +93,8 @@ proptest! {
         let Ok(damaged) = wire::Report::decode(&bytes[..]) else { return Ok(()) };
         let Ok(report) = Report::try_from(damaged) else { return Ok(()) };
         prop_assert!(report.flows.windows(2).all(|pair| pair[0].key < pair[1].key));
+        let of = |found: &Found| (found.application.clone(), found.peer);
+        prop_assert!(report.found.windows(2).all(|pair| of(&pair[0]) < of(&pair[1])));
     }
 }
 
@@ -77,6 +107,14 @@ fn what_is_no_report_is_refused() {
     let report = |coflows, counts: &[u32], places: &[u32]| {
         let sent = vec![0; places.len()];
         wire::Report { flows: flows(coflows, counts, places), sent, ..wire::Report::default() }
+    };
+    let found = |applications: &str, peers: &[u32], addresses: usize, open: &[u32]| wire::Report {
+        applications: applications.to_owned(),
+        peers: peers.to_vec(),
+        addresses: vec![1; 16 * addresses],
+        open: open.to_vec(),
+        carried: vec![0; open.len()],
+        ..wire::Report::default()
     };
     let long = "x".repeat(LONGEST_ID + 1);
     let many = MOST_SEEN + 1;
@@ -103,6 +141,16 @@ fn what_is_no_report_is_refused() {
             wire::Report { closed: vec![1], ..report("a", &[1], &[0]) },
             Malformed::Many { what: "as the index of a closed flow", found: 2, most: 1 },
         ),
+        (found("a", &[1], 1, &[]), uneven("hosts", 0, 1)),
+        (found("a", &[1], 0, &[1]), uneven("bytes of addresses", 0, 16)),
+        (found("a", &[], 0, &[]), uneven("counts of hosts", 0, 1)),
+        (found("\u{7}", &[1], 1, &[1]), Malformed::Id),
+        (found("a", &[2], 2, &[1, 1]), Malformed::Unsorted("connections found")),
+        (found("b a", &[1, 1], 2, &[1, 1]), Malformed::Unsorted("connections found")),
+        (
+            found("a", &[MOST_FOUND as u32 + 1], MOST_FOUND + 1, &vec![1; MOST_FOUND + 1]),
+            Malformed::Many { what: "connections found", found: MOST_FOUND + 1, most: MOST_FOUND },
+        ),
         (report("a", &[many as u32], &all), Malformed::Many { what: "flows", found: many, most: MOST_SEEN }),
     ];
     for (report, why) in cases {
@@ -116,7 +164,14 @@ fn what_is_no_order_is_refused() {
         interfaces: interfaces.to_vec(),
         queues: queues.to_vec(),
         weights: weights.to_vec(),
+        classed: vec![0; interfaces.len()],
         ..wire::Order::default()
+    };
+    let classed = |classed: &[u32], applications: &str, classes: &[u32]| wire::Order {
+        classed: classed.to_vec(),
+        applications: applications.to_owned(),
+        classes: classes.to_vec(),
+        ..order(&[0], &[2], &[1.0, 3.0])
     };
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
     let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
@@ -128,6 +183,16 @@ fn what_is_no_order_is_refused() {
         (order(&[0], &[1], &[f64::NAN]), Malformed::Weight),
         (order(&[0], &[1], &[0.0]), Malformed::Weight),
         (order(&[0], &[1], &[f64::INFINITY]), Malformed::Weight),
+        (classed(&[], "", &[]), uneven("counts of applications", 0, 1)),
+        (classed(&[2], "a b", &[1]), uneven("classes", 1, 2)),
+        (classed(&[u32::MAX], "a", &[1]), uneven("classes", 1, u32::MAX as usize)),
+        (classed(&[2], "a", &[1, 1]), uneven("names of applications", 1, 2)),
+        (classed(&[1], "", &[1]), uneven("names of applications", 0, 1)),
+        (classed(&[2], "b a", &[1, 1]), Malformed::Unsorted("applications")),
+        (classed(&[2], "a a", &[1, 1]), Malformed::Unsorted("applications")),
+        (classed(&[1], "\u{7}", &[1]), Malformed::Id),
+        (classed(&[1], "a", &[0]), Malformed::Class { class: 0, most: 2 }),
+        (classed(&[1], "a", &[3]), Malformed::Class { class: 3, most: 2 }),
     ];
     for (order, why) in cases {
         assert_eq!(Order::try_from(order.clone()), Err(why), "{order:?}");
@@ -140,7 +205,14 @@ fn limits_fit_each_other() {
     let id = |at: usize| format!("{at:0>LONGEST_ID$}");
     let seen =
         |at| Seen { key: FlowKey { coflow: id(at).into(), flow: u32::MAX }, sent: u64::MAX, closed: true };
-    let report = Report { obeys: (u64::MAX, u64::MAX), flows: (0..MOST_SEEN).map(seen).collect() };
+    let found = |at| Found {
+        application: id(at).into(),
+        peer: Ipv6Addr::from(u128::MAX).into(),
+        open: u32::MAX,
+        sent: u64::MAX,
+    };
+    let (flows, found) = ((0..MOST_SEEN).map(seen).collect(), (0..MOST_FOUND).map(found).collect());
+    let report = Report { obeys: (u64::MAX, u64::MAX), flows, found };
     let length = wire::Up::report(&report).encoded_len();
     assert!(length <= MOST_REPORT, "{length} bytes");
 }

@@ -46,38 +46,43 @@ impl FromStr for Class {
     }
 }
 
-/// Which programs are an application, and which class their packets have: `NAME=CGROUP:CLASS`.
+/// Which programs are an application, and which class their packets have: `NAME=CGROUP[:CLASS]`. A number after the last colon is
+/// the class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// What people call it.
     pub name: String,
     /// The folder of its cgroup; what is not absolute is seen from the root of the cgroups.
     pub cgroup: PathBuf,
-    /// The class of all its packets.
-    pub class: Class,
+    /// The class of all its packets; none if that is left to somebody else.
+    pub class: Option<Class>,
 }
 
 impl FromStr for Rule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rule, String> {
-        let parts = text.split_once('=').and_then(|(name, rest)| {
-            let (cgroup, class) = rest.rsplit_once(':')?;
-            (!cgroup.is_empty()).then_some((name, cgroup, class))
+        let is_class = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let parts = text.split_once('=').map(|(name, rest)| match rest.rsplit_once(':') {
+            Some((cgroup, class)) if is_class(class) => (name, cgroup, Some(class)),
+            _ => (name, rest, None),
         });
-        let (name, cgroup, class) = parts
-            .ok_or_else(|| format!("`{text}`: expected NAME=CGROUP:CLASS, as in web=system.slice/web:2"))?;
+        let (name, cgroup, class) = parts.filter(|(_, cgroup, _)| !cgroup.is_empty()).ok_or_else(|| {
+            format!("`{text}`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2")
+        })?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(format!("name `{name}`: expected 1 to 64 letters, digits, `_`, `-` or `.`"));
         }
-        Ok(Rule { name: name.to_owned(), cgroup: cgroup.into(), class: class.parse()? })
+        let class = class.map(str::parse).transpose()?;
+        Ok(Rule { name: name.to_owned(), cgroup: cgroup.into(), class })
     }
 }
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}:{}", self.name, self.cgroup.display(), self.class.mark())
+        write!(f, "{}={}", self.name, self.cgroup.display())?;
+        self.class.map_or(Ok(()), |class| write!(f, ":{}", class.mark()))
     }
 }
 
@@ -97,10 +102,7 @@ impl Cgroup {
         let failed = |error| TrafficError::file(path, error);
         let whole = match path.is_absolute() {
             true => path.to_owned(),
-            false => {
-                let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
-                root(&mounts).ok_or(TrafficError::NoCgroups)?.join(path)
-            }
+            false => cgroups()?.join(path),
         };
         let whole = whole.canonicalize().map_err(|error| TrafficError::file(&whole, error))?;
         let folder = File::open(&whole).map_err(failed)?;
@@ -116,7 +118,17 @@ impl Cgroup {
     }
 }
 
-/// The root of the cgroups of version 2, from the list of mounts.
+/// The root of the cgroups of version 2.
+///
+/// # Errors
+/// If there is none.
+pub fn cgroups() -> Result<PathBuf, TrafficError> {
+    let mounts = Path::new("/proc/self/mountinfo");
+    let text = fs::read_to_string(mounts).map_err(|error| TrafficError::file(mounts, error))?;
+    root(&text).ok_or(TrafficError::NoCgroups)
+}
+
+/// The same, from the list of mounts.
 fn root(mounts: &str) -> Option<PathBuf> {
     let place = mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -144,19 +156,18 @@ mod tests {
     #[test]
     fn rules_are_read_and_said_again() {
         let rule: Rule = "web=a/cri:x.scope:63".parse().unwrap();
-        assert_eq!(
-            rule,
-            Rule { name: "web".into(), cgroup: "a/cri:x.scope".into(), class: Class::new(63).unwrap() }
-        );
+        assert_eq!(rule, Rule { name: "web".into(), cgroup: "a/cri:x.scope".into(), class: Class::new(63) });
         assert_eq!(rule.to_string(), "web=a/cri:x.scope:63");
-        assert_eq!(rule.class.handle(), 0x7765_013e);
+        assert_eq!(rule.class.unwrap().handle(), 0x7765_013e);
+        let rule: Rule = "web=a/cri:x.scope".parse().unwrap();
+        assert_eq!((rule.class, rule.to_string()), (None, "web=a/cri:x.scope".to_owned()));
         for (text, said) in [
-            ("web", "`web`: expected NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
-            ("web=:1", "`web=:1`: expected NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
+            ("web", "`web`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
+            ("web=", "`web=`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
+            ("web=:1", "`web=:1`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
             ("=a:1", "name ``: expected 1 to 64 letters, digits, `_`, `-` or `.`"),
             ("web=a:0", "class `0`: expected a whole number from 1 to 63"),
             ("web=a:64", "class `64`: expected a whole number from 1 to 63"),
-            ("web=a:-1", "class `-1`: expected a whole number from 1 to 63"),
         ] {
             assert_eq!(text.parse::<Rule>(), Err(said.to_owned()));
         }

@@ -51,9 +51,16 @@ impl Maps {
         matches!(name, "classes" | "connections" | "paces" | "events" | "counts")
     }
 
-    pub fn set_class(&mut self, application: u64, interface: u32, class: Class) -> Result<(), TrafficError> {
+    pub fn set_class(
+        &mut self,
+        application: u64,
+        interface: u32,
+        class: Option<Class>,
+    ) -> Result<(), TrafficError> {
+        let place = place(application, interface);
+        let Some(class) = class else { return gone(self.classes.remove(&place), "classes") };
         let failed = |error: MapError| TrafficError::kernel("classes", &error);
-        self.classes.insert(place(application, interface), class.handle(), 0).map_err(failed)
+        self.classes.insert(place, class.handle(), 0).map_err(failed)
     }
 
     fn keep_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {

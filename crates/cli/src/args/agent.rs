@@ -11,7 +11,7 @@ use super::{OUTPUT, port_rate};
 /// `weir agent`.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
-    /// Attend a coordinator: pace the sockets that programs hand over, and report what they send
+    /// Attend a coordinator: pace the sockets that programs hand over, report what they send, and put applications into queues
     Run(AgentRun),
     /// Give an interface a queue for each weight
     Queues(AgentQueues),
@@ -57,15 +57,25 @@ pub struct AgentQueues {
                   kernel then; if it is killed, classes stay until the next one or `weir agent cleanup`.
 
 Examples:
-  weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2"
+  weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2",
+    mut_arg("interfaces", |arg| arg.required(true)),
+    mut_arg("applications", |arg| arg.required(true))
 )]
 pub struct AgentTraffic {
+    #[command(flatten)]
+    pub found: Found,
+}
+
+/// Which traffic is found without the help of programs.
+#[derive(Debug, Args)]
+pub struct Found {
     /// An interface whose packets are marked; may be there several times
-    #[arg(long = "interface", value_name = "IF", value_parser = interface, required = true)]
+    #[arg(long = "interface", value_name = "IF", value_parser = interface)]
     pub interfaces: Vec<Interface>,
 
-    /// What to call it, its cgroup (from the root of the cgroups, or as a path), and its class, 1 to 63; may be there several times
-    #[arg(long = "application", value_name = "NAME=CGROUP:CLASS", value_parser = rule, required = true)]
+    /// What to call it, its cgroup (from the root of the cgroups, or as a path), and its class, 1 to 63, if it has one from the beginning;
+    /// may be there several times
+    #[arg(long = "application", value_name = "NAME=CGROUP[:CLASS]", value_parser = rule)]
     pub applications: Vec<Rule>,
 }
 

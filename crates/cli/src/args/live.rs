@@ -6,6 +6,8 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_client::is_own;
 use weir_core::units::Rate;
 
+#[cfg(target_os = "linux")]
+use super::agent::Found;
 use super::{Output, port_rate};
 use crate::failure::Failure;
 
@@ -94,10 +96,13 @@ impl Credentials {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Programs hand the sockets of their flows over at the Unix socket; who may is said by the permissions \
-                        of its folder. It ends by SIGINT or SIGTERM, and all sockets are free then.
+                        of its folder. Interfaces get the queues that the coordinator orders, and applications, called as they are registered \
+                        there, its classes. It ends by SIGINT or SIGTERM, and all sockets are free then, and interfaces as they were; if it \
+                        is killed, queues and classes stay.
 
 Examples:
   weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700
+  weir agent run --host 3 --rate 1Gbit --interface eth0 --application web=system.slice/web.service
   weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 \\
     --certificate node-4.pem --key node-4.key --authority authority.pem"
 )]
@@ -117,6 +122,9 @@ pub struct AgentRun {
     /// The Unix socket for programs
     #[arg(long, value_name = "PATH", default_value = "/run/weir/agent.sock", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
+
+    #[command(flatten)]
+    pub found: Found,
 
     /// Obey a coordinator on another host over plain text, as on a bed of namespaces: whoever answers there decides
     #[arg(long, conflicts_with = "certificate")]

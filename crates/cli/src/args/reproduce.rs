@@ -97,6 +97,8 @@ pub enum Experiment {
     Slice,
     /// What a coordinator and agents take, beside Saath's Table 2, and how many agents there may be
     Overheads,
+    /// Unmodified programs in cgroups, their classes and their shares
+    Programs,
 }
 
 /// `weir reproduce live`.
@@ -110,7 +112,12 @@ Example:
 )]
 pub struct LiveReproduction {
     /// Which of the experiments to do
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice,overheads")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "netshare,slice,programs,overheads"
+    )]
     pub only: Vec<Experiment>,
 
     /// How long each phase of NetShare's experiment takes; the paper's take 30 s

@@ -5,6 +5,7 @@
 mod netshare;
 mod overheads;
 mod process;
+mod programs;
 mod slice;
 
 use clap::ValueEnum;
@@ -31,6 +32,9 @@ pub fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
     }
     if args.only.contains(&Experiment::Slice) {
         out.push_str(&slice::section(&args.bed.name, args.coflows as usize, &progress)?);
+    }
+    if args.only.contains(&Experiment::Programs) {
+        out.push_str(&programs::section(&args.bed.name, &progress)?);
     }
     if args.only.contains(&Experiment::Overheads) {
         out.push_str(&overheads::section(&progress)?);

@@ -7,7 +7,7 @@ use weir_core::allocation::{Inside, Queues};
 use weir_core::model::Slot;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, Host, Plane};
+use super::{Coflow, Flow, Host, LINK, Plane, found};
 
 impl Plane {
     /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose
@@ -21,6 +21,10 @@ impl Plane {
             if known.present && known.silent_for(self.now) > silence {
                 known.present = false;
                 self.give_data(host as u32, false);
+            }
+            let known = &mut self.hosts[host];
+            if known.silent_for(self.now) > found::KEPT {
+                known.found.forget();
             }
         }
         let (keep, now) = (self.settings.keep, self.now);
@@ -43,13 +47,16 @@ impl Plane {
             let gone = std::mem::take(&mut host.gone);
             let flows =
                 if whole { Vec::new() } else { gone.into_iter().map(|key| (key, Pace::Gone)).collect() };
+            let queues = host.queues.as_ref().filter(|_| whole || !host.queues_told);
+            let queues = queues.map(|queues| (LINK, queues.clone())).into_iter().collect();
+            host.queues_told = host.addressed;
             orders.push(Order {
                 epoch: self.epoch,
                 seq: host.seq + 1,
                 lease: Duration::from_secs_f64(self.settings.lease),
                 whole,
                 flows,
-                weights: Vec::new(),
+                queues,
             });
         }
         let mut paces = paces.into_iter();
@@ -71,7 +78,7 @@ impl Plane {
         }
         let (now, renewal) = (self.now, self.settings.renewal());
         let needed = |host: &Host, order: &Order| {
-            let news = order.whole || !order.flows.is_empty() || !order.weights.is_empty();
+            let news = order.whole || !order.flows.is_empty() || !order.queues.is_empty();
             host.addressed && (news || now - host.told >= renewal)
         };
         let orders = self.hosts.iter_mut().zip(orders).enumerate();

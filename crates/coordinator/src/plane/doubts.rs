@@ -13,4 +13,6 @@ pub struct Doubts {
     pub beyond: u64,
     /// Flows of hosts that are not there.
     pub absent: u64,
+    /// Connections found beyond what is kept of a host.
+    pub crowded: u64,
 }

@@ -10,7 +10,7 @@ impl Plane {
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
         self.pass(now);
         let Some(known) = self.hosts.get_mut(host as usize) else {
-            self.doubts.absent += report.flows.len() as u64;
+            self.doubts.absent += (report.flows.len() + report.found.len()) as u64;
             return;
         };
         known.heard = Some(self.now);
@@ -22,6 +22,8 @@ impl Plane {
         known.obeys = obeys;
         let lost = obeys < known.seq && self.now - known.owes > self.settings.answer();
         known.whole |= epoch != self.epoch || seq > known.seq || lost;
+        let left_out = report.found.iter().filter(|found| !known.found.see(found)).count();
+        self.doubts.crowded += left_out as u64;
         if !known.present {
             known.present = true;
             self.give_data(host, true);

@@ -3,26 +3,23 @@
 //! The network is the one of the plane: every host has a port out and one in, and a connection passes its sender's and its receiver's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId, Controller, Port};
+use weir_proto::{Found, LONGEST_ID, MOST_APPLICATIONS, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::Registry;
 use crate::config::Config;
 use crate::events::What;
+use crate::master::Stopped;
 use crate::problem::Problem;
 use crate::store::{Room, Store};
 
-/// The most applications at once.
-const MOST_APPLICATIONS: usize = 4096;
-
 /// The most connections at once.
 const MOST_CONNECTIONS: usize = 100_000;
-
-/// The longest id, in bytes.
-const LONGEST_ID: usize = 128;
 
 /// An application that registers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -87,20 +84,23 @@ pub struct PortQueues {
     pub queue_of: Vec<u16>,
 }
 
-struct Known<T> {
-    number: u64,
+pub(super) struct Known<T> {
+    pub(super) number: u64,
     body: T,
 }
 
 /// The controller, and what things are called outside.
 pub(super) struct Sharing {
-    controller: Controller,
+    pub(super) controller: Controller,
     table: SensitivityTable,
     settings: (weir_core::saba::controller::Settings, Vec<u16>),
-    applications: BTreeMap<String, Known<ApplicationBody>>,
+    pub(super) applications: BTreeMap<Arc<str>, Known<ApplicationBody>>,
     connections: BTreeMap<String, Known<(ConnectionBody, [Port; 2])>>,
-    /// The next number for either.
-    next: u64,
+    /// What each host has found, and the numbers of the connections that stand for it, by host and application.
+    pub(super) seen: BTreeMap<u32, Vec<Found>>,
+    pub(super) found: BTreeMap<(u32, Arc<str>), u64>,
+    /// The next number for any.
+    pub(super) next: u64,
 }
 
 impl Sharing {
@@ -135,8 +135,16 @@ impl Sharing {
         settings: (weir_core::saba::controller::Settings, Vec<u16>),
     ) -> Result<Sharing, Problem> {
         let controller = Controller::central(table.models(), settings.0, &settings.1)?;
-        let (applications, connections) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Sharing { controller, table, settings, applications, connections, next: 0 })
+        Ok(Sharing {
+            controller,
+            table,
+            settings,
+            applications: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            found: BTreeMap::new(),
+            next: 0,
+        })
     }
 
     /// The same applications and connections under another table.
@@ -154,6 +162,8 @@ impl Sharing {
             let (body, [out, into]) = &known.body;
             next.open(id, body.clone(), out / 2, into / 2)?;
         }
+        next.seen = self.seen.clone();
+        next.settle()?;
         next.controller.update();
         Ok(next)
     }
@@ -179,7 +189,7 @@ impl Sharing {
             Problem::invalid("model".to_owned(), &body.model, expected)
         })?;
         let registered = self.controller.register(AppId(self.next), model)?;
-        self.applications.insert(id.to_owned(), Known { number: self.next, body });
+        self.applications.insert(id.into(), Known { number: self.next, body });
         self.next += 1;
         Ok((true, registered.moved.into_iter().map(|(app, _)| app).collect()))
     }
@@ -197,7 +207,7 @@ impl Sharing {
         if self.connections.len() == MOST_CONNECTIONS {
             return Err(Problem::full(&format!("connections: expected at most {MOST_CONNECTIONS} at once")));
         }
-        let Some(application) = self.applications.get(&body.application) else {
+        let Some(application) = self.applications.get(&*body.application) else {
             let expected = "the id of a registered application";
             return Err(Problem::invalid("application".to_owned(), &body.application, expected));
         };
@@ -229,7 +239,22 @@ impl Sharing {
     fn named(&self, numbers: &[AppId]) -> Vec<(String, String)> {
         let is_one = |known: &Known<ApplicationBody>| numbers.contains(&AppId(known.number));
         let moved = self.applications.iter().filter(|(_, known)| is_one(known));
-        moved.map(|(id, known)| (id.clone(), service_of(&known.body))).collect()
+        moved.map(|(id, known)| (id.to_string(), service_of(&known.body))).collect()
+    }
+
+    /// The queues of a host's link out of it, and those of all applications there, as the host is told; none if no connection is
+    /// known there.
+    fn told(&self, host: u32) -> Option<Queues> {
+        let plan = self.controller.plan(2 * host)?;
+        // Who comes to a queue that nobody is in is not to wait there until that is known. It keeps nobody from what it does not use.
+        let used = || plan.weights.iter().copied().filter(|&weight| weight > 0.0);
+        let least = used().fold(f64::INFINITY, f64::min);
+        let weights = plan.weights.iter().map(|&weight| if weight > 0.0 { weight } else { least }).collect();
+        let class = |(id, known): (&Arc<str>, &Known<ApplicationBody>)| {
+            let queue = plan.queue_of.get(usize::from(self.controller.level(AppId(known.number))?))?;
+            Some((Arc::clone(id), u32::from(*queue) + 1))
+        };
+        Some(Queues { weights, classes: self.applications.iter().filter_map(class).collect() })
     }
 }
 
@@ -275,9 +300,11 @@ impl Registry {
         }
         let mut sharing = self.sharing.lock().await;
         let (is_new, moved) = sharing.register(id, body.clone())?;
+        sharing.settle()?;
         sharing.controller.update();
         if let Err(error) = self.store.put(Room::Applications, id, &body).await {
             if is_new && let Some(known) = sharing.applications.remove(id) {
+                sharing.settle()?;
                 sharing.controller.deregister(AppId(known.number))?;
             }
             return Err(error.into());
@@ -286,7 +313,24 @@ impl Registry {
             self.events.tell(What::ApplicationRegistered, id, Some(service));
         }
         self.tell_moved(&sharing, &moved);
+        self.order(&sharing, self.ports()).await?;
         sharing.application(id)
+    }
+
+    /// Hands on the queues of hosts that are others now: those of these ports.
+    pub(super) async fn order(
+        &self,
+        sharing: &Sharing,
+        ports: impl IntoIterator<Item = Port>,
+    ) -> Result<(), Stopped> {
+        let hosts = ports.into_iter().filter(|port| port.is_multiple_of(2)).map(|port| port / 2);
+        let told: Vec<(u32, Queues)> = hosts.filter_map(|host| Some((host, sharing.told(host)?))).collect();
+        if told.is_empty() { Ok(()) } else { self.handle.set_queues(told).await }
+    }
+
+    /// All ports: which applications there are, or their levels, changed.
+    pub(super) fn ports(&self) -> std::ops::Range<Port> {
+        0..2 * self.hosts.len() as Port
     }
 
     fn tell_moved(&self, sharing: &Sharing, moved: &[AppId]) {
@@ -308,11 +352,13 @@ impl Registry {
         }
         self.store.remove(Room::Applications, id).await?;
         if let Some(known) = sharing.applications.remove(id) {
+            sharing.settle()?;
             let left = sharing.controller.deregister(AppId(known.number))?;
             sharing.controller.update();
             self.events.tell(What::ApplicationDeregistered, id, Some(service));
             let moved: Vec<AppId> = left.moved.into_iter().map(|(app, _)| app).collect();
             self.tell_moved(&sharing, &moved);
+            self.order(&sharing, self.ports()).await?;
         }
         Ok(())
     }
@@ -340,7 +386,8 @@ impl Registry {
             }
             return Err(error.into());
         }
-        sharing.controller.update();
+        let changed = sharing.controller.update().changed;
+        self.order(&sharing, changed).await?;
         sharing.connection(id)
     }
 
@@ -354,7 +401,8 @@ impl Registry {
         self.store.remove(Room::Connections, id).await?;
         if let Some(known) = sharing.connections.remove(id) {
             sharing.controller.close(ConnectionId(known.number))?;
-            sharing.controller.update();
+            let changed = sharing.controller.update().changed;
+            self.order(&sharing, changed).await?;
         }
         Ok(())
     }
@@ -371,6 +419,6 @@ impl Registry {
                 queue_of: plan.queue_of.clone(),
             })
         };
-        (0..2 * self.hosts.len() as u32).filter_map(of).collect()
+        self.ports().filter_map(of).collect()
     }
 }

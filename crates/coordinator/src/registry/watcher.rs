@@ -1,4 +1,4 @@
-//! What happens by itself: coflows end, hosts come and go.
+//! What happens by itself: coflows end, hosts come and go, and agents find connections.
 
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ async fn look(registry: &Registry, present: &mut [bool]) -> Result<(), Stopped> 
         }
         registry.events.tell(What::CoflowOver, &id, Some(service));
     }
+    registry.take_found().await?;
     let states = registry.handle().host_states().await?;
     for ((was, state), host) in present.iter_mut().zip(states).zip(registry.hosts()) {
         if *was != state.present {

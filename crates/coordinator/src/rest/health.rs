@@ -106,6 +106,7 @@ impl Collector for Figures {
             ("backward", doubts.backward),
             ("beyond", doubts.beyond),
             ("absent", doubts.absent),
+            ("crowded", doubts.crowded),
         ];
         let help = "Parts of reports that were not believed";
         let mut all = encoder.encode_descriptor("weir_doubts", help, None, MetricType::Counter)?;

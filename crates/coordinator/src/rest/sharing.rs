@@ -1,4 +1,4 @@
-//! `/v1/sensitivity`, `/v1/applications`, `/v1/connections` and `/v1/queues`: Saba.
+//! `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues` and `/v1/found`: Saba.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::body::{In, Text};
 use super::{Api, Who, may_change, may_see, service_of, through};
 use crate::problem::Problem;
-use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
+use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, FoundState, PortQueues};
 
 /// The sensitivity table, in TOML as docs/sensitivity-table.md has it.
 #[utoipa::path(get, path = "/v1/sensitivity",
@@ -120,12 +120,20 @@ pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What queues links should have for the connections that are open. Nobody is told to have them so yet.
+/// What queues links should have for the connections that are open. Hosts are told to have those of their links out.
 #[utoipa::path(get, path = "/v1/queues",
     responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
 pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQueues>>, Problem> {
     may_see(&who, None)?;
     Ok(Json(api.registry.queues().await))
+}
+
+/// The connections that agents have found of applications, by host and address.
+#[utoipa::path(get, path = "/v1/found",
+    responses((status = 200, body = Vec<FoundState>), (status = "4XX", body = Problem)))]
+pub async fn found(State(api): State<Api>, who: Who) -> Result<Json<Vec<FoundState>>, Problem> {
+    may_see(&who, None)?;
+    Ok(Json(api.registry.found().await))
 }
 
 /// Refuses who may not change this application.

@@ -2,9 +2,8 @@
 
 use std::env;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use tempfile::TempDir;
@@ -69,7 +68,7 @@ impl Control {
             let process = agent(&plan.nodes[host as usize], host, rate, address, door(host));
             let process =
                 process.map_err(|error| Failure::undone(format_args!("an agent cannot begin: {error}")))?;
-            processes.push(Process(process));
+            processes.push(process);
         }
         let began = Instant::now();
         let agents =
@@ -138,12 +137,11 @@ fn agent(
     rate: Rate,
     coordinator: SocketAddr,
     door: PathBuf,
-) -> std::io::Result<Child> {
+) -> std::io::Result<Process> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &node.namespace]).arg(env::current_exe()?);
     command.args(["agent", "run", "--insecure", "--host", &host.to_string()]);
     command.args(["--rate", &format!("{}bit", rate.get() * 8.0), "--coordinator", &coordinator.to_string()]);
-    command.arg("--socket").arg(door).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Ctrl-C is for this process, which then ends them.
-    command.process_group(0).spawn()
+    command.arg("--socket").arg(door);
+    Process::begin(command)
 }

@@ -1,0 +1,186 @@
+//! Applications whose traffic is found by itself: which connections they have with which hosts, and the classes of their packets.
+//!
+//! Connections are counted when one opens or closes, and each second. A program that asks often and shortly is not to come and go: what an
+//! application has with a host is over once there has been nothing for [`LINGER`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_proto::{Found, MOST_FOUND, Queues};
+
+use crate::traffic::{ApplicationId, Class, Event, Happened, Rule, Traffic, TrafficError};
+
+/// How often is looked for cgroups that came again.
+const REFRESH: Duration = Duration::from_millis(250);
+
+/// How often connections are counted at least, and at most.
+const COUNT: Duration = Duration::from_secs(1);
+const BUSY: Duration = Duration::from_millis(50);
+
+/// What counting may take: a part of the time.
+const PART: u32 = 10;
+
+/// How long something counts as there after its last connection.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How often bytes are told.
+const TELL: Duration = Duration::from_secs(1);
+
+/// What an application has with a host.
+#[derive(Debug)]
+struct Tally {
+    open: u32,
+    /// Bytes of connections that are over, and of all.
+    over: u64,
+    sent: u64,
+    /// When there was a connection last.
+    seen: Instant,
+    /// What was told, and when.
+    told: Option<(u32, u64)>,
+    telling: Instant,
+}
+
+/// Applications that are found.
+pub struct Applications {
+    pub traffic: Traffic,
+    /// With the classes that they have where no order has one for them.
+    rules: Vec<(Arc<str>, Rule)>,
+    tallies: BTreeMap<(Arc<str>, IpAddr), Tally>,
+    refreshed: Instant,
+    counted: Instant,
+    /// How long that took.
+    took: Duration,
+    /// Whether something opened or closed since then.
+    happened: bool,
+    /// What failed last, so that it is said once.
+    failed: Option<String>,
+}
+
+impl Applications {
+    pub fn new(traffic: Traffic) -> Applications {
+        let rules =
+            traffic.applications().map(|(rule, _)| (rule.name.as_str().into(), rule.clone())).collect();
+        let now = Instant::now();
+        let tallies = BTreeMap::new();
+        Applications {
+            traffic,
+            rules,
+            tallies,
+            refreshed: now,
+            counted: now,
+            took: Duration::ZERO,
+            // Those that an agent before knew are counted at once.
+            happened: true,
+            failed: None,
+        }
+    }
+
+    /// Takes in what happened, and follows cgroups that came again.
+    pub fn look(&mut self, now: Instant) {
+        let failed = self.try_look(now).err().map(|error| error.to_string());
+        if let Some(why) = failed.as_ref().filter(|_| self.failed != failed) {
+            eprintln!("weir agent: {why}");
+        }
+        self.failed = failed;
+    }
+
+    fn try_look(&mut self, now: Instant) -> Result<(), TrafficError> {
+        while let Some(Event { what, ends, connection, .. }) = self.traffic.event() {
+            self.happened = true;
+            if what == Happened::Closed
+                && let Some(tally) = self.tally(connection.application, ends.remote.ip(), now)
+            {
+                tally.over += connection.sent;
+                // Also one that was there for less than a count takes.
+                tally.open = tally.open.max(1);
+            }
+        }
+        if now.duration_since(self.refreshed) >= REFRESH {
+            self.refreshed = now;
+            self.traffic.refresh()?;
+        }
+        let every = if self.happened { BUSY } else { COUNT };
+        if now.duration_since(self.counted) >= every.max(self.took * PART) {
+            self.count(now)?;
+            self.took = now.elapsed();
+        }
+        Ok(())
+    }
+
+    /// What an application has with a host; none if it is none of these, or there are too many, which [`MOST_FOUND`] says.
+    fn tally(&mut self, id: ApplicationId, peer: IpAddr, now: Instant) -> Option<&mut Tally> {
+        let name = self.traffic.name(id)?;
+        let (name, _) = self.rules.iter().find(|(known, _)| **known == *name)?;
+        let key = (Arc::clone(name), peer);
+        if self.tallies.len() == MOST_FOUND && !self.tallies.contains_key(&key) {
+            return None;
+        }
+        let new = || Tally { open: 0, over: 0, sent: 0, seen: now, told: None, telling: now };
+        let tally = self.tallies.entry(key).or_insert_with(new);
+        tally.seen = now;
+        Some(tally)
+    }
+
+    fn count(&mut self, now: Instant) -> Result<(), TrafficError> {
+        (self.counted, self.happened) = (now, false);
+        let mut live: BTreeMap<(ApplicationId, IpAddr), (u32, u64)> = BTreeMap::new();
+        for (ends, connection) in self.traffic.connections()? {
+            let (open, sent) = live.entry((connection.application, ends.remote.ip())).or_default();
+            (*open, *sent) = (*open + 1, *sent + connection.sent);
+        }
+        for tally in self.tallies.values_mut() {
+            tally.sent = tally.sent.max(tally.over);
+        }
+        for ((id, peer), (open, sent)) in live {
+            if let Some(tally) = self.tally(id, peer, now) {
+                tally.open = open;
+                // An event that is still to come counts what is over already.
+                tally.sent = tally.sent.max(tally.over + sent);
+            }
+        }
+        self.tallies.retain(|_, tally| {
+            if now.duration_since(tally.seen) >= LINGER {
+                tally.open = 0;
+            }
+            tally.open > 0 || tally.told.is_some_and(|(open, _)| open > 0)
+        });
+        Ok(())
+    }
+
+    /// What changed since it was told, in order.
+    pub fn changes(&mut self, now: Instant) -> Vec<Found> {
+        let mut found = Vec::new();
+        for ((application, peer), tally) in &mut self.tallies {
+            let is = (tally.open, tally.sent);
+            let told = tally.told.unwrap_or_default();
+            if told.0 != is.0 || told.1 != is.1 && now.duration_since(tally.telling) >= TELL {
+                (tally.told, tally.telling) = (Some(is), now);
+                let application = Arc::clone(application);
+                found.push(Found { application, peer: *peer, open: is.0, sent: is.1 });
+            }
+        }
+        found
+    }
+
+    /// Nothing was told to whoever listens now.
+    pub fn tell_anew(&mut self) {
+        self.tallies.values_mut().for_each(|tally| tally.told = None);
+    }
+
+    /// Puts applications into the queues of an order.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn classify(&mut self, queues: &Queues) -> Result<(), String> {
+        for (name, Rule { class, .. }) in &self.rules {
+            let ordered = queues.classes.iter().find(|(known, _)| known == name);
+            // Orders that have no place for a mark are refused before.
+            let ordered = ordered.and_then(|&(_, class)| Class::new(u8::try_from(class).ok()?));
+            let class = ordered.or(*class);
+            self.traffic.set_class(name, class).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
