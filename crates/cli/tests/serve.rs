@@ -22,16 +22,16 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();
     let mut serving = Serving::start(&config);
-    let (code, text) = ctl(&serving, &["status"]);
+    let (code, text) = serving.ctl(&["status"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.lines().nth(2).unwrap().starts_with("a     false    -"), "{text}");
-    assert_eq!(ctl(&serving, &["policy", "get"]), (Some(0), "netshare\n".to_owned()));
-    assert_eq!(ctl(&serving, &["weight", "ads", "3"]), (Some(0), String::new()));
-    let (_, text) = ctl(&serving, &["services", "--format", "csv"]);
+    assert_eq!(serving.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
+    assert_eq!(serving.ctl(&["weight", "ads", "3"]), (Some(0), String::new()));
+    let (_, text) = serving.ctl(&["services", "--format", "csv"]);
     assert_eq!(text, "name,weight,in_force,applications\nads,3.0,true,default sort\n");
-    assert_eq!(ctl(&serving, &["policy", "set", "saath:d=4"]), (Some(0), String::new()));
-    assert_eq!(ctl(&serving, &["policy", "get"]).1, "saath:d=4\n");
-    let (code, text) = ctl(&serving, &["policy", "set", "none"]);
+    assert_eq!(serving.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
+    assert_eq!(serving.ctl(&["policy", "get"]).1, "saath:d=4\n");
+    let (code, text) = serving.ctl(&["policy", "set", "none"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("422") && text.contains("`none`"), "{text}");
     let mut socket = TcpStream::connect(&serving.api).unwrap();
@@ -42,10 +42,10 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     let mut line = String::new();
     BufReader::new(socket).read_line(&mut line).unwrap();
     assert_eq!(line.trim(), "HTTP/1.1 200 OK");
-    let (_, text) = ctl(&serving, &["coflows", "--format", "json"]);
+    let (_, text) = serving.ctl(&["coflows", "--format", "json"]);
     let coflows: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&coflows[0]["id"], &coflows[0]["flows"]), (&"c1".into(), &1.into()));
-    assert_eq!(ctl(&serving, &["allocation", "--format", "json"]).1.trim(), "[]");
+    assert_eq!(serving.ctl(&["allocation", "--format", "json"]).1.trim(), "[]");
     // SIGTERM, by the shell's own kill.
     let asked = Command::new("kill").arg(serving.child.id().to_string()).status().unwrap();
     assert!(asked.success());
@@ -56,8 +56,8 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     assert!(last.contains("stopped"), "{last}");
     // What was set is there again.
     let again = Serving::start(&config);
-    assert_eq!(ctl(&again, &["policy", "get"]).1, "saath:d=4\n");
-    assert!(ctl(&again, &["coflows"]).1.contains("c1"));
+    assert_eq!(again.ctl(&["policy", "get"]).1, "saath:d=4\n");
+    assert!(again.ctl(&["coflows"]).1.contains("c1"));
 }
 
 #[test]
