@@ -95,20 +95,22 @@ pub enum Experiment {
     Netshare,
     /// A slice of coflows under plain TCP, Aalo and Saath
     Slice,
+    /// Jobs that are profiled, under equal shares and under Saba
+    Saba,
 }
 
 /// `weir reproduce live`.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some fifteen minutes.
+    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some twenty minutes.
 
 Example:
   weir reproduce live --out docs/results/live.md"
 )]
 pub struct LiveReproduction {
     /// Which of the experiments to do
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "netshare,slice,saba")]
     pub only: Vec<Experiment>,
 
     /// How long each phase of NetShare's experiment takes; the paper's take 30 s

@@ -3,6 +3,7 @@
 //! Numbers of papers are written down with where they stand there; all others are measured.
 
 mod netshare;
+mod saba;
 mod slice;
 
 use clap::ValueEnum;
@@ -29,6 +30,9 @@ pub fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
     }
     if args.only.contains(&Experiment::Slice) {
         out.push_str(&slice::section(&args.bed.name, args.coflows as usize, &progress)?);
+    }
+    if args.only.contains(&Experiment::Saba) {
+        out.push_str(&saba::section(&args.bed.name, &progress)?);
     }
     sink.fill(doc::tidy(out).as_bytes())
 }
