@@ -7,8 +7,8 @@ import threading
 import hosts
 
 BLOCKS = 30
-BYTES = 190_000
-ITERATIONS = 13
+BYTES = 285_000
+ITERATIONS = 9
 
 
 def job(host):

@@ -80,17 +80,12 @@ def together(calls):
         raise failed[0]
 
 
-def address(namespace):
-    """The address of the host that is in this namespace."""
-    said = subprocess.run(["ip", "-n", namespace, "-j", "-4", "addr", "show", "lo"], check=True, capture_output=True)
-    found = [entry for link in json.loads(said.stdout) for entry in link["addr_info"] if entry["scope"] == "global"]
-    return found[0]["local"]
-
-
-def listen(at):
-    """A socket at which the hosts of higher ranks call."""
-    listener = socket.create_server((at, 0))
-    return mark(listener)
+def listen():
+    """A socket at which hosts of higher ranks call, at this host's address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Sends nothing: the route to any host of the bed, such as its first, has this one's address.
+        probe.connect(("10.0.0.1", 9))
+        return mark(socket.create_server((probe.getsockname()[0], 0)))
 
 
 def accept(listener, links, count):
@@ -103,40 +98,38 @@ def accept(listener, links, count):
 
 def call(at, rank):
     """Calls a host of a lower rank."""
-    connection = mark(socket.create_connection(at))
+    connection = mark(socket.create_connection(tuple(at)))
     connection.sendall(LENGTH.pack(rank))
     return connection
 
 
 def first(namespaces):
     """Starts the job on the other hosts, and waits until they know each other. Answers with this host, and their processes."""
-    addresses = [address(namespace) for namespace in namespaces]
-    listener = listen(addresses[0])
+    listener = listen()
     at = json.dumps(listener.getsockname())
     processes = [
-        subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", sys.executable, sys.argv[0], "--rank", str(rank), at, addresses[rank]])
+        subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", sys.executable, sys.argv[0], "--rank", str(rank), at])
         for rank, namespace in enumerate(namespaces)
         if rank > 0
     ]
     links = {}
     accept(listener, links, len(processes))
     host = Host(0, links)
-    places = [host.receive(rank) for rank in host.others]
-    everybody = json.dumps([json.loads(place) for place in places]).encode()
+    places = json.dumps([json.loads(host.receive(rank)) for rank in host.others])
     for rank in host.others:
-        host.send(rank, everybody)
+        host.send(rank, places.encode())
     return host, processes
 
 
-def another(rank, at, own):
+def another(rank, at):
     """Joins the first host, and by it all others."""
-    listener = listen(own)
-    host = Host(rank, {0: call(tuple(json.loads(at)), rank)})
+    listener = listen()
+    links = {0: call(json.loads(at), rank)}
+    host = Host(rank, links)
     host.send(0, json.dumps(listener.getsockname()).encode())
     places = json.loads(host.receive(0))
-    links = host.links
     for lower in range(1, rank):
-        links[lower] = call(tuple(places[lower - 1]), rank)
+        links[lower] = call(places[lower - 1], rank)
     accept(listener, links, len(places) - rank)
     return Host(rank, links)
 
@@ -145,7 +138,7 @@ def run(job):
     """Runs a function of a host on all of them."""
     words = sys.argv[1:]
     if words[:1] == ["--rank"]:
-        job(another(int(words[1]), words[2], words[3]))
+        job(another(int(words[1]), words[2]))
         return
     if len(words) < 2:
         sys.exit(f"usage: {sys.argv[0]} NAMESPACE NAMESPACE...: two hosts or more, the first of them this one")

@@ -4,8 +4,8 @@ import hashlib
 
 import hosts
 
-ROUNDS = 6
-BYTES = 500_000
+ROUNDS = 7
+BYTES = 600_000
 ITERATIONS = 6
 
 

@@ -5,8 +5,8 @@ import zlib
 
 import hosts
 
-ROUNDS = 4
-BYTES = 1_200_000
+ROUNDS = 5
+BYTES = 1_800_000
 
 
 def job(host):

@@ -29,7 +29,7 @@ use crate::testbed;
 const LINK: f64 = 12.5e6;
 
 /// Hosts under one switch. All of them have all jobs.
-const HOSTS: usize = 4;
+const HOSTS: usize = 3;
 
 /// What the jobs have in common.
 const COMMON: (&str, &str) = ("hosts.py", include_str!("../../../../../examples/jobs/hosts.py"));
