@@ -16,6 +16,9 @@ use weir_core::units::Rate;
 /// The bytes of a full packet: 1,500, and the Ethernet header. Links count these.
 pub const FRAME: u32 = 1514;
 
+/// What a full packet has for a program: TCP with time stamps over IPv4.
+pub const PAYLOAD: u32 = 1448;
+
 /// What a late timer may cost, in seconds.
 const LATE: f64 = 1e-3;
 

@@ -1,10 +1,8 @@
 //! `weir agent`: what hosts carry out.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
@@ -42,23 +40,12 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
 
 /// The coordinator, which is on this host or proves who it is, unless somebody said that it need not.
 fn endpoint(coordinator: &str, credentials: &args::Credentials, insecure: bool) -> Result<Endpoint, Failure> {
-    let args::Credentials { certificate: Some(certificate), key: Some(key), authority: Some(authority) } =
-        credentials
-    else {
-        if !insecure && !args::is_own(coordinator) {
-            return Err(Failure::input(format_args!(
-                "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
-            )));
-        }
+    let Some(files) = credentials.read(coordinator, insecure)? else {
         return Endpoint::from_shared(format!("http://{coordinator}")).map_err(Failure::input);
     };
-    let read = |path: &Path| {
-        fs::read(path)
-            .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))
-    };
     let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read(authority)?))
-        .identity(Identity::from_pem(read(certificate)?, read(key)?));
+        .ca_certificate(Certificate::from_pem(files.authority.text))
+        .identity(Identity::from_pem(files.certificate.text, files.key.text));
     let endpoint = Endpoint::from_shared(format!("https://{coordinator}")).map_err(Failure::input)?;
     endpoint.tls_config(tls).map_err(Failure::input)
 }

@@ -26,7 +26,7 @@ use crate::sweep::Vary;
 pub use agent::{Agent, AgentQueues, AgentTraffic};
 #[cfg(target_os = "linux")]
 pub use live::AgentRun;
-pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish, is_own};
+pub use live::{Credentials, Ctl, Log, Pem, PolicyWish, Serve, Wish};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 #[cfg(target_os = "linux")]
 pub use profile::{Profile, ProfilePlace, application};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
-use crate::args::{self, Format, PolicyWish, Wish, is_own};
+use crate::args::{self, Format, Pem, PolicyWish, Wish};
 use crate::failure::Failure;
 use crate::output::{Sink, print};
 use crate::record::{self, Record};
@@ -120,29 +120,19 @@ struct Client {
 impl Client {
     fn new(args: &args::Ctl) -> Result<Client, Failure> {
         let mut config = Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
-        let credentials = &args.credentials;
-        let (Some(certificate), Some(key), Some(authority)) =
-            (&credentials.certificate, &credentials.key, &credentials.authority)
-        else {
-            if !is_own(&args.coordinator) {
-                return Err(Failure::input(format_args!(
-                    "--coordinator {}: expected one on this host, or --certificate, --key and --authority",
-                    args.coordinator
-                )));
-            }
+        let Some(files) = args.credentials.read(&args.coordinator, false)? else {
             let base = format!("http://{}", args.coordinator);
             return Ok(Client { agent: config.build().into(), base });
         };
-        let wrong = |path: &Path, error: ureq::Error| {
-            Failure::input(format_args!("{}: expected PEM: {error}", path.display()))
+        let wrong = |file: &Pem, error: ureq::Error| {
+            Failure::input(format_args!("{}: expected PEM: {error}", file.path.display()))
         };
-        let of =
-            |path: &Path| Certificate::from_pem(read(path)?.as_bytes()).map_err(|error| wrong(path, error));
-        let private = PrivateKey::from_pem(read(key)?.as_bytes()).map_err(|error| wrong(key, error))?;
+        let of = |file: &Pem| Certificate::from_pem(&file.text).map_err(|error| wrong(file, error));
+        let private = PrivateKey::from_pem(&files.key.text).map_err(|error| wrong(&files.key, error))?;
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&[of(authority)?]))
-            .client_cert(Some(ClientCert::new_with_certs(&[of(certificate)?], private)));
+            .root_certs(RootCerts::new_with_certs(&[of(&files.authority)?]))
+            .client_cert(Some(ClientCert::new_with_certs(&[of(&files.certificate)?], private)));
         config = config.tls_config(tls.build());
         Ok(Client { agent: config.build().into(), base: format!("https://{}", args.coordinator) })
     }

@@ -297,6 +297,14 @@ impl Handle {
         self.ask(|state| state.plane.endings()).await
     }
 
+    /// See [`Plane::belongs`].
+    ///
+    /// # Errors
+    /// If there is nobody to ask.
+    pub async fn belongs(&self, id: String) -> Result<Option<(String, bool)>, Stopped> {
+        self.ask(move |state| state.plane.belongs(&id)).await
+    }
+
     /// See [`Plane::show`].
     ///
     /// # Errors

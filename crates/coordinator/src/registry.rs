@@ -256,6 +256,15 @@ impl Registry {
         standing.ok_or_else(|| Problem::unknown("coflow", id))
     }
 
+    /// The service of a coflow.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn service_of(&self, id: &str) -> Result<String, Problem> {
+        let found = self.handle.belongs(id.to_owned()).await?;
+        found.map(|(service, _)| service).ok_or_else(|| Problem::unknown("coflow", id))
+    }
+
     /// Registers a coflow; the same again changes nothing.
     ///
     /// # Errors
@@ -305,7 +314,7 @@ impl Registry {
     /// If there is none, or it cannot be forgotten for good.
     pub async fn deregister(&self, id: &str) -> Result<(), Problem> {
         let _alone = self.alone(id).await;
-        let service = self.coflow(id).await?.registration.service;
+        let service = self.service_of(id).await?;
         self.store.remove(Room::Coflows, id).await?;
         self.handle.deregister(id.to_owned()).await?;
         self.events.tell(What::CoflowDeregistered, id, Some(service));

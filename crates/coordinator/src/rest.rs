@@ -23,6 +23,7 @@ use tracing::debug;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use weir_core::model::Names;
 
 use crate::config::Limits;
 use crate::identity::Identity;
@@ -188,12 +189,12 @@ fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
     Problem::forbidden(format!("{who} may not {what} {whose}"))
 }
 
-/// The service of somebody's who does not say.
-fn own_service(who: &Identity, said: Option<String>) -> Option<String> {
-    match who {
-        Identity::Framework(own) => said.or_else(|| Some(own.clone())),
-        _ => said,
-    }
+/// The service of what somebody registers: what was said, else a framework's own.
+fn service_of(who: &Identity, said: Option<String>) -> String {
+    said.unwrap_or_else(|| match who {
+        Identity::Framework(own) => own.clone(),
+        _ => Names::DEFAULT.to_owned(),
+    })
 }
 
 /// Work that goes on whatever becomes of the request that asked for it: what is done in the plane is kept in the store as well.

@@ -7,8 +7,10 @@ use nix::libc;
 use nix::sys::socket::sockopt::{GetStruct, SetStruct};
 use nix::sys::socket::{getsockopt, setsockopt};
 
-/// Bytes of a full packet on the wire beside its payload: Ethernet, IPv4, and TCP with time stamps.
-const HEADERS: u64 = 14 + 20 + 32;
+use crate::htb::{FRAME, PAYLOAD};
+
+/// Bytes of a full packet on the wire beside its payload.
+const HEADERS: u64 = (FRAME - PAYLOAD) as u64;
 
 #[derive(Clone, Copy)]
 struct MaxPacing;

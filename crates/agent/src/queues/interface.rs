@@ -16,13 +16,11 @@ use super::change::{Change, changes};
 use super::desired::Desired;
 use super::ids;
 use crate::batch::{BatchError, ask, feed};
+use crate::htb::PAYLOAD;
 
 /// Where is remembered what was there; the system empties it when it starts, and has no queues of ours then. No bed of the
 /// testbed can have this name.
 const PLACE: &str = "/run/weir/agent-queues";
-
-/// What the payload of a full segment has: the least that a card cuts into.
-const PAYLOAD: u32 = 1448;
 
 /// What keeps queues from being changed.
 #[derive(Debug, thiserror::Error)]

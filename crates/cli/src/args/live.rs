@@ -1,12 +1,14 @@
 //! `weir serve`, `weir agent run` and `weir ctl`.
 
+use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::Rate;
 
 use super::{Output, port_rate};
+use crate::failure::Failure;
 
 const WHO: &str = "Who this is";
 
@@ -58,6 +60,49 @@ pub struct Credentials {
     /// The authority of the coordinator's certificate, in PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate")]
     pub authority: Option<PathBuf>,
+}
+
+/// A file of credentials.
+pub struct Pem<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// What it has.
+    pub text: Vec<u8>,
+}
+
+/// The files of credentials.
+pub struct Pems<'a> {
+    /// The certificate.
+    pub certificate: Pem<'a>,
+    /// Its private key.
+    pub key: Pem<'a>,
+    /// The authority of the coordinator's certificate.
+    pub authority: Pem<'a>,
+}
+
+impl Credentials {
+    /// The files for a connection to a coordinator; `None` if it goes without.
+    ///
+    /// # Errors
+    /// If one cannot be read, or there is none and the coordinator is not on this host, unless that was asked for.
+    pub fn read(&self, coordinator: &str, insecure: bool) -> Result<Option<Pems<'_>>, Failure> {
+        let (Some(certificate), Some(key), Some(authority)) = (&self.certificate, &self.key, &self.authority)
+        else {
+            if insecure || is_own(coordinator) {
+                return Ok(None);
+            }
+            return Err(Failure::input(format_args!(
+                "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
+            )));
+        };
+        let read = |path| match fs::read(path) {
+            Ok(text) => Ok(Pem { path, text }),
+            Err(error) => {
+                Err(Failure::input(format_args!("{}: cannot be read: {error}", Path::display(path))))
+            }
+        };
+        Ok(Some(Pems { certificate: read(certificate)?, key: read(key)?, authority: read(authority)? }))
+    }
 }
 
 /// `weir agent run`.
@@ -168,7 +213,7 @@ fn place(text: &str) -> Result<String, String> {
 }
 
 /// Whether a place is this host's own whatever names mean.
-pub fn is_own(place: &str) -> bool {
+fn is_own(place: &str) -> bool {
     place.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
         || place.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
 }

@@ -115,6 +115,11 @@ impl Plane {
         coflows.take(most).map(|(id, coflow)| self.summary(id, coflow)).collect()
     }
 
+    /// The service of a coflow, and whether it is over; `None` if nobody registered it.
+    pub fn belongs(&self, id: &str) -> Option<(String, bool)> {
+        self.coflows.get(id).map(|coflow| (coflow.registration.service.clone(), coflow.slot.is_none()))
+    }
+
     fn summary(&self, id: &Arc<str>, coflow: &Coflow) -> Summary {
         Summary {
             id: Arc::clone(id),

@@ -33,14 +33,11 @@ async fn look(registry: &Registry, present: &mut [bool]) -> Result<(), Stopped> 
     for id in registry.handle().endings().await? {
         let _alone = registry.alone(&id).await;
         // It may have been updated, or registered anew, meanwhile.
-        let Some(standing) = registry.handle().show(id.to_string()).await? else { continue };
-        if standing.class.is_some() {
-            continue;
-        }
+        let Some((service, true)) = registry.handle().belongs(id.to_string()).await? else { continue };
         if let Err(error) = registry.store.remove(Room::Coflows, &id).await {
             warn!(coflow = &*id, %error, "over, but still in the store");
         }
-        registry.events.tell(What::CoflowOver, &id, Some(standing.registration.service));
+        registry.events.tell(What::CoflowOver, &id, Some(service));
     }
     let states = registry.handle().host_states().await?;
     for ((was, state), host) in present.iter_mut().zip(states).zip(registry.hosts()) {

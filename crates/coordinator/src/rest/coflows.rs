@@ -5,10 +5,11 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use weir_core::model::Names;
 use weir_proto::Pace;
 
 use super::body::{Asked, In};
-use super::{Api, Who, may_change, may_see, own_service, through};
+use super::{Api, Who, may_change, may_see, service_of, through};
 use crate::config::Host;
 use crate::plane::Standing;
 use crate::problem::Problem;
@@ -184,10 +185,9 @@ pub async fn register(
     Path(id): Path<String>,
     In(body): In<CoflowBody>,
 ) -> Result<Json<CoflowAnswer>, Problem> {
-    let default = || weir_core::model::Names::DEFAULT.to_owned();
-    let service = own_service(&who, body.service.clone()).unwrap_or_else(default);
+    let service = service_of(&who, body.service.clone());
     may_change(&who, Some(&service))?;
-    let application = body.application.clone().unwrap_or_else(default);
+    let application = body.application.clone().unwrap_or_else(|| Names::DEFAULT.to_owned());
     let flows = body.flows.len();
     let body = CoflowBody { service: Some(service.clone()), application: Some(application.clone()), ..body };
     let registered = id.clone();
@@ -225,6 +225,6 @@ pub async fn deregister(
 /// Refuses who may not change this coflow.
 async fn may_touch(api: &Api, who: &Who, id: &str) -> Result<(), Problem> {
     may_see(who, None)?;
-    let service = api.registry.coflow(id).await?.registration.service;
+    let service = api.registry.service_of(id).await?;
     may_change(who, Some(&service))
 }

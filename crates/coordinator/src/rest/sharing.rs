@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{In, Text};
-use super::{Api, Who, may_change, may_see, own_service, through};
+use super::{Api, Who, may_change, may_see, service_of, through};
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
@@ -63,8 +63,7 @@ pub async fn register(
     Path(id): Path<String>,
     In(body): In<ApplicationBody>,
 ) -> Result<Json<Application>, Problem> {
-    let default = || weir_core::model::Names::DEFAULT.to_owned();
-    let service = own_service(&who, body.service).unwrap_or_else(default);
+    let service = service_of(&who, body.service);
     may_change(&who, Some(&service))?;
     let body = ApplicationBody { service: Some(service), model: body.model };
     through(async move { api.registry.register_application(&id, body).await }).await.map(Json)

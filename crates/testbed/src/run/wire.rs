@@ -3,10 +3,9 @@
 
 use weir_core::model::scenario::Sending;
 
-use crate::queues::FRAME;
+pub use crate::queues::PAYLOAD as TCP;
 
-/// Payload of a full TCP packet, in bytes.
-pub const TCP: u32 = 1448;
+use crate::queues::FRAME;
 
 /// Payload of a full UDP packet, in bytes.
 pub const UDP: u32 = 1472;

@@ -6,6 +6,7 @@ mod run;
 
 pub(super) use made::MOST;
 
+use weir_agent::htb;
 use weir_coordinator::plane::Settings;
 use weir_core::model::topology::Plan;
 use weir_core::model::{Topology, Workload};
@@ -25,7 +26,7 @@ use crate::testbed;
 const LINK: f64 = 12.5e6;
 
 /// The part of a full frame that is payload of TCP with time stamps.
-const PAYLOAD: f64 = 1448.0 / 1514.0;
+const PAYLOAD: f64 = htb::PAYLOAD as f64 / htb::FRAME as f64;
 
 /// Plain TCP, and what coordinators decide by.
 const POLICIES: [&str; 3] = [PLAIN, "aalo", "saath"];
