@@ -17,14 +17,14 @@ use weir_testbed::Bed;
 use weir_trace::sensitivity::{self, Row, SensitivityTable};
 
 pub use command::Timed;
-pub use place::{Place, percent};
+pub use place::Place;
 
 use crate::args::{self, Format};
 use crate::failure::Failure;
 use crate::output::{self, Pending};
 use crate::progress::Progress;
 use crate::record::{self, Record};
-use crate::saba::{self, Profiled};
+use crate::saba::{self, Profiled, percent};
 use crate::table::{Align, Table, count, number};
 use crate::testbed;
 

@@ -98,6 +98,11 @@ fn choose<'a>(all: &'a [Workload], names: &[String]) -> Result<Vec<&'a Workload>
     Ok(wanted.into_iter().map(|at| &all[at]).collect())
 }
 
+/// A part of the bandwidth, as people say it.
+pub fn percent(part: Fraction) -> String {
+    format!("{:.0} %", 100.0 * part.get())
+}
+
 /// What a model lacks.
 pub fn lacks(sensitivity: &Sensitivity) -> &'static str {
     let shape = sensitivity.shape();
@@ -133,8 +138,7 @@ pub fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
 
 fn text(profiled: &[Profiled], degree: usize) -> String {
     let samples = profiled.first().map_or(&[][..], |p| p.profile.samples());
-    let bandwidths: Vec<String> =
-        samples.iter().map(|s| format!("{:.0} %", 100.0 * s.bandwidth.get())).collect();
+    let bandwidths: Vec<String> = samples.iter().map(|s| percent(s.bandwidth)).collect();
     let mut columns = vec![("workload", Align::Left)];
     columns.extend(bandwidths.iter().map(|b| (b.as_str(), Align::Right)));
     columns.extend(["R^2 k=1", "k=2", "k=3"].map(|name| (name, Align::Right)));

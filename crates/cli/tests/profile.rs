@@ -173,6 +173,39 @@ fn what_fails_writes_nothing_and_throttles_nothing() {
 }
 
 #[test]
+fn an_interface_is_as_before_in_the_end() {
+    let Some(bed) = bed("face") else { return };
+    let place = &bed.place;
+    let namespace = format!("weir-{}-h0", bed.name);
+    let inside = |line: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace, env!("CARGO_BIN_EXE_weir"), "profile"]);
+        Ran::new(command.args(line.split_whitespace()).current_dir(place.path("")).output().unwrap())
+    };
+    let queues = || {
+        let output = Command::new("tc").args(["-n", &namespace, "qdisc", "show"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let before = queues();
+    place.write("job.sh", "tc class show dev lo | grep 'htb 7765:1 ' | grep -o 'rate [^ ]*' | cut -d' ' -f2");
+    let ran = inside("--interface lo --rate 100Mbit --runs 1 --log log -- sh job.sh");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    let rates = [100, 100, 90, 75, 50, 25, 10, 5].map(|mbit| format!("{mbit}Mbit\n"));
+    assert_eq!(place.read("log"), rates.concat());
+    assert_eq!(queues(), before);
+    for (line, message) in [
+        ("--interface lo --rate 100Mbit -- false", "the run that warms up: exit status: 1"),
+        ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` that somebody set up"),
+        ("--interface nowhere0 --rate 100Mbit -- true", "nowhere0"),
+    ] {
+        let ran = inside(line);
+        assert_eq!(ran.code, Some(1), "{line}: {ran:?}");
+        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+        assert_eq!(queues(), before, "{line}");
+    }
+}
+
+#[test]
 fn an_interrupted_profile_puts_back_what_it_throttled() {
     let Some(bed) = bed("stops") else { return };
     let before = bed.rates();

@@ -11,6 +11,7 @@ use weir_core::units::Rate;
 use weir_testbed::{Bed, namespace};
 
 use crate::failure::Failure;
+use crate::saba::percent;
 use crate::testbed;
 
 /// Where bandwidth is limited, and where commands run.
@@ -148,9 +149,4 @@ impl<'a> Place<'a> {
 fn desired(rate: Rate, segments: u32, part: Fraction) -> Result<Desired, Failure> {
     let rate = Rate::new(rate.get() * part.get()).expect("a part of a rate is one");
     Desired::new(rate, segments, &[1.0], &BTreeMap::new()).map_err(Failure::input)
-}
-
-/// A part of the bandwidth, as people say it.
-pub fn percent(part: Fraction) -> String {
-    format!("{:.0} %", 100.0 * part.get())
 }

@@ -20,9 +20,9 @@ use weir_testbed::{Bed, Name};
 
 use super::super::doc::{n, table, yes};
 use crate::failure::Failure;
-use crate::profile::{self, Place, Timed, percent};
+use crate::profile::{self, Place, Timed};
 use crate::progress::Progress;
-use crate::saba::Profiled;
+use crate::saba::{Profiled, percent};
 use crate::testbed;
 
 /// What every link carries, in bytes per second.
@@ -66,9 +66,14 @@ impl Way {
 
     /// Median times over those alone.
     fn slowdowns(&self, alone: &[f64]) -> Vec<f64> {
+        self.slowdowns_at(50.0, alone)
+    }
+
+    /// A percentile of the times over those alone.
+    fn slowdowns_at(&self, p: f64, alone: &[f64]) -> Vec<f64> {
         let of = |(job, alone): (usize, &f64)| {
             let times: Vec<f64> = self.times.iter().map(|times| times[job]).collect();
-            percentile(&times, 50.0) / alone
+            percentile(&times, p) / alone
         };
         alone.iter().enumerate().map(of).collect()
     }
@@ -246,7 +251,7 @@ fn text(measured: &Measured) -> String {
     out.push_str(&format!(
         "Then all of them begin at the same time on the same hosts: with one queue at each port, which is TCP by itself; with a queue for each \
          job and equal weights; and with the weights that Saba's controller finds by Eq. 2 from these profiles, with models of each degree. Queues \
-         are classes of HTB at every port, of hosts as well. A slowdown is the median time of {REPEATS} runs over that alone, which is {}.\n",
+         are classes of HTB at every port, of hosts as well. A slowdown is the median time of {REPEATS} runs over that alone, which is {}; in brackets are the shortest and the longest.\n",
         JOBS.iter()
             .zip(alone)
             .map(|((name, ..), alone)| format!("{} s for `{name}`", n(*alone)))
@@ -264,7 +269,11 @@ fn text(measured: &Measured) -> String {
         let sum: f64 = way.queues.iter().flat_map(|(_, weights)| weights).sum();
         let mut line = vec![way.name.clone()];
         line.extend((0..JOBS.len()).map(|job| way.weight(job).map_or("-".to_owned(), |w| n(w / sum))));
-        line.extend(slowdowns.iter().map(|slowdown| n(*slowdown)));
+        let ends = way.slowdowns_at(0.0, alone).into_iter().zip(way.slowdowns_at(100.0, alone));
+        let cell = |(median, (least, most)): (&f64, (f64, f64))| {
+            format!("{} ({} to {})", n(*median), n(least), n(most))
+        };
+        line.extend(slowdowns.iter().zip(ends).map(cell));
         line.push(n(mean(&slowdowns)));
         line
     };
