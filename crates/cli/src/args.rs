@@ -4,6 +4,8 @@
 mod agent;
 mod live;
 mod network;
+#[cfg(target_os = "linux")]
+mod profile;
 mod reproduce;
 mod saba;
 #[cfg(target_os = "linux")]
@@ -26,6 +28,8 @@ pub use agent::{Agent, AgentQueues, AgentTraffic, Found};
 pub use live::AgentRun;
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
+#[cfg(target_os = "linux")]
+pub use profile::{Profile, ProfilePlace, application};
 pub use reproduce::{
     CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
 };
@@ -89,6 +93,9 @@ pub enum Command {
     /// Saba's offline parts: profile workloads, and find the weights at a port
     #[command(subcommand, arg_required_else_help = true)]
     Saba(Saba),
+    /// Find out how sensitive a real command is to bandwidth: run it with less and less, and fit a model (Saba)
+    #[cfg(target_os = "linux")]
+    Profile(Profile),
     /// List the policies, or say what the parameters of one are
     Policies(Policies),
     /// Check, describe, generate or convert traces

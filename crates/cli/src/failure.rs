@@ -1,6 +1,6 @@
 //! What ends a command early, and the exit code that says so.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
@@ -65,6 +65,12 @@ impl Failure {
             }
             ReplayError::Stalled { .. } => Failure::undone(message),
         }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

@@ -13,6 +13,8 @@ mod interrupt;
 mod measure;
 mod output;
 mod policies;
+#[cfg(target_os = "linux")]
+mod profile;
 mod progress;
 mod record;
 mod reference;
@@ -59,6 +61,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         #[cfg(target_os = "linux")]
         Command::Reproduce(args::Reproduce::Live(args)) => reproduce::live(args),
         Command::Saba(args) => saba::saba(args),
+        #[cfg(target_os = "linux")]
+        Command::Profile(args) => profile::profile(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Fabric(args) => fabric::fabric(args),

@@ -31,10 +31,10 @@ impl Progress {
 }
 
 impl Progress {
-    /// A bar that counts `steps` of a longer work.
+    /// A bar that counts `steps` of a longer work, and may have a message.
     pub fn steps(&self, name: &str, steps: usize) -> ProgressBar {
         let bar = self.0.add(ProgressBar::new(steps as u64));
-        let style = ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len}  {elapsed}");
+        let style = ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len}  {elapsed}  {msg}");
         bar.set_style(style.expect("a constant"));
         bar.set_prefix(name.to_owned());
         bar

@@ -28,20 +28,29 @@ pub fn saba(args: &args::Saba) -> Result<(), Failure> {
     }
 }
 
-/// A workload that was profiled.
-struct Profiled {
-    name: &'static str,
+/// An application that was profiled.
+pub struct Profiled {
+    /// What it is called.
+    pub name: String,
     profile: Profile,
     /// By degree, from 1.
-    fits: Vec<Fit>,
+    pub fits: Vec<Fit>,
 }
 
 impl Profiled {
-    fn new(workload: &Workload) -> Result<Profiled, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::undone(format!("{}: {error}", workload.name));
-        let profile = workload.profile().map_err(|error| failed(&error))?;
+    /// An application with this profile.
+    ///
+    /// # Errors
+    /// A profile that no model fits.
+    pub fn new(name: &str, profile: Profile) -> Result<Profiled, Failure> {
         let fits: Result<Vec<Fit>, _> = Degree::ALL.iter().map(|degree| profile.fit(*degree)).collect();
-        Ok(Profiled { name: workload.name, profile, fits: fits.map_err(|error| failed(&error))? })
+        let fits = fits.map_err(|error| Failure::undone(format_args!("{name}: {error}")))?;
+        Ok(Profiled { name: name.to_owned(), profile, fits })
+    }
+
+    /// Its row in a table, with the model of this degree.
+    pub fn row(&self, degree: usize) -> Row {
+        Row::new(&self.name, &self.profile, &self.fits[degree - 1])
     }
 }
 
@@ -49,11 +58,11 @@ fn profile(args: &args::SabaProfile) -> Result<(), Failure> {
     let all = Workload::all();
     let chosen = choose(&all, &args.workload)?;
     let file = args.out.as_deref().map(Pending::begin).transpose()?;
-    let profiled: Result<Vec<Profiled>, Failure> = chosen.into_iter().map(Profiled::new).collect();
+    let profiled: Result<Vec<Profiled>, Failure> = chosen.into_iter().map(simulated).collect();
     let profiled = profiled?;
     let degree = usize::from(args.degree);
     if let Some(mut file) = file {
-        let rows = profiled.iter().map(|p| Row::new(p.name, &p.profile, &p.fits[degree - 1])).collect();
+        let rows = profiled.iter().map(|p| p.row(degree)).collect();
         let table = SensitivityTable::new(rows).map_err(Failure::undone)?;
         table.write(&mut file).map_err(|error| file.failure(&error))?;
         file.finish()?;
@@ -64,6 +73,12 @@ fn profile(args: &args::SabaProfile) -> Result<(), Failure> {
         Format::Csv => record::csv(&records(&profiled, degree)),
     };
     Ok(output::print(&text)?)
+}
+
+fn simulated(workload: &Workload) -> Result<Profiled, Failure> {
+    let profile =
+        workload.profile().map_err(|error| Failure::undone(format_args!("{}: {error}", workload.name)))?;
+    Profiled::new(workload.name, profile)
 }
 
 /// The workloads of these names, each once, in the order of Table 1.
@@ -83,8 +98,13 @@ fn choose<'a>(all: &'a [Workload], names: &[String]) -> Result<Vec<&'a Workload>
     Ok(wanted.into_iter().map(|at| &all[at]).collect())
 }
 
+/// A part of the bandwidth, as people say it.
+pub fn percent(part: Fraction) -> String {
+    format!("{:.0} %", 100.0 * part.get())
+}
+
 /// What a model lacks.
-fn lacks(sensitivity: &Sensitivity) -> &'static str {
+pub fn lacks(sensitivity: &Sensitivity) -> &'static str {
     let shape = sensitivity.shape();
     match (shape.falls, shape.convex) {
         (true, true) => "",
@@ -94,10 +114,11 @@ fn lacks(sensitivity: &Sensitivity) -> &'static str {
     }
 }
 
-fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
+/// Profiles for programs, with the models of this degree.
+pub fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
     let record = |p: &Profiled| {
         let mut r = Record::default();
-        r.add("workload", p.name);
+        r.add("workload", p.name.as_str());
         for sample in p.profile.samples() {
             r.add_named(format!("slowdown_{}", sample.bandwidth.get()), sample.slowdown);
         }
@@ -117,8 +138,7 @@ fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
 
 fn text(profiled: &[Profiled], degree: usize) -> String {
     let samples = profiled.first().map_or(&[][..], |p| p.profile.samples());
-    let bandwidths: Vec<String> =
-        samples.iter().map(|s| format!("{:.0} %", 100.0 * s.bandwidth.get())).collect();
+    let bandwidths: Vec<String> = samples.iter().map(|s| percent(s.bandwidth)).collect();
     let mut columns = vec![("workload", Align::Left)];
     columns.extend(bandwidths.iter().map(|b| (b.as_str(), Align::Right)));
     columns.extend(["R^2 k=1", "k=2", "k=3"].map(|name| (name, Align::Right)));
@@ -126,7 +146,7 @@ fn text(profiled: &[Profiled], degree: usize) -> String {
     columns.push((&lacks_head, Align::Left));
     let mut table = Table::new(&columns);
     for p in profiled {
-        let mut line = vec![p.name.to_owned()];
+        let mut line = vec![p.name.clone()];
         line.extend(p.profile.samples().iter().map(|s| number(s.slowdown)));
         line.extend(p.fits.iter().map(|fit| number(fit.r2)));
         line.push(lacks(&p.fits[degree - 1].sensitivity).to_owned());

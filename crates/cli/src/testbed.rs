@@ -136,7 +136,7 @@ fn check() -> Result<(), Failure> {
 }
 
 /// What to say about a bed that could not be made, with what the machine lacks if that is why.
-fn failure(error: &BedError) -> Failure {
+pub fn failure(error: &BedError) -> Failure {
     match error {
         BedError::Command(CommandError::Interrupted) => {
             Failure::interrupted("interrupted; nothing of the bed is left")

@@ -3,6 +3,9 @@
 use std::fmt::{self, Write as _};
 use std::net::Ipv4Addr;
 
+use weir_core::saba::Fraction;
+use weir_core::units::Rate;
+
 use crate::plan::{Node, Plan, Route};
 use crate::queues::{Class, dscp, segments};
 
@@ -89,14 +92,36 @@ pub fn up(plan: &Plan) -> Vec<Stage> {
 
 /// Makes the queues of all ports anew: one each, or, at switches, one for each service by these weights.
 pub fn queues(plan: &Plan, weights: Option<&[f64]>) -> Stage {
-    let nodes = plan.nodes.iter();
-    nodes
-        .map(|node| Step::Batch {
-            tool: Tool::Tc,
-            namespace: Some(node.namespace.clone()),
-            lines: node_queues(plan, node, weights.filter(|_| node.is_switch)),
-        })
-        .collect()
+    let of = |node: &Node| tc(node, node_queues(plan, node, weights.filter(|_| node.is_switch)));
+    plan.nodes.iter().map(of).collect()
+}
+
+/// Makes the queues of all ports anew: one for each service by these weights, at hosts as well.
+pub fn queues_everywhere(plan: &Plan, weights: &[f64]) -> Stage {
+    plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, Some(weights)))).collect()
+}
+
+/// Changes the rates of all cables of these nodes, both ways, to a part of what their links carry. Ports have one queue each
+/// then; what waits there stays.
+pub fn throttle(plan: &Plan, nodes: &[usize], part: Fraction) -> Stage {
+    let segments = segments(plan.slowest);
+    let mut lines = vec![String::new(); plan.nodes.len()];
+    for cable in plan.cables.iter().filter(|cable| cable.ends.iter().any(|(node, _)| nodes.contains(node))) {
+        for (node, port) in cable.ends {
+            let port = &plan.nodes[node].ports[port];
+            let (dev, out) = (&port.interface, &mut lines[node]);
+            let rate = Rate::new(port.rate.get() * part.get()).expect("a part of a rate is one");
+            let class = Class::whole(rate, segments);
+            line!(out, "class change dev {dev} parent 1: classid 1:1 htb {class}");
+            line!(out, "qdisc change dev {dev} parent 1:1 bfifo limit {}", class.buffer);
+        }
+    }
+    let changed = plan.nodes.iter().zip(lines).filter(|(_, lines)| !lines.is_empty());
+    changed.map(|(node, lines)| tc(node, lines)).collect()
+}
+
+fn tc(node: &Node, lines: String) -> Step {
+    Step::Batch { tool: Tool::Tc, namespace: Some(node.namespace.clone()), lines }
 }
 
 /// Takes namespaces away, and with them all that is in them.

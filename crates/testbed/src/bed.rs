@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_core::model::Topology;
+use weir_core::saba::Fraction;
 
 use crate::batch::{self, Stage};
 use crate::command::{self, CommandError};
@@ -117,9 +118,30 @@ impl Bed {
     /// # Errors
     /// If the kernel does not take them.
     pub fn set_queues(&self, weights: Option<&[f64]>) -> Result<(), BedError> {
-        let stage: Stage = batch::queues(&self.plan, weights);
+        self.change(&batch::queues(&self.plan, weights))
+    }
+
+    /// Gives every service a queue with its weight at every port, of hosts as well as of switches.
+    /// [`Bed::set_queues`] takes them away.
+    ///
+    /// # Errors
+    /// If the kernel does not take them.
+    pub fn set_queues_everywhere(&self, weights: &[f64]) -> Result<(), BedError> {
+        self.change(&batch::queues_everywhere(&self.plan, weights))
+    }
+
+    /// Has all cables of these nodes, by their positions in the plan, carry a part of what they do, both ways. It stays so until it is
+    /// [`Fraction::ALL`]. Ports have to have one queue each.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn throttle(&self, nodes: &[usize], part: Fraction) -> Result<(), BedError> {
+        self.change(&batch::throttle(&self.plan, nodes, part))
+    }
+
+    fn change(&self, stage: &Stage) -> Result<(), BedError> {
         // A change half made would be worse than waiting for it.
-        Ok(command::stage(&stage, self.lock.file(), &|| true)?)
+        Ok(command::stage(stage, self.lock.file(), &|| true)?)
     }
 
     /// Takes it away.

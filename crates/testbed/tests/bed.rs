@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use weir_core::model::scenario::Scenario;
 use weir_core::model::{Plan as Fabric, Topology};
+use weir_core::saba::Fraction;
 use weir_core::units::{Rate, Time};
 use weir_testbed::bed::{self, Listed};
 use weir_testbed::{Bed, BedError, Name, Phase, probe, run};
@@ -153,6 +154,46 @@ fn weights_share_links_between_services() {
     let found = measure(&bed, &self::scenario(&topology, "3s", &(services + &floods)));
     eprintln!("one queue: UDP {:.2} and {:.2} Mbit", found[0], found[1]);
     assert!(found.iter().all(|mbit| (mbit - 50.0).abs() < 10.0), "{found:?}");
+    bed.down().unwrap();
+}
+
+/// The classes and queues of a bed's ports, as `tc` has them.
+fn queues(bed: &Bed) -> Vec<String> {
+    let ask = |node: &weir_testbed::Node| {
+        let show = |what: &str| {
+            let args = ["-n", &node.namespace, what, "show"];
+            let mut command = Command::new("tc");
+            command.args(args);
+            if what == "class" {
+                command.args(["dev", "eth0"]);
+            }
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        show("class") + &show("qdisc")
+    };
+    bed.plan().nodes.iter().map(ask).collect()
+}
+
+#[test]
+fn throttled_hosts_have_less_and_get_it_back() {
+    let Some(turn) = turn("less") else { return };
+    let topology = big_switch(3, "40Mbit");
+    let bed = turn.up(&topology);
+    let before = queues(&bed);
+    let demands = demand("a", "h0", "h1", ELASTIC) + &demand("a", "h1", "h2", ELASTIC);
+    let scenario = scenario(&topology, "2s", &(service("a", 1) + &demands));
+    bed.throttle(&[0], Fraction::new(0.25).unwrap()).unwrap();
+    let found = measure(&bed, &scenario);
+    eprintln!("of 10 and 40 Mbit: {found:.2?}");
+    for (found, expected) in found.iter().zip([10.0, 40.0]) {
+        assert!((found / expected - 1.0).abs() < 0.05, "{found} Mbit, expected {expected}");
+    }
+    bed.throttle(&[0], Fraction::ALL).unwrap();
+    assert_eq!(queues(&bed), before);
+    // There is no class for the whole link alone while services have queues.
+    bed.set_queues_everywhere(&[1.0, 3.0]).unwrap();
+    assert_ne!(queues(&bed)[0], before[0]);
+    assert!(matches!(bed.throttle(&[0], Fraction::ALL), Err(BedError::Command(_))));
     bed.down().unwrap();
 }
 

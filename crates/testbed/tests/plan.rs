@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use weir_core::model::topology::Builder;
 use weir_core::model::{NodeId, Plan as Fabric, Routes, Topology};
+use weir_core::saba::Fraction;
 use weir_core::units::Rate;
 use weir_testbed::queues::{Class, FRAME, MOST_SERVICES, dscp, segments};
 use weir_testbed::{Name, Plan, PlanError, batch};
@@ -105,8 +106,7 @@ fn the_examples_are_beds() {
     assert_eq!(found, expected.map(|(name, hosts)| (name.to_owned(), hosts)).into());
 }
 
-#[test]
-fn a_tiny_bed_to_the_letter() {
+fn two_hosts() -> Plan {
     let mut builder = Builder::new();
     for host in ["a", "b"] {
         builder.host(host).unwrap();
@@ -114,7 +114,12 @@ fn a_tiny_bed_to_the_letter() {
     builder.switch("s", 1).unwrap();
     builder.cable("a", "s", rate("10Mbit")).unwrap();
     builder.cable("s", "b", rate("100Mbit")).unwrap();
-    let plan = plan(&builder.build().unwrap());
+    plan(&builder.build().unwrap())
+}
+
+#[test]
+fn a_tiny_bed_to_the_letter() {
+    let plan = two_hosts();
     let stages = batch::up(&plan);
     assert_eq!(
         batch::shell(&stages[..1]),
@@ -194,6 +199,27 @@ qdisc add dev eth1 parent 1:12 bfifo limit 250000
 END
 ";
     assert!(weighted.ends_with(to_b), "{weighted}");
+    let everywhere = batch::shell(&[batch::queues_everywhere(&plan, &[1.0, 3.0])]);
+    assert!(everywhere.ends_with(to_b) && !everywhere.starts_with(queues), "{everywhere}");
+    assert_eq!(everywhere.matches("classid 1:11 htb").count(), 4, "both ends of both cables: {everywhere}");
+}
+
+#[test]
+fn a_throttled_host_has_less_both_ways() {
+    let plan = two_hosts();
+    let at = plan.nodes.iter().position(|node| node.name == "b").unwrap();
+    let throttled = "\
+tc -n weir-t-b -batch - <<'END'
+class change dev eth0 parent 1: classid 1:1 htb rate 25000000bit ceil 25000000bit burst 16384 cburst 16384 quantum 1514
+qdisc change dev eth0 parent 1:1 bfifo limit 62500
+END
+tc -n weir-t-s -batch - <<'END'
+class change dev eth1 parent 1: classid 1:1 htb rate 25000000bit ceil 25000000bit burst 16384 cburst 16384 quantum 1514
+qdisc change dev eth1 parent 1:1 bfifo limit 62500
+END
+";
+    let stage = batch::throttle(&plan, &[at], Fraction::new(0.25).unwrap());
+    assert_eq!(batch::shell(&[stage]), throttled);
 }
 
 #[test]

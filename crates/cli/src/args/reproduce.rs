@@ -95,17 +95,19 @@ pub enum Experiment {
     Netshare,
     /// A slice of coflows under plain TCP, Aalo and Saath
     Slice,
-    /// What a coordinator and agents take, beside Saath's Table 2, and how many agents there may be
-    Overheads,
+    /// Jobs that are profiled, under equal shares and under Saba
+    Saba,
     /// Unmodified programs in cgroups, their classes and their shares
     Programs,
+    /// What a coordinator and agents take, beside Saath's Table 2, and how many agents there may be
+    Overheads,
 }
 
 /// `weir reproduce live`.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some fifteen minutes.
+    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some twenty minutes.
 
 Example:
   weir reproduce live --out docs/results/live.md"
@@ -116,7 +118,7 @@ pub struct LiveReproduction {
         long,
         value_name = "NAME",
         value_delimiter = ',',
-        default_value = "netshare,slice,programs,overheads"
+        default_value = "netshare,slice,saba,programs,overheads"
     )]
     pub only: Vec<Experiment>,
 

@@ -6,6 +6,7 @@ mod netshare;
 mod overheads;
 mod process;
 mod programs;
+mod saba;
 mod slice;
 
 use clap::ValueEnum;
@@ -32,6 +33,9 @@ pub fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
     }
     if args.only.contains(&Experiment::Slice) {
         out.push_str(&slice::section(&args.bed.name, args.coflows as usize, &progress)?);
+    }
+    if args.only.contains(&Experiment::Saba) {
+        out.push_str(&saba::section(&args.bed.name, &progress)?);
     }
     if args.only.contains(&Experiment::Programs) {
         out.push_str(&programs::section(&args.bed.name, &progress)?);

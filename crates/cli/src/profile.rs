@@ -1,0 +1,262 @@
+//! `weir profile`: Saba's offline profiler (sections 4 and 7.1) on a real command, whose bandwidth is limited meanwhile.
+
+mod command;
+mod estimate;
+mod place;
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{HumanDuration, ProgressBar};
+use weir_core::saba::Fraction;
+use weir_core::saba::profile::{FRACTIONS, Job, Profile, ProfileError};
+use weir_core::units::Time;
+use weir_sim::outcome::percentile;
+use weir_testbed::Bed;
+use weir_trace::sensitivity::{self, Row, SensitivityTable};
+
+pub use command::Timed;
+pub use place::Place;
+
+use crate::args::{self, Format};
+use crate::failure::Failure;
+use crate::output::{self, Pending};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::saba::{self, Profiled, percent};
+use crate::table::{Align, Table, count, number};
+use crate::testbed;
+
+/// Runs `weir profile`.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn profile(args: &args::Profile) -> Result<(), Failure> {
+    // What is throttled has to be as it was again.
+    let progress = Progress::new(args.quiet);
+    let name = name(args)?;
+    let outputs = [("--out", &args.out), ("--samples", &args.samples), ("--log", &args.log)];
+    output::check_distinct(Path::new("-"), &outputs.map(|(name, path)| (name, path.as_deref())))?;
+    let mut rows = args.out.as_deref().map(others).transpose()?.unwrap_or_default();
+    let out = args.out.as_deref().map(Pending::begin).transpose()?;
+    let samples = args.samples.as_deref().map(Pending::begin).transpose()?;
+    let log = args.log.as_deref().map(|path| {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.map_err(|error| Failure::output(path, &error))
+    });
+    let command = Timed {
+        words: args.command.clone(),
+        environment: Vec::new(),
+        timeout: Duration::from_secs_f64(args.timeout.get()),
+        log: log.transpose()?,
+    };
+    let (runs, described) = at(&args.place, |place| {
+        Ok((measure(&name, &command, place, args.runs.into(), &progress)?, place.describe()))
+    })?;
+    let degree = usize::from(args.degree);
+    let profiled = Profiled::new(&name, runs.profile.clone())?;
+    if let Some(mut file) = out {
+        let row = profiled.row(degree);
+        match rows.iter_mut().find(|other| other.name == name) {
+            Some(other) => *other = row,
+            None => rows.push(row),
+        }
+        let table = SensitivityTable::new(rows).map_err(Failure::undone)?;
+        table.write(&mut file).map_err(|error| file.failure(&error))?;
+        file.finish()?;
+    }
+    if let Some(file) = samples {
+        file.fill(&record::csv(&points(&runs, &profiled)))?;
+    }
+    let text = match args.format {
+        Format::Table => text(&described, &runs, &profiled, degree).into_bytes(),
+        Format::Json => record::json(&saba::records(&[profiled], degree)).into_bytes(),
+        Format::Csv => record::csv(&saba::records(&[profiled], degree)),
+    };
+    Ok(output::print(&text)?)
+}
+
+/// What the application is called.
+fn name(args: &args::Profile) -> Result<String, Failure> {
+    if let Some(name) = &args.name {
+        return Ok(name.clone());
+    }
+    let program = Path::new(&args.command[0]).file_name().unwrap_or_default().to_string_lossy();
+    args::application(&program).map_err(|expected| {
+        Failure::input(format_args!("COMMAND: `{program}`: {expected}; --name says another"))
+    })
+}
+
+/// The applications of a table that may not be there yet.
+fn others(path: &Path) -> Result<Vec<Row>, Failure> {
+    // Nothing can be read from where a table is printed.
+    if path.is_file() { Ok(sensitivity::read(path)?.rows().to_vec()) } else { Ok(Vec::new()) }
+}
+
+/// Does something with the place that is asked for, which is as before then.
+fn at<T>(
+    args: &args::ProfilePlace,
+    work: impl FnOnce(&Place<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    if let Some((interface, rate)) = args.interface.clone().zip(args.rate) {
+        let place = Place::interface(interface, rate)?;
+        return place.with(|| work(&place));
+    }
+    let name = args.bed.as_ref().expect("there is a bed if there is no interface");
+    let bed = Bed::open(name).map_err(|error| testbed::failure(&error))?;
+    let bed = bed.ok_or_else(|| Failure::undone(format_args!("no bed `{name}` is up")))?;
+    let place = Place::hosts(&bed, &args.hosts)?;
+    place.with(|| work(&place))
+}
+
+/// All runs of a command.
+pub struct Runs {
+    /// How long each took, in seconds, by parts of the bandwidth from little to all.
+    pub times: Vec<(Fraction, Vec<f64>)>,
+    /// By the medians.
+    pub profile: Profile,
+}
+
+/// A command as a job: each of its runs is several, and the median counts.
+struct Repeated<'a> {
+    command: &'a Timed,
+    place: &'a Place<'a>,
+    runs: usize,
+    /// From all bandwidth to little, as they come.
+    times: Vec<(Fraction, Vec<f64>)>,
+    bar: ProgressBar,
+}
+
+impl Repeated<'_> {
+    fn once(&self) -> Result<f64, Failure> {
+        let took = self.command.run(self.place, || self.bar.tick())?;
+        self.bar.inc(1);
+        Ok(took.as_secs_f64())
+    }
+
+    /// Says how long the rest may take.
+    fn tell(&self) {
+        let done: Vec<(f64, f64)> =
+            self.times.iter().map(|(part, times)| (part.get(), median(times))).collect();
+        let over = |part: &&Fraction| {
+            let times = self.times.iter().find(|(at, _)| at == *part).map_or(0, |(_, times)| times.len());
+            self.runs - times
+        };
+        let ahead = FRACTIONS.iter().flat_map(|part| std::iter::repeat_n(part.get(), over(&part)));
+        if let Some(left) = estimate::left(&done, &ahead.collect::<Vec<f64>>()) {
+            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+            self.bar.set_message(format!("about {} to go", HumanDuration(left)));
+        }
+    }
+}
+
+impl Job for Repeated<'_> {
+    type Error = Failure;
+
+    fn run(&mut self, bandwidth: Fraction) -> Result<Time, Failure> {
+        self.place.limit(bandwidth)?;
+        self.times.push((bandwidth, Vec::with_capacity(self.runs)));
+        for _ in 0..self.runs {
+            let took = self.once()?;
+            self.times.last_mut().expect("it was just put there").1.push(took);
+            self.tell();
+        }
+        let times = &self.times.last().expect("it was just put there").1;
+        Ok(Time::new(median(times)).expect("durations are finite, and not negative"))
+    }
+}
+
+fn median(times: &[f64]) -> f64 {
+    percentile(times, 50.0)
+}
+
+/// Profiles a command at a place: once to warm up, and `runs` times with each part of the bandwidth. Bandwidth stays as the last run had it.
+///
+/// # Errors
+/// The first run that fails, or that no slowdown can be calculated from.
+pub fn measure(
+    name: &str,
+    command: &Timed,
+    place: &Place<'_>,
+    runs: usize,
+    progress: &Progress,
+) -> Result<Runs, Failure> {
+    let bar = progress.steps(name, 1 + runs * FRACTIONS.len());
+    let mut job = Repeated { command, place, runs, times: Vec::with_capacity(FRACTIONS.len()), bar };
+    let failed = |why: &str, failure: Failure| Failure {
+        code: failure.code,
+        message: format!("{name}, {why}: {}", failure.message),
+    };
+    let warmed = place.limit(Fraction::ALL).and_then(|()| job.once());
+    let profile = match warmed {
+        Ok(_) => Profile::of(&mut job, &FRACTIONS).map_err(|error| match error {
+            ProfileError::Run { bandwidth, source } => {
+                let run = job.times.last().map_or(0, |(_, times)| times.len()) + 1;
+                failed(&format!("run {run} at {} of the bandwidth", percent(bandwidth)), source)
+            }
+            error => Failure::undone(format_args!("{name}: {error}")),
+        }),
+        Err(failure) => Err(failed("the run that warms up", failure)),
+    };
+    job.bar.finish_and_clear();
+    let mut times = job.times;
+    times.reverse();
+    Ok(Runs { times, profile: profile? })
+}
+
+/// Lines to plot: each run, the medians, and the models from the least part that was run to all.
+fn points(runs: &Runs, profiled: &Profiled) -> Vec<Record> {
+    let all = runs.profile.samples().last().expect("there is one with all bandwidth").time.get();
+    let point = |what: &str, part: f64, slowdown: f64| {
+        let mut r = Record::default();
+        r.add("application", profiled.name.as_str());
+        r.add("what", what);
+        r.add("bandwidth", part);
+        r.add("time_s", slowdown * all);
+        r.add("slowdown", slowdown);
+        r
+    };
+    let mut out = Vec::new();
+    for (part, times) in &runs.times {
+        out.extend(times.iter().map(|time| point("run", part.get(), time / all)));
+    }
+    let samples = runs.profile.samples().iter();
+    out.extend(samples.map(|sample| point("median", sample.bandwidth.get(), sample.slowdown)));
+    for (fit, degree) in profiled.fits.iter().zip(1..) {
+        let parts = (5..=100).map(|percent| f64::from(percent) / 100.0);
+        out.extend(parts.map(|part| point(&format!("k{degree}"), part, fit.sensitivity.model().at(part))));
+    }
+    out
+}
+
+fn text(place: &str, runs: &Runs, profiled: &Profiled, degree: usize) -> String {
+    let mut out = format!(
+        "{}: {} with each part of the bandwidth of {place}; the median counts:\n\n",
+        profiled.name,
+        count(runs.times[0].1.len() as u64, "run"),
+    );
+    let right = |name| (name, Align::Right);
+    let columns = ["bandwidth", "time s", "least", "most", "slowdown", "k=1", "k=2", "k=3"].map(right);
+    let mut table = Table::new(&columns);
+    for ((part, times), sample) in runs.times.iter().zip(runs.profile.samples()) {
+        let ends = [0.0, 100.0].map(|p| percentile(times, p));
+        let mut line = vec![percent(*part)];
+        line.extend([sample.time.get(), ends[0], ends[1], sample.slowdown].map(number));
+        line.extend(profiled.fits.iter().map(|fit| number(fit.sensitivity.slowdown(*part))));
+        table.line(line);
+    }
+    let mut line = vec!["R^2".to_owned()];
+    line.resize(5, String::new());
+    line.extend(profiled.fits.iter().map(|fit| number(fit.r2)));
+    table.line(line);
+    table.print(&mut out);
+    if runs.profile.samples().iter().any(|sample| sample.slowdown < 1.0) {
+        out.push_str("\nA slowdown below 1 is chance: times differ by that much whatever the bandwidth. More --runs tell more.\n");
+    }
+    let lacks = saba::lacks(&profiled.fits[degree - 1].sensitivity);
+    if !lacks.is_empty() {
+        out.push_str(&format!("\nThe model of degree {degree}: {lacks}.\n"));
+    }
+    out
+}

@@ -1,0 +1,45 @@
+"""Compute-heavy: the first host derives keys, block after block, and all others keep copies, which they get while it goes on computing."""
+
+import hashlib
+import queue
+import threading
+
+import hosts
+
+BLOCKS = 30
+BYTES = 285_000
+ITERATIONS = 9
+
+
+def job(host):
+    if host.rank == 0:
+        derive(host)
+        return
+    kept = hashlib.sha256()
+    for _ in range(BLOCKS):
+        kept.update(host.receive(0))
+    host.send(0, kept.digest())
+
+
+def derive(host):
+    waiting = {to: queue.Queue() for to in host.others}
+    copies = [threading.Thread(target=copy, args=(host, to, waiting[to]), daemon=True) for to in host.others]
+    for thread in copies:
+        thread.start()
+    derived = hashlib.sha256()
+    for number in range(BLOCKS):
+        block = hashlib.pbkdf2_hmac("sha256", b"weir", number.to_bytes(4, "big"), ITERATIONS, BYTES)
+        derived.update(block)
+        for blocks in waiting.values():
+            blocks.put(block)
+    for of in host.others:
+        if host.receive(of) != derived.digest():
+            raise ValueError(f"host {of} has other keys")
+
+
+def copy(host, to, blocks):
+    for _ in range(BLOCKS):
+        host.send(to, blocks.get())
+
+
+hosts.run(job)
