@@ -22,7 +22,7 @@ pub struct Connection {
 
 /// Passes over all connections. Most of what is decided by two is exact after a few; rings of senders and receivers that each wait for
 /// the next come closer by a factor each time.
-const PASSES: usize = 64;
+const PASSES: usize = 256;
 
 /// Levels that move by less than this, relative to the link, have come to rest.
 const REST: f64 = 1e-12;
@@ -42,7 +42,7 @@ pub struct Connections {
 
 impl Connections {
     /// Puts the rate of each connection in `rates`, in units of the capacities `send` and `recv` of the ports. O(n log n) for n
-    /// connections, and n log n for each pass, of which there are at most 64.
+    /// connections, and n log n for each pass, of which there are at most 256, and mostly a few.
     pub fn rates(&mut self, send: &[f64], recv: &[f64], open: &[Connection], rates: &mut Vec<f64>) {
         rates.clear();
         rates.resize(open.len(), 0.0);

@@ -80,7 +80,8 @@ fn section_4_2_reducers_without_priority_use_what_is_vacant() {
 fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
     // Sender 0 is idle, but a smaller coflow waits there (its receiver has no connection left); sender 1 is busy for a tenth of its
     // link, with a larger one.
-    let others = [coflow(1, 0.0, &[(4, 3, 3.0)]), coflow(2, 0.0, &[(0, 3, 3.5)]), coflow(3, 0.0, &[(1, 5, 100.0)])];
+    let others =
+        [coflow(1, 0.0, &[(4, 3, 3.0)]), coflow(2, 0.0, &[(0, 3, 3.5)]), coflow(3, 0.0, &[(1, 5, 100.0)])];
     let both = coflow(4, 1.0, &[(0, 2, 10.0), (1, 2, 10.0)]);
     let mut w = workload(6, others.into_iter().chain([both]).collect());
     w.events.push(event(0.0, Change::PortRate { port: 5, side: Side::Recv, factor: 0.1 }));
