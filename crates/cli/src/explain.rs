@@ -212,6 +212,7 @@ fn rule_meaning(name: &str) -> &'static str {
         "in-order" => "flow by flow, in the order of coflows",
         "lacks-data" => "some of its data is not there",
         "transport" => "shared by the transport inside its queue",
+        "connections" => "over the connections that its receivers have opened",
         _ => "",
     }
 }

@@ -39,6 +39,8 @@ pub enum Rule {
     LacksData,
     /// Shared by the transport inside its queue.
     Transport,
+    /// Over the connections that its receivers have opened (Django).
+    Connections,
 }
 
 /// A flow's own rate, on top of its coflow's common one.

@@ -5,6 +5,8 @@ use crate::model::{Blind, Knowledge, Sizes, Slot, View};
 use crate::tree::Plan;
 
 mod aalo;
+mod aalo_plus;
+mod django;
 mod fair;
 mod fifo;
 mod lcf;
@@ -93,6 +95,15 @@ fn sizes(policy: impl Policy<Knows = Sizes> + 'static) -> AnyPolicy {
     AnyPolicy::Sizes(Box::new(policy))
 }
 
+/// Parameters of queues by bytes, at each port.
+const QUEUES: &[(&str, &str)] = &[
+    ("start=10MB", "S: upper threshold of the first queue"),
+    ("growth=10", "E: how much larger each next threshold is"),
+    ("queues=10", "K: how many queues there are"),
+    ("sharing=weighted", "ports share among queues by `weighted` turns K..1, or in `strict` priority"),
+    ("at=senders", "queues at `senders` with TCP behind, or at `both` ends as if coordinated"),
+];
+
 const TIME: (&str, &str) =
     ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
 
@@ -161,17 +172,30 @@ pub const TABLE: &[Entry] = &[
     Entry {
         name: "aalo",
         about: "D-CLAS: queues by total bytes, FIFO inside (SIGCOMM '15); sizes unknown",
-        params: &[
-            ("start=10MB", "S: upper threshold of the first queue"),
-            ("growth=10", "E: how much larger each next threshold is"),
-            ("queues=10", "K: how many queues there are"),
-            (
-                "sharing=weighted",
-                "ports share among queues by `weighted` turns K..1, or in `strict` priority",
-            ),
-            ("at=senders", "queues at `senders` with TCP behind, or at `both` ends as if coordinated"),
-        ],
+        params: QUEUES,
         build: |p| aalo::Aalo::read(p).map(blind),
+    },
+    Entry {
+        name: "aalo+",
+        about: "Aalo's queues, by the sizes that coflows have (Django's rival); knows sizes",
+        params: QUEUES,
+        build: |p| aalo_plus::AaloPlus::read(p).map(sizes),
+    },
+    Entry {
+        name: "django",
+        about: "receivers open connections, senders order them (JPDC '21); knows sizes",
+        params: &[
+            ("connections=11", "m: how many a host has for all that it receives"),
+            ("alpha=0.1", "part of a downlink that has to be vacant for a connection without priority"),
+            ("beta=0.7", "part of the connections for the prioritized reducer"),
+            ("eta=0.6", "part of the free connections that one without priority may have already"),
+            (
+                "lambda=0.2",
+                "part of a link by which a sender counts as vacant that has the same coflow first",
+            ),
+            ("theta=0.5", "part of a downlink that has to be vacant for senders to be looked for"),
+        ],
+        build: |p| django::Django::read(p).map(sizes),
     },
     Entry {
         name: "saath",

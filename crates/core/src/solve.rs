@@ -1,6 +1,7 @@
 //! Solvers that policies share. Pure functions of capacities and demands.
 
 pub mod cluster;
+pub mod connections;
 pub mod contention;
 pub mod hierarchy;
 pub mod lockstep;

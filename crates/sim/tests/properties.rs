@@ -38,12 +38,12 @@ impl<'a> Checker<'a> {
         Checker { policy, schedules: Vec::new(), broken: None }
     }
 
-    /// Those that say so. Even shares at both ends do not, nor does all-or-none alone. What all flows of a coflow get at once
-    /// may be less than what some of them could use.
+    /// Those that say so. Even shares at both ends do not, nor does all-or-none alone, nor who limits connections. What all flows of
+    /// a coflow get at once may be less than what some of them could use.
     fn conserves_work(&self, flow: &Rated) -> bool {
         !self.policy.contains("at=both")
             && !self.policy.contains("work-conservation=off")
-            && flow.rule != Rule::AllOrNone
+            && !matches!(flow.rule, Rule::AllOrNone | Rule::Connections)
     }
 
     fn check(&mut self, moment: &Moment<'_>, rated: &[Rated]) -> Result<(), String> {

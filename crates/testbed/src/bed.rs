@@ -13,7 +13,7 @@ use std::time::Duration;
 use weir_core::model::Topology;
 use weir_core::saba::Fraction;
 
-use crate::batch::{self, Stage};
+use crate::batch::{self, Stage, Step, Tool};
 use crate::command::{self, CommandError};
 use crate::lock::Lock;
 use crate::namespace;
@@ -142,6 +142,21 @@ impl Bed {
     fn change(&self, stage: &Stage) -> Result<(), BedError> {
         // A change half made would be worse than waiting for it.
         Ok(command::stage(stage, self.lock.file(), &|| true)?)
+    }
+
+    /// Has `ip` do these lines in a namespace of the bed.
+    pub(crate) fn links(&self, namespace: &str, lines: String) -> Result<(), BedError> {
+        self.tell(Tool::Ip, namespace, lines)
+    }
+
+    /// Has `tc` do these lines in a namespace of the bed.
+    pub(crate) fn shape(&self, namespace: &str, lines: String) -> Result<(), BedError> {
+        self.tell(Tool::Tc, namespace, lines)
+    }
+
+    fn tell(&self, tool: Tool, namespace: &str, lines: String) -> Result<(), BedError> {
+        let step = Step::Batch { tool, namespace: Some(namespace.to_owned()), lines };
+        Ok(command::step(&step, self.lock.file())?)
     }
 
     /// Takes it away.

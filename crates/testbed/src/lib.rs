@@ -6,6 +6,7 @@
 //! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for people.
 //! - [`bed`] makes a bed by these scripts, finds it again, and takes it away.
 //! - [`run()`] sends what a scenario says through it, and measures what arrives.
+//! - [`incast`] measures what too many connections at once cost.
 //! - [`namespace`] has code run inside its hosts.
 //! - [`probe`] finds out what this machine lacks for that.
 //!
@@ -16,6 +17,7 @@
 pub mod batch;
 pub mod bed;
 mod command;
+pub mod incast;
 mod lock;
 pub mod namespace;
 mod plan;

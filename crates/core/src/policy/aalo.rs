@@ -32,17 +32,21 @@ pub struct Aalo {
 impl Aalo {
     pub(super) fn read(params: &mut Params) -> Result<Aalo, ParamsError> {
         let thresholds = Thresholds::read(params)?;
-        let count = thresholds.queues();
-        let strict = params.choice("sharing", &[("weighted", false), ("strict", true)])?;
-        let receivers =
-            params.choice("at", &[("senders", Receivers::Transport), ("both", Receivers::Queues)])?;
-        let weights = if strict {
-            Weights::Strict(count)
-        } else {
-            Weights::Weighted((1..=count).rev().map(|weight| weight as f64).collect())
-        };
-        Ok(Aalo { thresholds, queues: Queues { weights, inside: Inside::Fifo, receivers } })
+        let queues = queues(thresholds.queues(), params)?;
+        Ok(Aalo { thresholds, queues })
     }
+}
+
+/// What ports do with so many queues.
+pub(super) fn queues(count: usize, params: &mut Params) -> Result<Queues, ParamsError> {
+    let strict = params.choice("sharing", &[("weighted", false), ("strict", true)])?;
+    let receivers = params.choice("at", &[("senders", Receivers::Transport), ("both", Receivers::Queues)])?;
+    let weights = if strict {
+        Weights::Strict(count)
+    } else {
+        Weights::Weighted((1..=count).rev().map(|weight| weight as f64).collect())
+    };
+    Ok(Queues { weights, inside: Inside::Fifo, receivers })
 }
 
 impl Policy for Aalo {

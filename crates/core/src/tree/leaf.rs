@@ -36,8 +36,8 @@ fn inner(spec: &str) -> Result<Inner, ParamsError> {
     match policy::build(spec)? {
         _ if name == "fair" => Ok(Inner::MaxMin(MaxMin::default())),
         AnyPolicy::Blind(policy) if name != "aalo" => Ok(Inner::Blind(policy)),
-        AnyPolicy::Sizes(policy) => Ok(Inner::Sizes(policy)),
-        AnyPolicy::Blind(_) | AnyPolicy::Tree(_) => Err(ParamsError::Leaf { name }),
+        AnyPolicy::Sizes(policy) if name != "aalo+" => Ok(Inner::Sizes(policy)),
+        AnyPolicy::Blind(_) | AnyPolicy::Sizes(_) | AnyPolicy::Tree(_) => Err(ParamsError::Leaf { name }),
     }
 }
 

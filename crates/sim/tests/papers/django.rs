@@ -1,10 +1,12 @@
-//! "Django: Bilateral Coflow Scheduling with Predictive Concurrent Connections", JPDC '21. Fig. 1 shows what scheduling at
-//! one end alone costs; Django's own policy counts connections, which nothing here does yet, so the figure's
-//! numbers are those of the policies that decide at one end or at both.
+//! "Django: Bilateral Coflow Scheduling with Predictive Concurrent Connections", JPDC '21.
 
-use weir_core::model::Workload;
+use std::collections::BTreeMap;
 
-use crate::common::{ccts, check, coflow, mean, workload};
+use proptest::prelude::*;
+use weir_core::model::{Change, FlowState, Side, Workload};
+use weir_sim::{Moment, Observer};
+
+use crate::common::{Kinds, cases, ccts, check, coflow, event, mean, run_with, workload, workloads};
 
 /// Fig. 1 (a): coflows of 1 and 2 bytes from two senders to one receiver.
 fn shared_receiver() -> Workload {
@@ -19,8 +21,10 @@ fn shared_sender() -> Workload {
 #[test]
 fn figure_1_sender_driven() {
     // Queues at the senders order what one sender sends. Where two send to one receiver they share it evenly.
-    for policy in ["aalo", "aalo:sharing=strict"] {
+    for policy in ["aalo", "aalo:sharing=strict", "aalo+:start=1.5B", "aalo+:start=1.5B:sharing=strict"] {
         check(&shared_receiver(), policy, &[2.0, 3.0]);
+    }
+    for policy in ["aalo", "aalo:sharing=strict", "aalo+", "aalo+:start=1.5B:sharing=strict"] {
         check(&shared_sender(), policy, &[1.0, 3.0]);
     }
     assert_eq!(mean(&ccts(&shared_receiver(), "aalo")), 2.5);
@@ -37,11 +41,108 @@ fn figure_1_nobody_orders() {
 }
 
 #[test]
+fn figure_1_django() {
+    // Section 3 goes through both: 2 in each.
+    for w in [shared_receiver(), shared_sender()] {
+        check(&w, "django", &[1.0, 3.0]);
+    }
+}
+
+#[test]
 fn figure_1_both_ends_coordinated() {
-    // What Django is to reach: 2 in both.
     for w in [shared_receiver(), shared_sender()] {
         for policy in ["pfp", "fifo", "scf", "srtf", "lwtf", "varys", "sincronia", "saath", "aalo:at=both"] {
             check(&w, policy, &[1.0, 3.0]);
         }
+    }
+}
+
+#[test]
+fn section_4_2_a_smaller_coflow_takes_connections_back() {
+    // One connection in all: the second coflow takes it from the first and gives it back.
+    let w = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0)]), coflow(2, 1.0, &[(1, 2, 1.0)])]);
+    check(&w, "django:connections=1", &[5.0, 1.0]);
+    // With two, beta m is one: that of the first stays open, and the receiver's link is shared.
+    check(&w, "django:connections=2", &[5.0, 2.0]);
+}
+
+#[test]
+fn section_4_2_reducers_without_priority_use_what_is_vacant() {
+    // The smaller coflow comes at half of the receiver's rate, since its sender serves another receiver as fast.
+    let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 1.0), (0, 3, 1.0)]), coflow(2, 0.0, &[(1, 2, 4.0)])]);
+    // The second schedule has the vacancy measured: half of the link, of which alpha is a tenth, but theta wants more than half.
+    check(&w, "django", &[2.0, 6.0]);
+    check(&w, "django:theta=0.4", &[2.0, 5.0]);
+    check(&w, "django:theta=0.4:alpha=0.6", &[2.0, 6.0]);
+}
+
+#[test]
+fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
+    // Sender 0 is idle, but a smaller coflow waits there (its receiver has no connection left); sender 1 is busy for a tenth of its
+    // link, with a larger one.
+    let others =
+        [coflow(1, 0.0, &[(4, 3, 3.0)]), coflow(2, 0.0, &[(0, 3, 3.5)]), coflow(3, 0.0, &[(1, 5, 100.0)])];
+    let both = coflow(4, 1.0, &[(0, 2, 10.0), (1, 2, 10.0)]);
+    let mut w = workload(6, others.into_iter().chain([both]).collect());
+    w.events.push(event(0.0, Change::PortRate { port: 5, side: Side::Recv, factor: 0.1 }));
+    assert_eq!(first_sender(&w, "django:connections=1"), 1);
+    assert_eq!(first_sender(&w, "django:connections=1:lambda=0.05"), 0);
+}
+
+/// The sender of the first connection that receiver 2 has.
+fn first_sender(w: &Workload, policy: &str) -> u32 {
+    struct First(Option<u32>);
+    impl Observer for First {
+        fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+            let rated = moment.allocation().flows();
+            let ends = rated.iter().map(|rated| moment.coflow(rated.slot).ends_of(rated.flow));
+            self.0 = self.0.or(ends.filter(|&(_, dst)| dst == 2).map(|(src, _)| src).next());
+            true
+        }
+    }
+    let mut first = First(None);
+    run_with(w, policy, 1.0, 0.0, &mut first).unwrap();
+    first.0.expect("receiver 2 has a connection")
+}
+
+/// What Django promises at every schedule.
+struct Promises {
+    connections: usize,
+    broken: Option<String>,
+}
+
+impl Observer for Promises {
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        let mut open: BTreeMap<u32, usize> = BTreeMap::new();
+        for rated in moment.allocation().flows() {
+            *open.entry(moment.coflow(rated.slot).ends_of(rated.flow).1).or_default() += 1;
+        }
+        if let Some((port, count)) = open.iter().find(|(_, count)| **count > self.connections) {
+            self.broken = Some(format!("at {}: {count} connections at {port}", moment.now()));
+        }
+        // Theorem 4.2. All links are up.
+        let is_live = |&slot: &u32| {
+            let coflow = moment.coflow(slot);
+            (0..coflow.width() as u32).any(|flow| coflow.state(flow) == FlowState::Live)
+        };
+        if moment.active().iter().any(is_live) && open.is_empty() {
+            self.broken = Some(format!("at {}: nothing moves", moment.now()));
+        }
+        self.broken.is_none()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn theorem_4_2_no_deadlock_and_no_more_connections_than_m(
+        w in workloads(Kinds { ports: false, ..Kinds::ALL.generic() }),
+        connections in 1usize..6,
+        interval in prop::sample::select(vec![0.0, 0.7]),
+    ) {
+        let mut promises = Promises { connections, broken: None };
+        let _ = run_with(&w, &format!("django:connections={connections}"), 1.0, interval, &mut promises);
+        prop_assert_eq!(promises.broken, None);
     }
 }

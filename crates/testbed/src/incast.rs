@@ -1,0 +1,321 @@
+//! Incast: connections that send to one receiver at once, through a switch whose buffer is small.
+//!
+//! What too many connections cost (Django, 2.3 and Algorithm 1) is measured: for a buffer and a number of connections, what part of
+//! the packets the switch drops, and how long the connections take. One receiver and some senders are on a [`Plan::BigSwitch`] bed;
+//! the switch's port to the receiver holds so many full packets, and senders hand on packets one by one (`gso_max_segs 1`), since a
+//! queue would drop several at once otherwise. The port may send a burst of HTB (16 KiB) at once, which adds to its buffer.
+//!
+//! [`Plan::BigSwitch`]: weir_core::model::Plan::BigSwitch
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::bed::{Bed, BedError};
+use crate::namespace;
+use crate::plan::Node;
+use crate::queues::{Class, FRAME, segments};
+
+/// The most connections at once: each has a thread.
+pub const MOST_CONNECTIONS: usize = 1_000;
+
+/// What a run may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long is waited before somebody looks whether to stop, in milliseconds.
+const GLANCE: u8 = 100;
+
+/// A thread's stack.
+const STACK: usize = 128 << 10;
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum IncastError {
+    /// The bed.
+    #[error(transparent)]
+    Bed(#[from] BedError),
+    /// A socket or a thread.
+    #[error("incast of {connections} connections: {error}")]
+    Socket {
+        /// How many.
+        connections: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// What `tc` says of a queue.
+    #[error("the switch's queue cannot be read: {0}")]
+    Queue(String),
+    /// It takes too long.
+    #[error("incast of {0} connections: not over after {limit} s", limit = PATIENCE.as_secs())]
+    Slow(usize),
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Incast {
+    /// What the switch's port to the receiver holds, in full packets.
+    pub buffer: u32,
+    /// How many connections send at once.
+    pub connections: usize,
+    /// What each of them sends, in bytes.
+    pub bytes: u64,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// The packets that the switch dropped, as a part of those that came to it for the receiver.
+    pub loss: f64,
+    /// From the start of all until the last byte of each connection was there, in seconds, in order of time.
+    pub times: Vec<f64>,
+}
+
+impl Sample {
+    /// Bytes of payload per second until all were done.
+    pub fn goodput(&self, incast: &Incast) -> f64 {
+        let last = self.times.last().copied().unwrap_or(f64::INFINITY);
+        incast.connections as f64 * incast.bytes as f64 / last
+    }
+}
+
+/// A bed of one switch, whose first host receives.
+pub struct Lab<'a> {
+    bed: &'a Bed,
+    receiver: &'a Node,
+    senders: Vec<&'a Node>,
+    /// The switch's namespace, and its interface to the receiver.
+    port: (&'a str, &'a str),
+}
+
+impl<'a> Lab<'a> {
+    /// Makes the senders of a bed hand on packets one by one.
+    ///
+    /// # Panics
+    /// If the bed is no big switch with two hosts or more.
+    ///
+    /// # Errors
+    /// If the kernel does not take that.
+    pub fn new(bed: &'a Bed) -> Result<Lab<'a>, IncastError> {
+        let plan = bed.plan();
+        let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
+        let (receiver, senders) = hosts.split_first().expect("a bed has hosts");
+        let cable = plan.cables.iter().find(|cable| cable.ends.iter().any(|&(node, _)| node == 0));
+        let ends = cable.expect("every host has a cable").ends;
+        let (switch, port) = ends.into_iter().find(|&(node, _)| node != 0).expect("its other end");
+        let switch = &plan.nodes[switch];
+        assert!(switch.is_switch && !senders.is_empty(), "a switch and two hosts or more");
+        let lab = Lab {
+            bed,
+            receiver,
+            senders: senders.to_vec(),
+            port: (&switch.namespace, &switch.ports[port].interface),
+        };
+        for sender in &lab.senders {
+            let interface = &sender.ports[0].interface;
+            bed.links(&sender.namespace, format!("link set dev {interface} gso_max_segs 1\n"))?;
+        }
+        Ok(lab)
+    }
+
+    /// Has one incast happen. `go_on` is asked several times a second.
+    ///
+    /// # Panics
+    /// If there are no connections, or more than [`MOST_CONNECTIONS`].
+    ///
+    /// # Errors
+    /// What kept it from being measured.
+    pub fn run(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Sample, IncastError> {
+        assert!((1..=MOST_CONNECTIONS).contains(&incast.connections), "a number of connections");
+        self.set_buffer(incast.buffer)?;
+        let before = self.counts()?;
+        let times = self.send(incast, go_on)?;
+        let after = self.counts()?;
+        let (sent, dropped) = (after.0 - before.0, after.1 - before.1);
+        Ok(Sample { loss: dropped as f64 / (sent + dropped).max(1) as f64, times })
+    }
+
+    /// Makes the queue anew, with counts that begin at nothing.
+    fn set_buffer(&self, packets: u32) -> Result<(), IncastError> {
+        let (namespace, interface) = self.port;
+        let plan = self.bed.plan();
+        let class = Class::whole(plan.slowest, segments(plan.slowest));
+        let lines = format!(
+            "qdisc replace dev {interface} root bfifo limit {limit}\n\
+             qdisc replace dev {interface} root handle 1: htb default 1\n\
+             class add dev {interface} parent 1: classid 1:1 htb {class}\n\
+             qdisc add dev {interface} parent 1:1 handle 2: bfifo limit {limit}\n",
+            limit = u64::from(packets) * u64::from(FRAME),
+        );
+        Ok(self.bed.shape(namespace, lines)?)
+    }
+
+    /// Packets that the queue has sent and dropped.
+    fn counts(&self) -> Result<(u64, u64), IncastError> {
+        let (namespace, interface) = self.port;
+        let failed = |error: &dyn std::fmt::Display| IncastError::Queue(error.to_string());
+        let mut command = Command::new("tc");
+        command.args(["-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface]);
+        let output = command.output().map_err(|error| failed(&error))?;
+        let queues: Vec<Queue> = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
+        let queue = queues.into_iter().find(|queue| queue.handle == "2:");
+        queue.map(|queue| (queue.packets, queue.drops)).ok_or_else(|| failed(&"it is not there"))
+    }
+
+    /// Sends, and answers with when each connection was over.
+    fn send(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Vec<f64>, IncastError> {
+        let failed = |error| IncastError::Socket { connections: incast.connections, error };
+        let listen = || {
+            let listener = TcpListener::bind(SocketAddrV4::new(self.receiver.address, 0))?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener =
+            namespace::inside(&self.receiver.namespace, listen).and_then(|done| done).map_err(failed)?;
+        let to = match listener.local_addr().map_err(failed)? {
+            std::net::SocketAddr::V4(to) => to,
+            std::net::SocketAddr::V6(_) => unreachable!("it listens at an address of IPv4"),
+        };
+        let start = Barrier::new(incast.connections + 1);
+        thread::scope(|scope| {
+            for number in 0..incast.connections {
+                let namespace = &self.senders[number % self.senders.len()].namespace;
+                let work = || sender(namespace, to, incast.bytes, &start);
+                // Whoever waits at the barrier would wait for ever: all threads are there, or the process ends.
+                thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).expect("a thread");
+            }
+            receive(&listener, incast, &start, go_on, failed)
+        })
+    }
+}
+
+/// A queue as `tc -j -s` prints it.
+#[derive(serde::Deserialize)]
+struct Queue {
+    #[serde(default)]
+    handle: String,
+    packets: u64,
+    drops: u64,
+}
+
+/// Connects, waits for all others, and sends. If it cannot, the receiver misses its connection, and says so.
+fn sender(namespace: &str, to: SocketAddrV4, bytes: u64, start: &Barrier) {
+    let connected =
+        namespace::enter(namespace).and_then(|()| TcpStream::connect_timeout(&to.into(), PATIENCE));
+    start.wait();
+    let Ok(mut stream) = connected else { return };
+    // Senders whose receiver gives up end as well.
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let data = [0; 16 << 10];
+    let mut left = bytes;
+    while left > 0 {
+        let length = data.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        match stream.write(&data[..length]) {
+            Ok(written) => left -= written as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// A connection that is being received.
+struct Stream {
+    stream: TcpStream,
+    left: u64,
+}
+
+fn receive(
+    listener: &TcpListener,
+    incast: &Incast,
+    start: &Barrier,
+    go_on: &dyn Fn() -> bool,
+    failed: impl Fn(io::Error) -> IncastError,
+) -> Result<Vec<f64>, IncastError> {
+    let accepted = accept(listener, incast, go_on, &failed);
+    // Also if some are missing: senders that wait here end only after it.
+    start.wait();
+    let (began, mut streams) = (Instant::now(), accepted?);
+    let mut times = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    while !streams.is_empty() {
+        check(incast, began, go_on)?;
+        wait(streams.iter().map(|stream| stream.stream.as_fd())).map_err(&failed)?;
+        let mut at = 0;
+        while at < streams.len() {
+            if read(&mut streams[at], &mut buffer).map_err(&failed)? {
+                times.push(began.elapsed().as_secs_f64());
+                streams.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// Takes all connections, of which none sends yet.
+fn accept(
+    listener: &TcpListener,
+    incast: &Incast,
+    go_on: &dyn Fn() -> bool,
+    failed: impl Fn(io::Error) -> IncastError,
+) -> Result<Vec<Stream>, IncastError> {
+    let began = Instant::now();
+    let mut streams = Vec::new();
+    while streams.len() < incast.connections {
+        check(incast, began, go_on)?;
+        wait([listener.as_fd()]).map_err(&failed)?;
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true).map_err(&failed)?;
+                streams.push(Stream { stream, left: incast.bytes });
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(streams)
+}
+
+fn check(incast: &Incast, began: Instant, go_on: &dyn Fn() -> bool) -> Result<(), IncastError> {
+    if !go_on() {
+        return Err(IncastError::Interrupted);
+    }
+    if began.elapsed() > PATIENCE {
+        return Err(IncastError::Slow(incast.connections));
+    }
+    Ok(())
+}
+
+/// Waits until one of them can be read, or for a glance.
+fn wait<'a>(all: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
+    let mut waits: Vec<PollFd<'_>> = all.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    match poll(&mut waits, PollTimeout::from(GLANCE)) {
+        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads what is there; says whether it was the last.
+fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<bool> {
+    loop {
+        match stream.stream.read(buffer) {
+            Ok(0) if stream.left > 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => stream.left = stream.left.saturating_sub(got as u64),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if stream.left == 0 {
+            return Ok(true);
+        }
+    }
+}
