@@ -84,7 +84,7 @@ fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
         [coflow(1, 0.0, &[(4, 3, 3.0)]), coflow(2, 0.0, &[(0, 3, 3.5)]), coflow(3, 0.0, &[(1, 5, 100.0)])];
     let both = coflow(4, 1.0, &[(0, 2, 10.0), (1, 2, 10.0)]);
     let mut w = workload(6, others.into_iter().chain([both]).collect());
-    w.events.push(event(0.0, Change::PortRate { port: 5, side: Side::Recv, factor: 0.1 }));
+    w.events.push(event(0.0, Change::PortRate { port: 5, side: Side::Receive, factor: 0.1 }));
     assert_eq!(first_sender(&w, "django:connections=1"), 1);
     assert_eq!(first_sender(&w, "django:connections=1:lambda=0.05"), 0);
 }
