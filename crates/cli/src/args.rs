@@ -37,7 +37,7 @@ pub use reproduce::{
 pub use reproduce::{Experiment, LiveReproduction};
 pub use saba::{Saba, SabaProfile, SabaWeights};
 #[cfg(target_os = "linux")]
-pub use testbed::{Testbed, TestbedDown, TestbedList, TestbedRun, TestbedUp};
+pub use testbed::{Testbed, TestbedDown, TestbedIncast, TestbedList, TestbedRun, TestbedUp};
 pub use trace::{Check, Convert, Describe, Generate, Trace, TraceFormat};
 
 const INPUT: &str = "Input";

@@ -1,5 +1,7 @@
 //! `weir testbed`: networks of namespaces, and real traffic over them beside the simulator's prediction.
 
+mod incast;
+
 use std::path::Path;
 
 use weir_core::model::Topology;
@@ -30,6 +32,7 @@ pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
     match args {
         args::Testbed::Up(args) => up(args),
         args::Testbed::Run(args) => run_scenario(args),
+        args::Testbed::Incast(args) => incast::incast(args),
         args::Testbed::Down(args) => down(args),
         args::Testbed::List(args) => list(args),
         args::Testbed::Check => check(),

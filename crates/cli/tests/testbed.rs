@@ -292,3 +292,25 @@ fn nothing_is_left_after_signals() {
     place.print(&format!("testbed down --name {name}"));
     assert_eq!(left(&name), nothing);
 }
+
+#[test]
+fn a_small_buffer_drops_what_a_large_one_holds() {
+    let place = place();
+    let Some(name) = name(&place, "incast") else { return };
+    let ran = place.run(&format!(
+        "testbed incast --name {name} --senders 8 --buffers 10,400 --connections 16 --runs 2 --quiet --format json"
+    ));
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    let runs: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(runs.len(), 4);
+    let loss = |at: usize| runs[at]["loss"].as_f64().unwrap();
+    // Sixteen first windows of ten packets: they do not fit into ten, and all that is sent does into a few hundred.
+    assert!(loss(0) > 0.02 && loss(1) > 0.02, "{}", ran.out);
+    assert!(loss(2) < loss(0) && loss(3) < loss(1), "{}", ran.out);
+    for run in &runs {
+        // A megabyte over 100 Mbit/s; a burst of 16 KiB is not held up.
+        let last = run["last_s"].as_f64().unwrap();
+        assert!(last > 0.07 && run["mean_s"].as_f64().unwrap() <= last, "{run}");
+    }
+    assert_eq!(left(&name), [""; 0]);
+}

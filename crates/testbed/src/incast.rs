@@ -119,11 +119,17 @@ impl<'a> Lab<'a> {
             senders: senders.to_vec(),
             port: (&switch.namespace, &switch.ports[port].interface),
         };
-        for sender in &lab.senders {
-            let interface = &sender.ports[0].interface;
-            bed.links(&sender.namespace, format!("link set dev {interface} gso_max_segs 1\n"))?;
-        }
+        lab.set_segments(1)?;
         Ok(lab)
+    }
+
+    fn set_segments(&self, segments: u32) -> Result<(), IncastError> {
+        for sender in &self.senders {
+            let interface = &sender.ports[0].interface;
+            self.bed
+                .links(&sender.namespace, format!("link set dev {interface} gso_max_segs {segments}\n"))?;
+        }
+        Ok(())
     }
 
     /// Has one incast happen. `go_on` is asked several times a second.
@@ -194,6 +200,13 @@ impl<'a> Lab<'a> {
             }
             receive(&listener, incast, &start, go_on, failed)
         })
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        // As the bed was; the queue is the bed's own to make anew. If the kernel refuses, the bed is of no use anyway.
+        let _ = self.set_segments(segments(self.bed.plan().slowest));
     }
 }
 

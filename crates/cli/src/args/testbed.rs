@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use weir_core::units::{Bytes, Rate};
 use weir_sim::service::Mechanism;
 use weir_testbed::Name;
+use weir_testbed::incast::MOST_CONNECTIONS;
 
-use super::{OUTPUT, Output};
+use super::{OUTPUT, Output, port_rate};
 
 /// `weir testbed`.
 #[derive(Debug, Subcommand)]
@@ -15,6 +17,8 @@ pub enum Testbed {
     Up(TestbedUp),
     /// Send a scenario's traffic through it, and put what arrives beside what `weir share` predicts
     Run(TestbedRun),
+    /// Measure what too many connections to one receiver at once cost: loss, goodput, completion times
+    Incast(TestbedIncast),
     /// Take a network of namespaces away, whatever is left of it
     Down(TestbedDown),
     /// List the networks that are there, or the hosts and switches of one
@@ -76,6 +80,70 @@ pub struct TestbedRun {
 
     #[command(flatten)]
     pub output: Output,
+}
+
+/// `weir testbed incast`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "If no bed of this name is up, there is one for the time of the run: some hosts that send, and one that receives, at a switch.
+
+Example:
+  weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv"
+)]
+pub struct TestbedIncast {
+    /// How many full packets the switch's port to the receiver holds
+    #[arg(long, help_heading = "What to send", value_name = "N,...", value_delimiter = ',', default_value = "25,50,100,250", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub buffers: Vec<u32>,
+
+    /// How many connections send at once
+    #[arg(long, help_heading = "What to send", value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = connections)]
+    pub connections: Vec<usize>,
+
+    /// What each of them sends
+    #[arg(long, help_heading = "What to send", value_name = "SIZE", default_value = "64kB", value_parser = bytes)]
+    pub bytes: Bytes,
+
+    /// How many hosts send
+    #[arg(long, help_heading = "What to send", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub senders: u32,
+
+    /// What every link carries
+    #[arg(long, help_heading = "What to send", value_name = "RATE", default_value = "100Mbit", value_parser = port_rate)]
+    pub rate: Rate,
+
+    /// How often each
+    #[arg(long, help_heading = "Running", value_name = "N", default_value_t = 5, value_parser = runs)]
+    pub runs: usize,
+
+    #[command(flatten)]
+    pub bed: Bed,
+
+    /// No progress on the standard error
+    #[arg(long, short, help_heading = "Running")]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Each has a thread.
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=MOST_CONNECTIONS) => Ok(count),
+        _ => Err(format!("expected a whole number from 1 to {MOST_CONNECTIONS}")),
+    }
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if (1.0..=1e9).contains(&bytes.get()) { Ok(bytes) } else { Err("expected 1B to 1GB".to_owned()) }
+}
+
+fn runs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(runs @ 1..=1000) => Ok(runs),
+        _ => Err("expected a whole number from 1 to 1000".to_owned()),
+    }
 }
 
 /// `weir testbed down`.
