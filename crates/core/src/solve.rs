@@ -5,6 +5,7 @@ pub mod contention;
 pub mod hierarchy;
 pub mod lockstep;
 pub mod maxmin;
+pub mod montecarlo;
 pub mod polynomial;
 pub mod residual;
 pub mod separable;
