@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use weir_core::model::Past;
-use weir_core::solve::montecarlo::{Coflow, Search, search};
+use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
 
 #[path = "../tests/montecarlo/cases.rs"]
 mod cases;
@@ -30,7 +30,15 @@ fn decisions(c: &mut Criterion) {
     ] {
         let waiting = cases::coflows(1, coflows, 6);
         for (name, confidence) in [("all_rounds", 1.0), ("closing", 0.95)] {
-            let how = Search { depth, breadth: 10, samples, confidence, seed: 1, threads: 1 };
+            let how = Search {
+                depth,
+                breadth: 10,
+                best: Best::MostOften,
+                samples,
+                confidence,
+                seed: 1,
+                threads: 1,
+            };
             let id = BenchmarkId::new(name, format!("{coflows}_coflows_d={depth}_{samples}_samples"));
             group.bench_function(id, |b| b.iter(|| decide(black_box(&past), &waiting, &how)));
         }

@@ -68,6 +68,10 @@ pub const TABLE: &[Entry<Scheme>] = &[
             ("breadth=10", "how many coflows are chosen from, the first by MRTF, 1 to 16"),
             ("samples=1000", "the most rounds of a simulation, 1 to 100000"),
             ("confidence=0.95", "the level at which branches are closed and rounds end; 1 simulates all"),
+            (
+                "choose=wins",
+                "the order that wins most rounds, or that of the lowest `mean` cost, to compare with",
+            ),
             ("reuse=on", "branches that an arrival or an end leaves as they are stay closed"),
             ("seed=1", "different seeds draw differently"),
             ("threads=1", "threads of a simulation, 1 to 64; the result does not depend on them"),

@@ -7,10 +7,18 @@ mod common;
 
 use proptest::prelude::*;
 use weir_core::model::Past;
-use weir_core::solve::montecarlo::Search;
+use weir_core::solve::montecarlo::{Best, Search};
 use weir_core::wide_area::{Siphon, Turns, Waiting, build};
 
-const HOW: Search = Search { depth: 3, breadth: 8, samples: 256, confidence: 0.95, seed: 1, threads: 1 };
+const HOW: Search = Search {
+    depth: 3,
+    breadth: 8,
+    best: Best::MostOften,
+    samples: 256,
+    confidence: 0.95,
+    seed: 1,
+    threads: 1,
+};
 
 /// Arrivals and ends by chance: those that wait at each decision. Between two decisions the first ones move.
 fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
@@ -156,6 +164,7 @@ fn parameters_that_do_not_fit_are_refused() {
     assert!(error("siphon:depth=5").contains("expected a whole number from 1 to 4"));
     assert!(error("siphon:samples=0").contains("expected a whole number from 1 to 100000"));
     assert!(error("siphon:confidence=NaN").contains("expected a number from 0.5 to 1"));
+    assert!(error("siphon:choose=median").contains("expected `wins` or `mean`"));
     assert!(error("siphon:detours=maybe").contains("expected `on` or `off`"));
     assert!(error("mrtf:depth=2").contains("has no parameter `depth`"));
     assert!(

@@ -19,6 +19,11 @@
 //! - *Confidence*: rounds end before [`Search::samples`] if the leader is ahead of the second at that level. Ahead is
 //!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Looking
 //!   several times makes errors somewhat more likely than the level says.
+//!
+//! A point does not say by how much a branch is cheaper. So an order that puts a large coflow before small ones is chosen if it
+//! is a little cheaper in most rounds, even if it is much dearer in the others: small coflows wait now and then for far longer than they
+//! take (docs/results/siphon.md has by how much). [`Best::OnAverage`] takes the lowest mean cost of the open branches instead, to
+//! compare with; all else stays.
 
 use std::ops::Range;
 use std::thread;
@@ -66,6 +71,15 @@ pub struct Coflow<'a> {
     pub left: &'a [(u32, f64)],
 }
 
+/// What makes a branch the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Best {
+    /// The most points: the paper's "maximum counter value".
+    MostOften,
+    /// The lowest mean cost.
+    OnAverage,
+}
+
 /// How to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
@@ -73,6 +87,8 @@ pub struct Search {
     pub depth: usize,
     /// How many coflows it chooses from, 1 to [`MOST_BREADTH`].
     pub breadth: usize,
+    /// Which of the branches that stay open is chosen.
+    pub best: Best,
     /// The most rounds.
     pub samples: usize,
     /// The level of confidence, from 0 to 1; at 1 no branch is closed, and all rounds are simulated.
@@ -136,7 +152,7 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
         rounds: 0,
         points: 0,
     };
-    let mut points = vec![0u32; open.len()];
+    let mut scores = vec![Score::default(); open.len()];
     let instance = Instance::new(past, coflows, &ranks, breadth, depth, how.seed);
     let level = (1.0 / (1.0 - how.confidence)).max(1.0);
     let level = if level.is_finite() { 2.0 * libm::log(level) } else { f64::INFINITY };
@@ -146,33 +162,36 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
     };
     while found.rounds < how.samples && open.len() > 1 {
         let until = (found.rounds + BLOCK).min(how.samples);
-        for (sum, more) in points.iter_mut().zip(instance.points(&open, found.rounds..until, how.threads)) {
-            *sum += more;
+        for (sum, more) in scores.iter_mut().zip(instance.scores(&open, found.rounds..until, how)) {
+            sum.add(&more);
         }
         found.rounds = until;
-        let lead = points.iter().copied().max().unwrap_or(0);
+        let lead = scores.iter().map(|score| score.points).max().unwrap_or(0);
         if ahead(lead, 0) {
             let mut kept = 0;
             for at in 0..open.len() {
-                if points[at] == 0 {
+                if scores[at].points == 0 {
                     found.closed.push(places(&open[at]));
                 } else {
-                    (open[kept], points[kept]) = (open[at], points[at]);
+                    (open[kept], scores[kept]) = (open[at], scores[at]);
                     kept += 1;
                 }
             }
             open.truncate(kept);
-            points.truncate(kept);
+            scores.truncate(kept);
         }
-        if second(&points).is_none_or(|second| ahead(lead, second)) {
+        if second(&scores).is_none_or(|second| ahead(lead, second)) {
             break;
         }
     }
-    // The first of those that have most.
-    let leader = (0..open.len()).rev().max_by_key(|&at| points[at]);
+    // The first of equals.
+    let leader = match how.best {
+        Best::MostOften => (0..open.len()).rev().max_by_key(|&at| scores[at].points),
+        Best::OnAverage => (0..open.len()).min_by_key(|&at| scores[at].cost),
+    };
     if let Some(leader) = leader {
         let branch = &open[leader][..depth];
-        found.points = points[leader];
+        found.points = scores[leader].points;
         let chosen: Vec<usize> = branch.iter().map(|&rank| rank as usize).collect();
         let rest = (0..ranks.len()).filter(|rank| !chosen.contains(rank));
         found.order = chosen.iter().copied().chain(rest).map(|rank| ranks[rank]).collect();
@@ -180,10 +199,26 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
     found
 }
 
-/// The second largest; none of fewer than two.
-fn second(points: &[u32]) -> Option<u32> {
+/// What a branch has got so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Score {
+    /// Rounds that it won.
+    points: u32,
+    /// The sum of its costs in nanoseconds, if it is asked for: whole, so that threads add up to the same in any order.
+    cost: u128,
+}
+
+impl Score {
+    fn add(&mut self, more: &Score) {
+        self.points += more.points;
+        self.cost += more.cost;
+    }
+}
+
+/// The second most points; none of fewer than two.
+fn second(scores: &[Score]) -> Option<u32> {
     let (mut first, mut second) = (None, None);
-    for &value in points {
+    for value in scores.iter().map(|score| score.points) {
         if Some(value) > first {
             (first, second) = (Some(value), first);
         } else if Some(value) > second {
@@ -256,9 +291,9 @@ impl Instance<'_> {
         Instance { past, flows: flows.collect(), breadth, depth, links: used.len() }
     }
 
-    /// How many of these rounds each branch wins.
-    fn points(&self, open: &[Branch], rounds: Range<usize>, threads: usize) -> Vec<u32> {
-        let parts = threads.clamp(1, rounds.len().div_ceil(LANES));
+    /// What each branch gets in these rounds.
+    fn scores(&self, open: &[Branch], rounds: Range<usize>, how: &Search) -> Vec<Score> {
+        let parts = how.threads.clamp(1, rounds.len().div_ceil(LANES));
         let each = rounds.len().div_ceil(LANES).div_ceil(parts) * LANES;
         let ranges: Vec<Range<usize>> =
             rounds.clone().step_by(each).map(|from| from..(from + each).min(rounds.end)).collect();
@@ -266,22 +301,22 @@ impl Instance<'_> {
             return thread::scope(|scope| {
                 let one = |range: &Range<usize>| {
                     let range = range.clone();
-                    scope.spawn(move || self.simulate(open, range))
+                    scope.spawn(move || self.simulate(open, range, how.best))
                 };
                 let running: Vec<_> = ranges.iter().map(one).collect();
-                let mut sum = vec![0; open.len()];
+                let mut sum = vec![Score::default(); open.len()];
                 for thread in running {
-                    let points = thread.join().expect("a simulation does not panic");
-                    sum.iter_mut().zip(points).for_each(|(sum, more)| *sum += more);
+                    let scores = thread.join().expect("a simulation does not panic");
+                    sum.iter_mut().zip(&scores).for_each(|(sum, more)| sum.add(more));
                 }
                 sum
             });
         };
-        self.simulate(open, only.clone())
+        self.simulate(open, only.clone(), how.best)
     }
 
-    fn simulate(&self, open: &[Branch], rounds: Range<usize>) -> Vec<u32> {
-        let mut points = vec![0u32; open.len()];
+    fn simulate(&self, open: &[Branch], rounds: Range<usize>, asked: Best) -> Vec<Score> {
+        let mut scores = vec![Score::default(); open.len()];
         let (sets, of_branch) = self.sets(open);
         let mut state = State {
             durations: self.flows[..self.breadth].iter().map(|flows| vec![Lane::ZERO; flows.len()]).collect(),
@@ -295,6 +330,7 @@ impl Instance<'_> {
             let mut best = [f64::INFINITY; LANES];
             let mut winner = [0usize; LANES];
             let mut before: Option<&Branch> = None;
+            let lanes = (rounds.end - first).min(LANES);
             for (at, branch) in open.iter().enumerate() {
                 let same =
                     before.map_or(0, |before| before.iter().zip(branch).take_while(|(a, b)| a == b).count());
@@ -311,13 +347,17 @@ impl Instance<'_> {
                         (best[lane], winner[lane]) = (cost[lane], at);
                     }
                 }
+                if asked == Best::OnAverage {
+                    scores[at].cost +=
+                        cost[..lanes].iter().map(|cost| u128::from((cost * 1e9) as u64)).sum::<u128>();
+                }
                 before = Some(branch);
             }
-            for &at in winner.iter().take(rounds.end - first) {
-                points[at] += 1;
+            for &at in &winner[..lanes] {
+                scores[at].points += 1;
             }
         }
-        points
+        scores
     }
 
     /// How many sets of coflows branches have, and the number of each branch's.

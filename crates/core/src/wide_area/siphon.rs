@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Policy, Turns, Waiting};
 use crate::model::Past;
 use crate::policy::{Params, ParamsError};
-use crate::solve::montecarlo::{self, Coflow, Found, MOST_BREADTH, MOST_DEPTH, Search};
+use crate::solve::montecarlo::{self, Best, Coflow, Found, MOST_BREADTH, MOST_DEPTH, Search};
 
 /// Monte Carlo simulation over orders of coflows.
 #[derive(Debug, Clone)]
@@ -55,6 +55,7 @@ impl Siphon {
                 |level| (0.5..=1.0).contains(level),
                 "a number from 0.5 to 1",
             )?,
+            best: params.choice("choose", &[("wins", Best::MostOften), ("mean", Best::OnAverage)])?,
             seed: params.take_with("seed", 1, |_| true, "a whole number of 0 or more")?,
         };
         Ok(Siphon::new(search, params.switch("reuse", true)?))

@@ -62,9 +62,9 @@ pub fn section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
         out,
         "A sort that reads 2.73 GB over the five regions of Table 1 (`examples/wide-area/table-1.toml`), in which bandwidth does not \
          change. What the paper does not publish in numbers, and what was chosen:\n\n\
-         - *Data and tasks* (Fig. 13 has them as a drawing): 19 workers with two tasks each. Parts and tasks are such that the three numbers \
-         of the text come out: 149 MB from Taiwan to Oregon, 170 MB from Oregon to Carolina, most from Taiwan to Carolina. They \
-         are: {}.\n\
+         - *Data and tasks* (Fig. 13 has them as a drawing): 19 workers with two tasks each. Parts and tasks are fitted: they are such that \
+         149 MB go from Taiwan to Oregon, 170 MB from Oregon to Carolina, most from Taiwan to Carolina, and the slowest read of naive takes \
+         over 60 s, as the text has it. So these confirm nothing; what the other schemes do is measured. They are: {}.\n\
          - *Sizes* of the tasks of a region: up to a factor of three apart, by seed. They compute 0.1 s for a megabyte.\n\
          - *Naive* and *multi-path* share links evenly between flows (\"in a round-robin manner\").\n",
         regions.join(", "),
@@ -105,14 +105,10 @@ fn claims(found: &[Vec<Job>]) -> String {
     let parts = |jobs: &[Job]| doc::share(spread(jobs, soon).mean);
     let (slow, fast) = (spread(naive, Job::cct), spread(multi, Job::cct));
     let differs = less(siphon, multi, Job::cct);
+    let fitted = if slow.above(60.0) { "fitted".to_owned() } else { doc::yes(false) };
+    let naive_read = ["naive: the slowest read", "5.2, Fig. 12: \">60 s\"", "over 60 s"].map(str::to_owned);
     let lines = [
-        line(
-            "naive: the slowest read",
-            "5.2, Fig. 12: \">60 s\"",
-            "over 60 s",
-            slow.text(),
-            slow.above(60.0),
-        ),
+        [&naive_read[..], &[slow.text(), fitted]].concat(),
         line(
             "multi-path: the slowest read",
             "5.2, Fig. 12: \"~ 50 s\"",
