@@ -31,7 +31,8 @@ pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 #[cfg(target_os = "linux")]
 pub use profile::{Profile, ProfilePlace, application};
 pub use reproduce::{
-    CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SabaReproduction,
+    CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SIPHON_SEEDS, SabaReproduction,
+    SiphonReproduction,
 };
 #[cfg(target_os = "linux")]
 pub use reproduce::{Experiment, LiveReproduction};
@@ -179,6 +180,20 @@ pub struct Replay {
     pub per_stage: bool,
 }
 
+/// A wide area to replay over.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Replay")]
+pub struct Wide {
+    /// Replay over links between regions instead of ports of one switch: a file in the wide-area format. It has
+    /// policies of its own, and neither a port rate nor an interval
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval"])]
+    pub wide_area: Option<PathBuf>,
+
+    /// Different seeds draw different bandwidths of the links; all policies have the same
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
+    pub bandwidth_seed: u64,
+}
+
 /// How to run.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Running")]
@@ -240,6 +255,9 @@ pub struct Sim {
     pub replay: Replay,
 
     #[command(flatten)]
+    pub wide: Wide,
+
+    #[command(flatten)]
     pub running: Running,
 
     #[command(flatten)]
@@ -258,14 +276,15 @@ is better. A coflow that takes no time under both counts as 1; one that takes no
 Examples:
   weir compare trace.txt
   weir compare trace.txt --policies saath,aalo,fair --baseline aalo
-  weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json"
+  weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json
+  weir compare trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon"
 )]
 pub struct Compare {
     #[command(flatten)]
     pub input: Input,
 
-    /// The policies, with their parameters: NAME[:KEY=VALUE...] or tree:FILE,... All that `weir policies` lists by
-    /// default; those that share between applications only if the trace has several
+    /// The policies, with their parameters: NAME[:KEY=VALUE...] or tree:FILE,... By default all that `weir policies` lists
+    /// for the network; those that share between applications only if the trace has several
     #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec)]
     pub policies: Vec<String>,
 
@@ -275,6 +294,9 @@ pub struct Compare {
 
     #[command(flatten)]
     pub replay: Replay,
+
+    #[command(flatten)]
+    pub wide: Wide,
 
     #[command(flatten)]
     pub running: Running,
@@ -429,8 +451,8 @@ fn coflow_id(text: &str) -> Result<u64, String> {
 /// A policy that exists, with parameters that it has.
 fn policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
-    match spec::build(spec, None) {
-        Ok(_) => Ok(spec.to_owned()),
+    match spec::check(spec) {
+        Ok(()) => Ok(spec.to_owned()),
         Err(failure) => Err(failure.message),
     }
 }

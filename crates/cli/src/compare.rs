@@ -17,6 +17,7 @@ use crate::record::{self, Record};
 use crate::run::{self, Task};
 use crate::spec;
 use crate::table::{Align, Table, bytes, count, number, optional, percent, seconds};
+use crate::wide::{self, Wide};
 
 /// How a replay is to go.
 pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {
@@ -35,11 +36,13 @@ impl Outputs {
         input: &args::Input,
         output: &args::Output,
         details: &args::Details,
+        wide: &args::Wide,
     ) -> Result<Outputs, Failure> {
         let (result, coflows, flows) =
             (output.out.as_deref(), details.per_coflow.as_deref(), details.per_flow.as_deref());
         let named = [("--out", result), ("--per-coflow", coflows), ("--per-flow", flows)];
         output::check_distinct(&input.trace, &named)?;
+        wide.wide_area.as_ref().map_or(Ok(()), |file| output::check_distinct(file, &named))?;
         let begin = |path: Option<&Path>| path.map(Pending::begin).transpose();
         Ok(Outputs { result: Sink::new(result)?, per_coflow: begin(coflows)?, per_flow: begin(flows)? })
     }
@@ -110,20 +113,19 @@ fn flow_lines(
 /// # Errors
 /// Whatever ends it early.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details)?;
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
-    let options = options(&args.replay, args.details.per_flow.is_some());
     let policies = vec![args.policy.clone()];
-    let tasks = [Task { policy: args.policy.clone(), workload: &source.workload, options }];
-    let outcomes = run::run(&tasks, 1, &Progress::new(args.running.quiet), |_, outcome| outcome)?;
+    let network = Network::new(&args.replay, &args.wide, &args.details)?;
+    let outcomes = network.run(&source, &policies, 1, &Progress::new(args.running.quiet))?;
 
-    let setting = Setting::new(&source, &source.workload, options, !args.details.no_timing);
+    let setting = network.setting(&source, &args.details);
     let record = setting.record(&args.policy, &outcomes[0], None)?;
     let text = match args.output.format {
         Format::Json => record::json(&record).into_bytes(),
         Format::Csv => record::csv(&[record]),
         Format::Table => {
-            let mut text = caption(&source, options.port_rate, options.interval);
+            let mut text = network.caption(&source);
             text.push('\n');
             details(&record, &mut text);
             text.into_bytes()
@@ -137,20 +139,14 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 /// # Errors
 /// Whatever ends it early.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details)?;
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
-    let options = options(&args.replay, args.details.per_flow.is_some());
-    let listed =
-        if args.policies.is_empty() { spec::all(&source.workload.names) } else { args.policies.clone() };
+    let network = Network::new(&args.replay, &args.wide, &args.details)?;
+    let listed = if args.policies.is_empty() { network.all(&source) } else { args.policies.clone() };
     let (policies, place) = args::with_baseline(&listed, args.baseline.as_ref())?;
-    let tasks: Vec<Task<'_>> = policies
-        .iter()
-        .map(|policy| Task { policy: policy.clone(), workload: &source.workload, options })
-        .collect();
-    let progress = Progress::new(args.running.quiet);
-    let outcomes = run::run(&tasks, args.running.jobs, &progress, |_, outcome| outcome)?;
+    let outcomes = network.run(&source, &policies, args.running.jobs, &Progress::new(args.running.quiet))?;
 
-    let setting = Setting::new(&source, &source.workload, options, !args.details.no_timing);
+    let setting = network.setting(&source, &args.details);
     let baseline = Baseline::new(&policies[place], &outcomes[place]);
     let records = policies
         .iter()
@@ -161,7 +157,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         Format::Json => record::json(&records).into_bytes(),
         Format::Csv => record::csv(&records),
         Format::Table => {
-            let mut text = caption(&source, options.port_rate, options.interval);
+            let mut text = network.caption(&source);
             if let Some(bound) = setting.least_mean() {
                 writeln!(text, "No schedule has a mean CCT below {}.", seconds(bound))
                     .expect("memory takes all");
@@ -173,16 +169,78 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     outputs.finish(&text, &source, &policies, &outcomes)
 }
 
+/// What a trace is replayed over.
+enum Network {
+    Switch(Options),
+    Wide(Wide, bool),
+}
+
+impl Network {
+    fn new(replay: &args::Replay, wide: &args::Wide, details: &args::Details) -> Result<Network, Failure> {
+        let keep_flows = details.per_flow.is_some();
+        Ok(match Wide::read(wide)? {
+            Some(wide) => Network::Wide(wide, keep_flows),
+            None => Network::Switch(options(replay, keep_flows)),
+        })
+    }
+
+    /// The policies to compare if none are named.
+    fn all(&self, source: &Source) -> Vec<String> {
+        match self {
+            Network::Switch(_) => spec::all(&source.workload.names),
+            Network::Wide(..) => wide::all(),
+        }
+    }
+
+    fn run(
+        &self,
+        source: &Source,
+        policies: &[String],
+        jobs: usize,
+        progress: &Progress,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let workload = &source.workload;
+        match self {
+            Network::Switch(options) => {
+                let task = |policy: &String| Task { policy: policy.clone(), workload, options: *options };
+                let tasks: Vec<Task<'_>> = policies.iter().map(task).collect();
+                run::run(&tasks, jobs, progress, |_, outcome| outcome)
+            }
+            Network::Wide(wide, keep_flows) => wide.run(workload, policies, *keep_flows, jobs, progress),
+        }
+    }
+
+    fn setting(&self, source: &Source, details: &args::Details) -> Setting {
+        let timing = !details.no_timing;
+        match self {
+            Network::Switch(options) => Setting::new(source, &source.workload, *options, timing),
+            Network::Wide(wide, _) => Setting::wide(source, &source.workload, wide, timing),
+        }
+    }
+
+    fn caption(&self, source: &Source) -> String {
+        match self {
+            Network::Switch(options) => caption(source, options.port_rate, options.interval),
+            Network::Wide(wide, _) => format!("{}{}", traced(source), wide.caption()),
+        }
+    }
+}
+
 /// What was replayed and how, for people.
 pub fn caption(source: &Source, port_rate: Rate, interval: Time) -> String {
-    let workload = &source.workload;
-    let total: f64 = workload.coflows.iter().map(|c| c.bytes()).sum();
     let schedules = match interval {
         Time::ZERO => "a schedule whenever something happens".to_owned(),
         interval => format!("a schedule every {interval}"),
     };
+    format!("{}Ports of {port_rate}, {schedules}.\n", traced(source))
+}
+
+/// What was replayed.
+fn traced(source: &Source) -> String {
+    let workload = &source.workload;
+    let total: f64 = workload.coflows.iter().map(|c| c.bytes()).sum();
     format!(
-        "{}: {}, {}, {} on {} ({})\nPorts of {port_rate}, {schedules}.\n",
+        "{}: {}, {}, {} on {} ({})\n",
         source.name,
         count(workload.coflows.len(), "coflow"),
         count(workload.flows(), "flow"),

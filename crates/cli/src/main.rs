@@ -29,6 +29,7 @@ mod table;
 #[cfg(target_os = "linux")]
 mod testbed;
 mod trace;
+mod wide;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
         Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
         Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
+        Command::Reproduce(args::Reproduce::Siphon(args)) => reproduce::siphon(args),
         Command::Reproduce(args::Reproduce::Composition(args)) => reproduce::composition(args),
         #[cfg(target_os = "linux")]
         Command::Reproduce(args::Reproduce::Live(args)) => reproduce::live(args),

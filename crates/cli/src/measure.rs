@@ -9,12 +9,13 @@ use weir_sim::{Options, Outcome};
 use crate::failure::Failure;
 use crate::input::Source;
 use crate::record::Record;
+use crate::wide::Wide;
 
 /// What a replay went by, besides the policy.
 pub struct Setting {
     trace: String,
     trace_unit: Value,
-    options: Options,
+    network: Vec<(&'static str, Value)>,
     /// What no schedule beats, if it is known.
     bounds: Option<Bounds>,
     deadlines: bool,
@@ -28,10 +29,27 @@ impl Setting {
         Setting {
             trace: source.name.clone(),
             trace_unit: source.unit_value(),
-            options,
+            network: vec![
+                ("port_rate", options.port_rate.to_string().into()),
+                ("interval_s", options.interval.get().into()),
+            ],
             bounds: Bounds::new(workload, options.port_rate),
             deadlines: workload.coflows.iter().any(|c| c.deadline.is_some()),
             jobs: workload.coflows.iter().any(|c| c.job.is_some()),
+            timing,
+        }
+    }
+
+    /// The same over a wide area, where nothing is known that no schedule beats.
+    pub fn wide(source: &Source, workload: &Workload, wide: &Wide, timing: bool) -> Setting {
+        Setting {
+            trace: source.name.clone(),
+            trace_unit: source.unit_value(),
+            network: vec![("wide_area", wide.name.clone().into()), ("bandwidth_seed", wide.seed.into())],
+            bounds: None,
+            deadlines: workload.coflows.iter().any(|c| c.deadline.is_some()),
+            // A job's coflows do not wait for each other here.
+            jobs: false,
             timing,
         }
     }
@@ -95,8 +113,7 @@ impl Setting {
         self.add_times(outcome, &mut r);
         r.add("trace", self.trace.clone());
         r.add("trace_unit", self.trace_unit.clone());
-        r.add("port_rate", self.options.port_rate.to_string());
-        r.add("interval_s", self.options.interval.get());
+        self.network.iter().for_each(|&(name, ref value)| r.add(name, value.clone()));
         Ok(r)
     }
 

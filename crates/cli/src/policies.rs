@@ -1,6 +1,7 @@
 //! `weir policies`.
 
 use weir_core::policy::{Entry, TABLE};
+use weir_core::wide_area;
 
 use crate::args::{self, Format};
 use crate::failure::Failure;
@@ -14,19 +15,41 @@ use crate::table::{Align, Table};
 /// # Errors
 /// A name that no policy has, or an output that cannot be written.
 pub fn policies(args: &args::Policies) -> Result<(), Failure> {
-    let entries: Vec<&Entry> = match args.name.as_deref() {
-        None => TABLE.iter().collect(),
-        Some(name) if spec::tree(name).is_some() => return tree(&args.output),
-        Some(name) => {
-            vec![TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| spec::unknown(name))?]
-        }
-    };
+    let name = args.name.as_deref();
+    if name.is_some_and(|name| spec::tree(name).is_some()) {
+        return tree(&args.output);
+    }
+    let asked = |line: &Line| name.is_none_or(|name| line.name == name);
+    let switch = TABLE.iter().map(|entry| Line::new(entry, SWITCH));
+    let wide = wide_area::TABLE.iter().map(|entry| Line::new(entry, WIDE));
+    let entries: Vec<Line> = switch.chain(wide).filter(asked).collect();
+    if let (Some(name), true) = (name, entries.is_empty()) {
+        return Err(spec::unknown(name));
+    }
     let text = match args.output.format {
         Format::Table => text(&entries, args.name.is_some()).into_bytes(),
         Format::Json => record::json(&records(&entries)).into_bytes(),
         Format::Csv => record::csv(&records(&entries)),
     };
     Sink::new(args.output.out.as_deref())?.fill(&text)
+}
+
+/// The kinds of network.
+const SWITCH: &str = "switch";
+const WIDE: &str = "wide area";
+
+/// What is said about a policy.
+struct Line {
+    name: &'static str,
+    about: &'static str,
+    params: &'static [(&'static str, &'static str)],
+    network: &'static str,
+}
+
+impl Line {
+    fn new<T>(entry: &Entry<T>, network: &'static str) -> Line {
+        Line { name: entry.name, about: entry.about, params: entry.params, network }
+    }
 }
 
 /// What is said about trees, which are no line of the table.
@@ -56,9 +79,14 @@ Such as:
 fn tree(output: &args::Output) -> Result<(), Failure> {
     let (name, about) = TREE;
     let mut r = Record::default();
-    for (key, value) in
-        [("policy", name), ("about", about), ("parameter", ""), ("default", ""), ("meaning", "")]
-    {
+    for (key, value) in [
+        ("policy", name),
+        ("about", about),
+        ("parameter", ""),
+        ("default", ""),
+        ("meaning", ""),
+        ("network", SWITCH),
+    ] {
         r.add(key, value);
     }
     let text = match output.format {
@@ -70,7 +98,7 @@ fn tree(output: &args::Output) -> Result<(), Failure> {
 }
 
 /// A line for each parameter of each policy; an empty one for a policy without.
-fn records(entries: &[&Entry]) -> Vec<Record> {
+fn records(entries: &[Line]) -> Vec<Record> {
     let mut records = Vec::new();
     for entry in entries {
         let none = [("", "")];
@@ -83,16 +111,23 @@ fn records(entries: &[&Entry]) -> Vec<Record> {
             r.add("parameter", key);
             r.add("default", default);
             r.add("meaning", *meaning);
+            r.add("network", entry.network);
             records.push(r);
         }
     }
     records
 }
 
-fn text(entries: &[&Entry], alone: bool) -> String {
+fn text(entries: &[Line], alone: bool) -> String {
     let mut out = String::new();
     let mut table = Table::new(&[("policy", Align::Left), ("", Align::Left)]);
-    for entry in entries {
+    for (at, entry) in entries.iter().enumerate() {
+        if entry.network == WIDE && (at == 0 || entries[at - 1].network == SWITCH) {
+            if !alone {
+                table.line(vec![TREE.0.to_owned(), TREE.1.to_owned()]);
+            }
+            table.line(vec!["with --wide-area:".to_owned(), String::new()]);
+        }
         table.line(vec![entry.name.to_owned(), entry.about.to_owned()]);
         for (param, meaning) in entry.params {
             table.line(vec![format!("  {param}"), format!("  {meaning}")]);
@@ -100,9 +135,6 @@ fn text(entries: &[&Entry], alone: bool) -> String {
         if alone && entry.params.is_empty() {
             table.line(vec![String::new(), "has no parameters".to_owned()]);
         }
-    }
-    if !alone {
-        table.line(vec![TREE.0.to_owned(), TREE.1.to_owned()]);
     }
     table.print(&mut out);
     out

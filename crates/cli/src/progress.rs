@@ -46,6 +46,14 @@ pub struct Watch {
     bar: ProgressBar,
 }
 
+impl Watch {
+    /// So many coflows are done; says whether to go on.
+    pub fn reached(&self, done: usize) -> bool {
+        self.bar.set_position(done as u64);
+        !interrupt::asked()
+    }
+}
+
 impl Observer for Watch {
     fn scheduled(&mut self, _: &Moment<'_>) -> bool {
         !interrupt::asked()

@@ -14,6 +14,7 @@ mod live;
 mod netshare;
 mod saba;
 mod sensitivity;
+mod siphon;
 mod standin;
 mod world;
 
@@ -34,6 +35,7 @@ use lab::Lab;
 pub use live::live;
 pub use netshare::netshare;
 pub use saba::saba;
+pub use siphon::siphon;
 
 /// Runs `weir reproduce saath`.
 ///

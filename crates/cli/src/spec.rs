@@ -4,6 +4,7 @@ use std::path::Path;
 
 use weir_core::model::Names;
 use weir_core::policy::{self, AnyPolicy, ParamsError, TABLE};
+use weir_core::wide_area;
 
 use crate::failure::Failure;
 
@@ -27,14 +28,38 @@ pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
         Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(Path::new(file), names)?)),
         None => policy::build(spec).map_err(|error| match error {
             ParamsError::UnknownPolicy { name, .. } => unknown(&name),
+            error @ ParamsError::NotForSwitch { .. } => {
+                Failure::input(format_args!("{error}; `weir sim` and `weir compare` take --wide-area FILE"))
+            }
             other => Failure::input(other),
         }),
     }
 }
 
+/// Whether there is such a policy, for one switch or for a wide area.
+///
+/// # Errors
+/// An unknown name or parameter, or a file that is no tree.
+pub fn check(spec: &str) -> Result<(), Failure> {
+    let name = spec.split(':').next().unwrap_or_default().trim();
+    let Err(failure) = build(spec, None) else { return Ok(()) };
+    let wide = wide_area::TABLE.iter().any(|entry| entry.name == name);
+    if !wide {
+        return Err(failure);
+    }
+    match wide_area::build(spec) {
+        Ok(_) => Ok(()),
+        // What is for both kinds of network is refused in the words of the switch.
+        Err(_) if TABLE.iter().any(|entry| entry.name == name) => Err(failure),
+        Err(error) => Err(Failure::input(error)),
+    }
+}
+
 /// No policy has this name.
 pub fn unknown(name: &str) -> Failure {
-    let known: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
+    let mut known: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
+    let wide = wide_area::TABLE.iter().map(|entry| entry.name);
+    known.extend(wide.filter(|name| !TABLE.iter().any(|entry| entry.name == *name)));
     Failure::input(format_args!(
         "no policy is called `{name}`: expected one of {}, {TREE}FILE",
         known.join(", ")

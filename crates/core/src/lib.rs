@@ -1,7 +1,8 @@
 //! The engine of Weir: model, policies, solvers, and the [`allocation::Allocation`] boundary.
 //!
 //! Everything here is pure: no clock, thread, socket or file. A driver tells the [`engine::Engine`] what
-//! happens and when, and asks it for schedules.
+//! happens and when, and asks it for schedules. (A solver that is told to may borrow threads until it returns; its answer does
+//! not depend on how many.)
 
 pub mod allocation;
 pub mod engine;
@@ -13,3 +14,4 @@ pub mod saba;
 pub mod solve;
 pub mod tree;
 pub mod units;
+pub mod wide_area;

@@ -8,6 +8,7 @@ pub mod network;
 pub mod scenario;
 pub mod topology;
 pub mod view;
+pub mod wide_area;
 pub mod workload;
 
 pub use coflow::{Coflow, FlowState, PortLoad, Sharing};
@@ -18,4 +19,5 @@ pub use network::{Ended, Network, Slot};
 pub use scenario::{Scenario, ScenarioError};
 pub use topology::{LinkId, NodeId, Plan, Routes, Topology, TopologyError};
 pub use view::{Blind, Knowledge, Loads, Sizes, View};
+pub use wide_area::{Past, WideArea, WideAreaError};
 pub use workload::{Change, CoflowSpec, FlowSpec, Side, TimedEvent, Workload, WorkloadError};

@@ -76,15 +76,15 @@ pub enum AnyPolicy {
     Tree(Plan),
 }
 
-/// A line of the table of policies.
-pub struct Entry {
+/// A line of a table of policies, which are built as `T`.
+pub struct Entry<T = AnyPolicy> {
     /// The name to ask for it by.
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
     /// Its parameters: `key=value` with the default, and what it means.
     pub params: &'static [(&'static str, &'static str)],
-    build: fn(&mut Params) -> Result<AnyPolicy, ParamsError>,
+    pub(crate) build: fn(&mut Params) -> Result<T, ParamsError>,
 }
 
 fn blind(policy: impl Policy<Knows = Blind> + 'static) -> AnyPolicy {
@@ -239,12 +239,24 @@ pub const TABLE: &[Entry] = &[
 /// Builds the policy that `spec` names: `name` or `name:key=value:key=value`.
 ///
 /// # Errors
-/// An unknown name, parameter or value; says what is known.
+/// An unknown name, parameter or value, or a policy for a wide area; says what is known.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
+    build_from(TABLE, spec).map_err(|error| match error {
+        ParamsError::UnknownPolicy { name, known }
+            if crate::wide_area::TABLE.iter().any(|entry| entry.name == name) =>
+        {
+            ParamsError::NotForSwitch { name, known }
+        }
+        other => other,
+    })
+}
+
+/// Builds what `spec` names in a table.
+pub(crate) fn build_from<T>(table: &[Entry<T>], spec: &str) -> Result<T, ParamsError> {
     let mut params = Params::parse(spec)?;
-    let entry = TABLE.iter().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {
+    let entry = table.iter().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {
         name: params.name().to_owned(),
-        known: TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
+        known: table.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
     })?;
     let policy = (entry.build)(&mut params)?;
     params.finish()?;

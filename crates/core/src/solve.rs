@@ -6,6 +6,7 @@ pub mod contention;
 pub mod hierarchy;
 pub mod lockstep;
 pub mod maxmin;
+pub mod montecarlo;
 pub mod polynomial;
 pub mod residual;
 pub mod separable;

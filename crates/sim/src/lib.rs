@@ -2,7 +2,7 @@
 //!
 //! It is fluid (flows have rates, not packets) and event-driven (between two events all rates stand still).
 //! The engine in `weir-core` decides; this crate is its clock and its network. [`service`] is another simulator: of services
-//! that share a network with paths.
+//! that share a network with paths; [`wide_area`] is one of coflows between regions, [`stage`] one of jobs.
 
 pub mod bound;
 pub mod explain;
@@ -11,6 +11,7 @@ pub mod replay;
 pub mod service;
 pub mod stage;
 mod transport;
+pub mod wide_area;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use replay::{Moment, Observer, Options, ReplayError, Silent, replay};

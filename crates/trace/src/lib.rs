@@ -11,7 +11,7 @@
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
 //!
 //! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one, [`tree`] policies for services and
-//! applications. [`fields`] is how files in TOML are taken apart.
+//! applications, [`mod@wide_area`] regions and the links between them. [`fields`] is how files in TOML are taken apart.
 
 pub mod coflow_benchmark;
 pub mod describe;
@@ -22,6 +22,7 @@ pub mod scenario;
 pub mod sensitivity;
 pub mod topology;
 pub mod tree;
+pub mod wide_area;
 
 mod bounds;
 mod dag;

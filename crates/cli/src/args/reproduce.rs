@@ -16,6 +16,8 @@ pub enum Reproduce {
     Netshare(NetshareReproduction),
     /// The sensitivity models and the testbed of Saba (EuroSys '23), and what accounts for the differences
     Saba(SabaReproduction),
+    /// Orders of coflows, detours and flow groups of Siphon (ATC '18), and what accounts for the differences
+    Siphon(SiphonReproduction),
     /// What each level of a policy tree adds: services, applications, coflows
     Composition(CompositionReproduction),
     /// Real traffic over the testbed, beside what papers and the simulator say of it; needs root
@@ -72,6 +74,29 @@ pub struct SabaReproduction {
     /// Leave out what a clock measured, so that the same input gives the same bytes
     #[arg(long, help_heading = OUTPUT)]
     pub no_timing: bool,
+}
+
+/// Seeds of `weir reproduce siphon`.
+pub const SIPHON_SEEDS: u64 = 5;
+
+/// `weir reproduce siphon`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce siphon --trace FB2010-1Hr-150-0.txt --out docs/results/siphon.md --jobs 2")]
+pub struct SiphonReproduction {
+    /// The trace, in the coflow-benchmark format or in Weir's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
+    pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub reading: Reading,
+
+    /// How many seeds to draw bandwidths, searches and tasks by
+    #[arg(long, value_name = "N", default_value_t = SIPHON_SEEDS, value_parser = seeds)]
+    pub seeds: u64,
+
+    #[command(flatten)]
+    pub making: Making,
 }
 
 /// `weir reproduce composition`.

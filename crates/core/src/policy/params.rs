@@ -14,6 +14,26 @@ pub enum ParamsError {
         /// What there is.
         known: String,
     },
+    /// The policy orders coflows on links between regions, not on ports of a switch.
+    #[error(
+        "policy `{name}` is for the links of a wide area, not for ports of one switch: expected one of {known}"
+    )]
+    NotForSwitch {
+        /// The policy.
+        name: String,
+        /// What there is for a switch.
+        known: String,
+    },
+    /// The policy divides the ports of a switch, not links between regions.
+    #[error(
+        "policy `{name}` is for ports of one switch, not for the links of a wide area: expected one of {known}"
+    )]
+    NotForWideArea {
+        /// The policy.
+        name: String,
+        /// What there is for a wide area.
+        known: String,
+    },
     /// The policy has no such parameter.
     #[error("policy `{policy}` has no parameter `{key}`: expected one of {known}")]
     UnknownKey {

@@ -8,4 +8,5 @@ mod aalo;
 mod django;
 mod saath;
 mod sincronia;
+mod siphon;
 mod varys;

@@ -1,0 +1,87 @@
+//! Replays over a wide area.
+
+use weir_core::model::{WideArea, Workload};
+use weir_core::wide_area;
+use weir_sim::Outcome;
+use weir_sim::wide_area::{Inside, Options, WideAreaReplayError, replay};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::run::pool;
+
+/// A wide area that was read.
+pub struct Wide {
+    /// The name it was asked for by.
+    pub name: String,
+    /// What it says.
+    pub area: WideArea,
+    /// What its bandwidth is drawn by.
+    pub seed: u64,
+}
+
+impl Wide {
+    /// Reads the one that was asked for, if one was.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is none.
+    pub fn read(args: &args::Wide) -> Result<Option<Wide>, Failure> {
+        let Some(path) = &args.wide_area else { return Ok(None) };
+        let area = weir_trace::wide_area::read(path)?;
+        Ok(Some(Wide { name: path.display().to_string(), area, seed: args.bandwidth_seed }))
+    }
+
+    /// What there is, for people.
+    pub fn caption(&self) -> String {
+        let regions = self.area.regions().join(", ");
+        let holds = if self.area.changes() {
+            let like = match self.area.correlation() {
+                0.0 => String::new(),
+                correlation => format!(" at a correlation of {correlation}"),
+            };
+            format!("another bandwidth every {}{like}, seed {}", self.area.holds(), self.seed)
+        } else {
+            "bandwidth does not change".to_owned()
+        };
+        format!("{}: links between {regions}; {holds}.\n", self.name)
+    }
+
+    /// Replays a workload under each of these policies, up to `jobs` at a time.
+    ///
+    /// # Errors
+    /// A policy that is not for a wide area, a workload that is not, or somebody asks to stop.
+    pub fn run(
+        &self,
+        workload: &Workload,
+        policies: &[String],
+        keep_flows: bool,
+        jobs: usize,
+        progress: &Progress,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let options = Options { seed: self.seed, inside: Inside::Shared, keep_flows };
+        let build = |policy: &String| wide_area::build(policy).map_err(Failure::input);
+        policies.iter().try_for_each(|policy| build(policy).map(drop))?;
+        pool(policies.len(), jobs, |at| {
+            let watch = progress.watch(&policies[at], workload.coflows.len());
+            let go_on = |done| watch.reached(done);
+            replay(workload, &self.area, build(&policies[at])?, &options, go_on)
+                .map_err(|error| failure(&policies[at], &error))
+        })
+    }
+}
+
+/// A replay under `policy` has no outcome.
+pub fn failure(policy: &str, error: &WideAreaReplayError) -> Failure {
+    let message = format!("{policy}: {error}");
+    match error {
+        WideAreaReplayError::Interrupted { .. } => {
+            Failure::interrupted(format_args!("{message}; nothing was written"))
+        }
+        _ => Failure::input(message),
+    }
+}
+
+/// The policies to compare if none are named.
+pub fn all() -> Vec<String> {
+    wide_area::TABLE.iter().map(|entry| entry.name.to_owned()).collect()
+}

@@ -1,0 +1,124 @@
+//! Replays over a wide area on the command line.
+
+mod common;
+
+use common::Place;
+
+const AREA: &str = "\
+weir-wide-area = 1
+regions = [\"east\", \"west\"]
+holds = \"1s\"
+
+[[link]]
+from = \"east\"
+to = \"west\"
+samples = [\"10Mbit\", \"40Mbit\", \"80Mbit\"]
+
+[[link]]
+from = \"west\"
+to = \"east\"
+rate = \"80Mbit\"
+";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("area.toml", AREA);
+    place
+}
+
+fn fail(place: &Place, line: &str) -> String {
+    let ran = place.run(line);
+    assert_eq!(ran.code, Some(2), "weir {line}: {}", ran.err);
+    ran.err
+}
+
+#[test]
+fn policies_are_compared_over_it() {
+    let place = place();
+    let line = "compare trace.txt --wide-area area.toml --policies mrtf,siphon,fair:detours=on --no-timing";
+    let found = place.json(&format!("{line} --format json"));
+    assert_eq!(found.as_array().unwrap().len(), 3);
+    assert_eq!((&found[1]["policy"], &found[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
+    assert_eq!((&found[0]["wide_area"], &found[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
+    assert!(found[0].get("port_rate").is_none() && found[0]["lower_bound_mean_cct_s"].is_null());
+    // The same input, the same bytes; another seed, others.
+    assert_eq!(place.print(line), place.print(line));
+    let other = place.json(&format!("{line} --bandwidth-seed 2 --format json"));
+    assert_ne!(other[0]["mean_cct_s"], found[0]["mean_cct_s"]);
+    let text = place.print(line);
+    assert!(
+        text.contains("area.toml: links between east, west; another bandwidth every 1s, seed 1."),
+        "{text}"
+    );
+    // Without a list, all that are for it.
+    let all = place.json("compare trace.txt --wide-area area.toml --format json");
+    let names: Vec<&str> =
+        all.as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["siphon", "mrtf", "fifo", "fair"]);
+}
+
+#[test]
+fn one_policy_has_its_flows_written() {
+    let place = place();
+    place.print(
+        "sim trace.txt --wide-area area.toml --policy siphon --per-flow flows.csv --out all.txt --quiet",
+    );
+    let flows = place.read("flows.csv");
+    assert_eq!(flows.lines().count(), 1 + 7);
+    // Ports 0 and 1 are in the east: the first flow takes no time, and the second the link.
+    let of =
+        |from: &str| flows.lines().find(|line| line.starts_with(from)).unwrap().rsplit(',').next().unwrap();
+    assert_eq!(of("siphon,1,0,0,1,").parse::<f64>().unwrap(), 0.0);
+    assert!(of("siphon,1,1,0,2,").parse::<f64>().unwrap() > 0.5);
+}
+
+#[test]
+fn each_kind_of_network_refuses_what_is_for_the_other() {
+    let place = place();
+    let error = fail(&place, "compare trace.txt --policies siphon,fair");
+    assert!(
+        error.contains("`siphon` is for the links of a wide area") && error.contains("--wide-area FILE"),
+        "{error}"
+    );
+    let error = fail(&place, "compare trace.txt --wide-area area.toml --policies saath");
+    assert!(
+        error.contains("`saath` is for ports of one switch") && error.contains("siphon, mrtf, fifo, fair"),
+        "{error}"
+    );
+    let error = fail(&place, "compare trace.txt --wide-area area.toml --port-rate 1Gbit");
+    assert!(error.contains("cannot be used with"), "{error}");
+    let error = fail(&place, "compare trace.txt --bandwidth-seed 2");
+    assert!(error.contains("--wide-area"), "{error}");
+    let error = fail(&place, "compare own.weir --wide-area area.toml --policies fifo");
+    assert!(error.contains("the workload has events"), "{error}");
+    let error = fail(&place, "compare trace.txt --wide-area area.toml --policies siphon:depth=9");
+    assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
+    place.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
+    let error = fail(&place, "compare trace.txt --wide-area area.toml");
+    assert!(error.contains("area.toml:8: field `link 1 samples`: `\"-10Mbit\"`"), "{error}");
+}
+
+#[test]
+fn its_policies_are_listed() {
+    let place = place();
+    let all = place.print("policies");
+    let (switch, wide) = all.split_once("with --wide-area:").unwrap();
+    assert!(switch.contains("saath") && !switch.contains("siphon") && wide.contains("siphon"), "{all}");
+    let both = place.json("policies fair --format json");
+    let networks: Vec<&str> =
+        both.as_array().unwrap().iter().map(|one| one["network"].as_str().unwrap()).collect();
+    assert_eq!(networks, ["switch", "wide area"]);
+}
+
+#[test]
+fn the_paper_is_reproduced_to_the_byte() {
+    let place = place();
+    place.print("trace generate --preset small --seed 3 --out small.txt");
+    let line = "reproduce siphon --trace small.txt --seeds 2 --quiet";
+    let once = place.print(line);
+    assert_eq!(once, place.print(&format!("{line} --jobs 2")));
+    for part in ["# Siphon, published and measured", "## 5.3", "### Fig. 15", "## 5.2", "### Fig. 13", "±"] {
+        assert!(once.contains(part), "it lacks {part}");
+    }
+    assert!(!once.contains("NaN") && !once.contains("inf"), "{once}");
+}

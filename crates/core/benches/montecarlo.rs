@@ -1,0 +1,54 @@
+//! A decision of Siphon's (ATC '18, section 3.1.3) from nothing: an order of coflows over the six links between three regions, against
+//! the number of coflows, the depth and the samples; with every round simulated, and with branches closed on the way.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use weir_core::model::Past;
+use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
+
+#[path = "../tests/montecarlo/cases.rs"]
+mod cases;
+
+fn decide(past: &Past, coflows: &[Vec<(u32, f64)>], how: &Search) -> usize {
+    let coflows: Vec<Coflow<'_>> = coflows.iter().zip(0..).map(|(left, key)| Coflow { key, left }).collect();
+    search(past, &coflows, how, |_| false).order[0]
+}
+
+fn decisions(c: &mut Criterion) {
+    let past = cases::three_regions(100);
+    let mut group = c.benchmark_group("siphon_decision");
+    for (coflows, depth, samples) in [
+        (2, 3, 1000),
+        (5, 3, 1000),
+        (10, 1, 1000),
+        (10, 2, 1000),
+        (10, 3, 1000),
+        (10, 4, 1000),
+        (10, 3, 100),
+        (50, 3, 1000),
+    ] {
+        let waiting = cases::coflows(1, coflows, 6);
+        for (name, confidence) in [("all_rounds", 1.0), ("closing", 0.95)] {
+            let how = Search {
+                depth,
+                breadth: 10,
+                best: Best::MostOften,
+                samples,
+                confidence,
+                seed: 1,
+                threads: 1,
+            };
+            let id = BenchmarkId::new(name, format!("{coflows}_coflows_d={depth}_{samples}_samples"));
+            group.bench_function(id, |b| b.iter(|| decide(black_box(&past), &waiting, &how)));
+        }
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10);
+    targets = decisions
+}
+criterion_main!(benches);

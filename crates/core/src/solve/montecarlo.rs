@@ -1,0 +1,461 @@
+//! Which order of coflows is best most often, if nobody knows how fast links will be: Siphon's Monte Carlo simulation
+//! (ATC '18, section 3.1.3).
+//!
+//! A *branch* is the beginning of an order: the first [`Search::depth`] coflows. A *round* draws how long every flow would
+//! take with its link to itself, and goes through all branches: on each link coflows are served one after the other, a coflow
+//! ends with the last of its flows, and the cost is the sum of the coflows' ends. The cheapest branch of a round gets a point.
+//! Below the branch coflows follow by minimum remaining time, and take as long as at the median.
+//!
+//! What the paper leaves open, and what was chosen:
+//!
+//! - *A draw* belongs to a flow and a round, not to a node of the tree: all branches of a round see the same bandwidth ("the
+//!   particular instance of available bandwidth"), and less chance is left in their differences. It is a function of the seed,
+//!   the coflow, the link and the round, so whatever happens to other coflows, it stays.
+//! - *Ties* inside a round go to the branch that follows minimum remaining time longest; so do ties of points.
+//! - *Which coflows* can begin: the first [`Search::breadth`] by minimum remaining time. The paper has all of them, n^d
+//!   branches, which a busy hour makes millions.
+//! - *Early termination*, "performances are always significantly worse": a branch that has won nothing when the leader is ahead
+//!   of it at the level of confidence is closed. It is looked at every [`BLOCK`] rounds.
+//! - *Confidence*: rounds end before [`Search::samples`] if the leader is ahead of the second at that level. Ahead is
+//!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Looking
+//!   several times makes errors somewhat more likely than the level says.
+//!
+//! A point does not say by how much a branch is cheaper. So an order that puts a large coflow before small ones is chosen if it
+//! is a little cheaper in most rounds, even if it is much dearer in the others: small coflows wait now and then for far longer than they
+//! take (docs/results/siphon.md has by how much). [`Best::OnAverage`] takes the lowest mean cost of the open branches instead, to
+//! compare with; all else stays.
+
+use std::ops::Range;
+use std::thread;
+
+use crate::model::Past;
+
+/// Rounds between two looks at the points.
+pub const BLOCK: usize = 64;
+
+/// The longest branch.
+pub const MOST_DEPTH: usize = 4;
+
+/// The most coflows that a branch may begin with.
+pub const MOST_BREADTH: usize = 16;
+
+/// Rounds that are simulated side by side.
+const LANES: usize = 8;
+
+/// A number of each of those rounds.
+#[derive(Debug, Clone, Copy)]
+struct Lane([f64; LANES]);
+
+impl Lane {
+    const ZERO: Lane = Lane([0.0; LANES]);
+
+    fn plus(self, other: Lane) -> Lane {
+        Lane(std::array::from_fn(|at| self.0[at] + other.0[at]))
+    }
+
+    /// The greater of two that are no NaN; compilers make one instruction of it.
+    fn or(self, other: Lane) -> Lane {
+        Lane(std::array::from_fn(|at| if self.0[at] > other.0[at] { self.0[at] } else { other.0[at] }))
+    }
+}
+
+/// The places of a branch's coflows in the order of minimum remaining time; the rest is not used.
+type Branch = [u8; MOST_DEPTH];
+
+/// A coflow: a number of its own that it keeps, and the bytes that it has left, by link; each link once.
+#[derive(Debug, Clone, Copy)]
+pub struct Coflow<'a> {
+    /// The number.
+    pub key: u64,
+    /// Links, and bytes above zero.
+    pub left: &'a [(u32, f64)],
+}
+
+/// What makes a branch the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Best {
+    /// The most points: the paper's "maximum counter value".
+    MostOften,
+    /// The lowest mean cost.
+    OnAverage,
+}
+
+/// How to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Search {
+    /// d: how many coflows a branch has, 1 to [`MOST_DEPTH`].
+    pub depth: usize,
+    /// How many coflows it chooses from, 1 to [`MOST_BREADTH`].
+    pub breadth: usize,
+    /// Which of the branches that stay open is chosen.
+    pub best: Best,
+    /// The most rounds.
+    pub samples: usize,
+    /// The level of confidence, from 0 to 1; at 1 no branch is closed, and all rounds are simulated.
+    pub confidence: f64,
+    /// Different seeds draw differently.
+    pub seed: u64,
+    /// How many threads share the rounds; the answer does not depend on it.
+    pub threads: usize,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// All coflows in the order in which to serve them, as places in the list that was given.
+    pub order: Vec<usize>,
+    /// How many of them were chosen; the others follow by minimum remaining time.
+    pub chosen: usize,
+    /// Branches that were open at first.
+    pub branches: usize,
+    /// Branches that were closed on the way, as places in the list that was given.
+    pub closed: Vec<Vec<usize>>,
+    /// Rounds that were simulated.
+    pub rounds: usize,
+    /// Rounds that the chosen branch won.
+    pub points: u32,
+}
+
+/// The time that a coflow would take alone with links as fast as at the median, in seconds.
+pub fn remaining(past: &Past, left: &[(u32, f64)]) -> f64 {
+    left.iter().map(|&(link, bytes)| bytes * past.median(link)).fold(0.0, f64::max)
+}
+
+/// Coflows by minimum remaining time first, the smaller number first among equals; as places in the list. O(n log n).
+pub fn by_remaining(past: &Past, coflows: &[Coflow<'_>]) -> Vec<usize> {
+    let keys: Vec<f64> = coflows.iter().map(|coflow| remaining(past, coflow.left)).collect();
+    let mut order: Vec<usize> = (0..coflows.len()).collect();
+    order.sort_unstable_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(coflows[a].key.cmp(&coflows[b].key)));
+    order
+}
+
+/// The best order that is found. Branches for which `closed` says so are left out, unless that would be all of them; it is
+/// asked with places in `coflows`.
+///
+/// With n coflows of f flows, O(breadth^depth x f + breadth choose depth x n f) a round while all branches are open.
+pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn(&[usize]) -> bool) -> Found {
+    let ranks = by_remaining(past, coflows);
+    let breadth = how.breadth.clamp(1, MOST_BREADTH).min(ranks.len());
+    let depth = how.depth.clamp(1, MOST_DEPTH).min(breadth);
+    let places =
+        |branch: &Branch| branch[..depth].iter().map(|&rank| ranks[rank as usize]).collect::<Vec<_>>();
+    let all = branches(breadth, depth);
+    let mut open: Vec<Branch> = all.iter().filter(|branch| !closed(&places(branch))).copied().collect();
+    if open.is_empty() {
+        open = all;
+    }
+    let mut found = Found {
+        order: ranks.clone(),
+        chosen: depth,
+        branches: open.len(),
+        closed: Vec::new(),
+        rounds: 0,
+        points: 0,
+    };
+    let mut scores = vec![Score::default(); open.len()];
+    let instance = Instance::new(past, coflows, &ranks, breadth, depth, how.seed);
+    let level = (1.0 / (1.0 - how.confidence)).max(1.0);
+    let level = if level.is_finite() { 2.0 * libm::log(level) } else { f64::INFINITY };
+    let ahead = |lead: u32, other: u32| {
+        let (by, of) = (f64::from(lead - other), f64::from(lead + other));
+        by * by >= of * level && lead > other
+    };
+    while found.rounds < how.samples && open.len() > 1 {
+        let until = (found.rounds + BLOCK).min(how.samples);
+        for (sum, more) in scores.iter_mut().zip(instance.scores(&open, found.rounds..until, how)) {
+            sum.add(&more);
+        }
+        found.rounds = until;
+        let lead = scores.iter().map(|score| score.points).max().unwrap_or(0);
+        if ahead(lead, 0) {
+            let mut kept = 0;
+            for at in 0..open.len() {
+                if scores[at].points == 0 {
+                    found.closed.push(places(&open[at]));
+                } else {
+                    (open[kept], scores[kept]) = (open[at], scores[at]);
+                    kept += 1;
+                }
+            }
+            open.truncate(kept);
+            scores.truncate(kept);
+        }
+        if second(&scores).is_none_or(|second| ahead(lead, second)) {
+            break;
+        }
+    }
+    // The first of equals.
+    let leader = match how.best {
+        Best::MostOften => (0..open.len()).rev().max_by_key(|&at| scores[at].points),
+        Best::OnAverage => (0..open.len()).min_by_key(|&at| scores[at].cost),
+    };
+    if let Some(leader) = leader {
+        let branch = &open[leader][..depth];
+        found.points = scores[leader].points;
+        let chosen: Vec<usize> = branch.iter().map(|&rank| rank as usize).collect();
+        let rest = (0..ranks.len()).filter(|rank| !chosen.contains(rank));
+        found.order = chosen.iter().copied().chain(rest).map(|rank| ranks[rank]).collect();
+    }
+    found
+}
+
+/// What a branch has got so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Score {
+    /// Rounds that it won.
+    points: u32,
+    /// The sum of its costs in nanoseconds, if it is asked for: whole, so that threads add up to the same in any order.
+    cost: u128,
+}
+
+impl Score {
+    fn add(&mut self, more: &Score) {
+        self.points += more.points;
+        self.cost += more.cost;
+    }
+}
+
+/// The second most points; none of fewer than two.
+fn second(scores: &[Score]) -> Option<u32> {
+    let (mut first, mut second) = (None, None);
+    for value in scores.iter().map(|score| score.points) {
+        if Some(value) > first {
+            (first, second) = (Some(value), first);
+        } else if Some(value) > second {
+            second = Some(value);
+        }
+    }
+    second
+}
+
+/// All branches, in the order of their places.
+fn branches(breadth: usize, depth: usize) -> Vec<Branch> {
+    let mut all = vec![Branch::default()];
+    for at in 0..if breadth == 0 { 0 } else { depth } {
+        let longer = all.iter().flat_map(|branch| {
+            (0..breadth as u8).filter(|next| !branch[..at].contains(next)).map(|next| {
+                let mut longer = *branch;
+                longer[at] = next;
+                longer
+            })
+        });
+        all = longer.collect();
+    }
+    all
+}
+
+/// A flow of a coflow: its link among those in use, its bytes, and the seconds that it takes at the median.
+struct Flow {
+    link: u32,
+    place: usize,
+    bytes: f64,
+    median: f64,
+    /// What its draws begin with.
+    draws: u64,
+}
+
+/// What a search is about, in order of minimum remaining time.
+struct Instance<'a> {
+    past: &'a Past,
+    flows: Vec<Vec<Flow>>,
+    breadth: usize,
+    depth: usize,
+    /// Links in use.
+    links: usize,
+}
+
+impl Instance<'_> {
+    fn new<'a>(
+        past: &'a Past,
+        coflows: &[Coflow<'_>],
+        ranks: &[usize],
+        breadth: usize,
+        depth: usize,
+        seed: u64,
+    ) -> Instance<'a> {
+        let mut used: Vec<u32> =
+            coflows.iter().flat_map(|coflow| coflow.left).map(|&(link, _)| link).collect();
+        used.sort_unstable();
+        used.dedup();
+        let flows = ranks.iter().map(|&place| {
+            let coflow = &coflows[place];
+            let flow = |&(link, bytes): &(u32, f64)| Flow {
+                link,
+                place: used.binary_search(&link).expect("all links in use are in it"),
+                bytes,
+                median: bytes * past.median(link),
+                draws: mixed(seed ^ mixed(coflow.key ^ mixed(u64::from(link)))),
+            };
+            coflow.left.iter().map(flow).collect()
+        });
+        Instance { past, flows: flows.collect(), breadth, depth, links: used.len() }
+    }
+
+    /// What each branch gets in these rounds.
+    fn scores(&self, open: &[Branch], rounds: Range<usize>, how: &Search) -> Vec<Score> {
+        let parts = how.threads.clamp(1, rounds.len().div_ceil(LANES));
+        let each = rounds.len().div_ceil(LANES).div_ceil(parts) * LANES;
+        let ranges: Vec<Range<usize>> =
+            rounds.clone().step_by(each).map(|from| from..(from + each).min(rounds.end)).collect();
+        let [only] = &ranges[..] else {
+            return thread::scope(|scope| {
+                let one = |range: &Range<usize>| {
+                    let range = range.clone();
+                    scope.spawn(move || self.simulate(open, range, how.best))
+                };
+                let running: Vec<_> = ranges.iter().map(one).collect();
+                let mut sum = vec![Score::default(); open.len()];
+                for thread in running {
+                    let scores = thread.join().expect("a simulation does not panic");
+                    sum.iter_mut().zip(&scores).for_each(|(sum, more)| sum.add(more));
+                }
+                sum
+            });
+        };
+        self.simulate(open, only.clone(), how.best)
+    }
+
+    fn simulate(&self, open: &[Branch], rounds: Range<usize>, asked: Best) -> Vec<Score> {
+        let mut scores = vec![Score::default(); open.len()];
+        let (sets, of_branch) = self.sets(open);
+        let mut state = State {
+            durations: self.flows[..self.breadth].iter().map(|flows| vec![Lane::ZERO; flows.len()]).collect(),
+            loads: vec![vec![Lane::ZERO; self.links]; self.depth + 1],
+            sums: [Lane::ZERO; MOST_DEPTH],
+        };
+        let mut rest = vec![None; sets];
+        for first in rounds.clone().step_by(LANES) {
+            self.draw(first as u64, &mut state.durations);
+            rest.fill(None);
+            let mut best = [f64::INFINITY; LANES];
+            let mut winner = [0usize; LANES];
+            let mut before: Option<&Branch> = None;
+            let lanes = (rounds.end - first).min(LANES);
+            for (at, branch) in open.iter().enumerate() {
+                let same =
+                    before.map_or(0, |before| before.iter().zip(branch).take_while(|(a, b)| a == b).count());
+                let last = self.depth - 1;
+                for (depth, &coflow) in branch[..last].iter().enumerate().skip(same) {
+                    self.extend(depth, coflow as usize, &mut state);
+                }
+                let cost = state.sums[last].plus(self.end(branch[last] as usize, &state));
+                // The others take as long after any order of the same coflows.
+                let rest = rest[of_branch[at]].get_or_insert_with(|| self.rest(branch, &mut state));
+                let cost = cost.plus(*rest).0;
+                for lane in 0..LANES {
+                    if cost[lane] < best[lane] {
+                        (best[lane], winner[lane]) = (cost[lane], at);
+                    }
+                }
+                if asked == Best::OnAverage {
+                    scores[at].cost +=
+                        cost[..lanes].iter().map(|cost| u128::from((cost * 1e9) as u64)).sum::<u128>();
+                }
+                before = Some(branch);
+            }
+            for &at in &winner[..lanes] {
+                scores[at].points += 1;
+            }
+        }
+        scores
+    }
+
+    /// How many sets of coflows branches have, and the number of each branch's.
+    fn sets(&self, open: &[Branch]) -> (usize, Vec<usize>) {
+        let masks: Vec<u32> = open.iter().map(|branch| self.mask(branch)).collect();
+        let mut sets = masks.clone();
+        sets.sort_unstable();
+        sets.dedup();
+        let of_branch = masks.iter().map(|mask| sets.binary_search(mask).expect("all masks are in it"));
+        (sets.len(), of_branch.collect())
+    }
+
+    /// A bit for each of a branch's coflows.
+    fn mask(&self, branch: &Branch) -> u32 {
+        branch[..self.depth].iter().fold(0, |mask, rank| mask | 1 << rank)
+    }
+
+    /// Draws how long flows take with their links to themselves.
+    fn draw(&self, first: u64, durations: &mut [Vec<Lane>]) {
+        for (flows, durations) in self.flows.iter().zip(durations) {
+            for (flow, lane) in flows.iter().zip(durations) {
+                let slowness = self.past.slowness(flow.link);
+                for (round, seconds) in (first..).zip(&mut lane.0) {
+                    let chance = mixed(flow.draws.wrapping_add(round.wrapping_mul(GOLDEN)));
+                    let which = ((u128::from(chance) * slowness.len() as u128) >> 64) as usize;
+                    *seconds = flow.bytes * slowness[which];
+                }
+            }
+        }
+    }
+
+    /// Serves a coflow after those of the branch so far.
+    fn extend(&self, depth: usize, coflow: usize, state: &mut State) {
+        let end = self.serve(depth, coflow, state);
+        state.sums[depth + 1] = state.sums[depth].plus(end);
+    }
+
+    /// Serves a coflow, and says when it ends.
+    fn serve(&self, depth: usize, coflow: usize, state: &mut State) -> Lane {
+        let (before, after) = state.loads.split_at_mut(depth + 1);
+        let loads = &mut after[0];
+        loads.copy_from_slice(&before[depth]);
+        let mut end = Lane::ZERO;
+        for (flow, duration) in self.flows[coflow].iter().zip(&state.durations[coflow]) {
+            let load = loads[flow.place].plus(*duration);
+            loads[flow.place] = load;
+            end = end.or(load);
+        }
+        end
+    }
+
+    /// When the last coflow of a branch ends.
+    fn end(&self, coflow: usize, state: &State) -> Lane {
+        let loads = &state.loads[self.depth - 1];
+        let flows = self.flows[coflow].iter().zip(&state.durations[coflow]);
+        flows.fold(Lane::ZERO, |end, (flow, duration)| end.or(loads[flow.place].plus(*duration)))
+    }
+
+    /// The sum of the ends of the coflows after the branch, at the median.
+    fn rest(&self, branch: &Branch, state: &mut State) -> Lane {
+        let last = self.depth - 1;
+        self.serve(last, branch[last] as usize, state);
+        let loads = &mut state.loads[self.depth];
+        let mask = self.mask(branch);
+        let mut sum = Lane::ZERO;
+        for (rank, flows) in self.flows.iter().enumerate() {
+            if rank < self.breadth && mask >> rank & 1 == 1 {
+                continue;
+            }
+            let mut end = Lane::ZERO;
+            for flow in flows {
+                let load = loads[flow.place].plus(Lane([flow.median; LANES]));
+                loads[flow.place] = load;
+                end = end.or(load);
+            }
+            sum = sum.plus(end);
+        }
+        sum
+    }
+}
+
+/// What a simulation works with.
+struct State {
+    /// Of each coflow that a branch may have, of each of its flows, in seconds.
+    durations: Vec<Vec<Lane>>,
+    /// By depth, and then for the rest: when each link is free.
+    loads: Vec<Vec<Lane>>,
+    /// By depth: the sum of the ends so far.
+    sums: [Lane; MOST_DEPTH],
+}
+
+/// 2^64 over the golden ratio, an odd number.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA '14): numbers in a row become numbers that look like chance.
+fn mixed(value: u64) -> u64 {
+    let mut z = value.wrapping_add(GOLDEN);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

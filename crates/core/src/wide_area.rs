@@ -1,0 +1,115 @@
+//! Policies for a wide area: which coflow goes first on the links between regions, and by which ways bytes go.
+//!
+//! A [`Policy`] is asked for an order of coflows whenever one arrives or ends. It has sizes, and measurements of the past
+//! ([`Past`]), not what links carry now. Who carries its decision out (the simulator; the relays of an overlay) serves
+//! coflows in that order at every link and every relay, and preempts whoever is later ("fully preemptive per link").
+//! [`detour`] chooses ways and [`groups`] orders the flows of one coflow; both go with every policy.
+//!
+//! [`TABLE`] has them by name, as [`crate::policy::TABLE`] has those for one switch.
+
+pub mod detour;
+pub mod groups;
+mod mrtf;
+mod plain;
+mod siphon;
+
+use crate::model::Past;
+use crate::policy::{Entry, Params, ParamsError};
+
+pub use siphon::Siphon;
+
+/// A coflow that has bytes left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    /// How many came before it.
+    pub seq: u64,
+    /// The bytes that it has left, by link, all above zero; a byte that goes by a relay counts at both of its links.
+    pub left: Vec<(u32, f64)>,
+}
+
+/// Who goes first at every link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turns {
+    /// Coflow by coflow; places in the list of those that wait.
+    InOrder(Vec<usize>),
+    /// Nobody: all flows at a link share it (max-min).
+    Shared,
+}
+
+/// Decides who goes first.
+///
+/// It has no clock and no chance but its seed: the same questions in the same order get the same answers.
+pub trait Policy: Send {
+    /// Who goes first from now on. Asked when a coflow has arrived or ended; `waiting` is in order of arrival.
+    fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns;
+}
+
+/// A policy, and what goes with it.
+pub struct Scheme {
+    /// Who goes first.
+    pub policy: Box<dyn Policy>,
+    /// Whether bottlenecks are relieved by detours ([`detour`]).
+    pub detours: bool,
+}
+
+const DETOURS: (&str, &str) = ("detours=off", "relieve bottlenecks by ways over a third region (3.3)");
+
+fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
+    Ok(Scheme { policy: Box::new(policy), detours: params.switch("detours", false)? })
+}
+
+/// All policies for a wide area, by name.
+pub const TABLE: &[Entry<Scheme>] = &[
+    Entry {
+        name: "siphon",
+        about: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); knows sizes, and bandwidth of the past",
+        params: &[
+            ("depth=3", "d: how many coflows of an order are searched, 1 to 4; below, MRTF at medians"),
+            ("breadth=10", "how many coflows are chosen from, the first by MRTF, 1 to 16"),
+            ("samples=1000", "the most rounds of a simulation, 1 to 100000"),
+            ("confidence=0.95", "the level at which branches are closed and rounds end; 1 simulates all"),
+            (
+                "choose=wins",
+                "the order that wins most rounds, or that of the lowest `mean` cost, to compare with",
+            ),
+            ("reuse=on", "branches that an arrival or an end leaves as they are stay closed"),
+            ("seed=1", "different seeds draw differently"),
+            ("threads=1", "threads of a simulation, 1 to 64; the result does not depend on them"),
+            DETOURS,
+        ],
+        build: |p| scheme(Siphon::read(p)?, p),
+    },
+    Entry {
+        name: "mrtf",
+        about: "minimum remaining time first, at median bandwidth; knows sizes, and bandwidth of the past",
+        params: &[DETOURS],
+        build: |p| scheme(mrtf::Mrtf, p),
+    },
+    Entry {
+        name: "fifo",
+        about: "coflows in order of arrival",
+        params: &[DETOURS],
+        build: |p| scheme(plain::Fifo, p),
+    },
+    Entry {
+        name: "fair",
+        about: "per-flow max-min at every link, as TCP shares; knows nothing",
+        params: &[DETOURS],
+        build: |p| scheme(plain::Fair, p),
+    },
+];
+
+/// Builds what `spec` names: `name` or `name:key=value:key=value`.
+///
+/// # Errors
+/// An unknown name, parameter or value, or a policy for one switch; says what is known.
+pub fn build(spec: &str) -> Result<Scheme, ParamsError> {
+    crate::policy::build_from(TABLE, spec).map_err(|error| match error {
+        ParamsError::UnknownPolicy { name, known }
+            if crate::policy::TABLE.iter().any(|entry| entry.name == name) =>
+        {
+            ParamsError::NotForWideArea { name, known }
+        }
+        other => other,
+    })
+}

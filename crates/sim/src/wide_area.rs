@@ -1,0 +1,318 @@
+//! Coflows between regions, over links whose bandwidth changes by chance (Siphon, ATC '18, sections 3 and 5).
+//!
+//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`Scheme`]. It is fluid: a link serves coflows in the policy's
+//! order, and preempts at once. The policy is asked at each arrival and end of a coflow, and is given measurements of the past
+//! only; [`bandwidth`] has what links carry.
+//!
+//! What the paper leaves open, and what was chosen:
+//!
+//! - *Flows* of a coflow between two regions are one ("aggregated flows"); those inside a region take no time, for nothing there
+//!   is short.
+//! - *Ports* of a workload are spread evenly over the regions, neighbours together.
+//! - *A relay* passes on what comes in at once, so a part on a detour has one rate on both links, and the part's bytes count on both.
+//!   Where the next link is taken by others it waits at its source, not at the relay.
+//! - *Inside a coflow* flows that share a link share it evenly (max-min; "in a round-robin manner"), or group by group.
+//! - *Deciding* takes no time, and neither does telling the relays.
+
+pub mod bandwidth;
+pub mod shuffle;
+
+mod links;
+
+use std::time::Instant;
+
+use weir_core::model::{CoflowSpec, Past, WideArea, Workload, WorkloadError};
+use weir_core::wide_area::detour::{self, Routes};
+use weir_core::wide_area::{Scheme, Waiting};
+
+use crate::outcome::{CoflowOutcome, Outcome, deviation};
+use bandwidth::Bandwidth;
+use links::{Active, Transfer};
+
+/// What one coflow has to move.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demand {
+    /// When it arrives, in seconds.
+    pub arrival: f64,
+    /// Its flows, by who waits for them.
+    pub groups: Vec<Group>,
+}
+
+/// Flows that somebody waits for together, such as a reduce task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// All bytes that are waited for, those from the own region too.
+    pub bytes: f64,
+    /// The bytes from one region to another, by the link between them; each link at most once.
+    pub flows: Vec<(u32, f64)>,
+}
+
+/// In which order the groups of a coflow go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// All at once; where they share a link, evenly.
+    Shared,
+    /// Largest flow group first ([`weir_core::wide_area::groups`]).
+    LargestFirst,
+    /// The other way round, to compare with (Fig. 5).
+    SmallestFirst,
+}
+
+/// How to run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Different seeds draw different bandwidths; the same seed draws the same for every policy.
+    pub seed: u64,
+    /// The order inside a coflow.
+    pub inside: Inside,
+    /// Whether to keep the end of every flow.
+    pub keep_flows: bool,
+}
+
+/// What was found, times in seconds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Run {
+    /// For each demand, group and transfer, when it ended.
+    pub ends: Vec<Vec<Vec<f64>>>,
+    /// The bytes that each link carried.
+    pub carried: Vec<f64>,
+    /// The bytes that each link could have carried until the last end.
+    pub carriable: Vec<f64>,
+    /// How long each decision took, in nanoseconds.
+    pub decisions: Vec<u32>,
+    /// Ways of each demand.
+    pub routes: Vec<Routes>,
+}
+
+/// Why there is no outcome.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum WideAreaReplayError {
+    /// The workload contradicts itself.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The workload has what a wide area does not.
+    #[error("coflow {coflow} has {what}: expected coflows that only arrive, for a wide area")]
+    Coflow {
+        /// Its id.
+        coflow: u64,
+        /// What it has.
+        what: &'static str,
+    },
+    /// The workload has events.
+    #[error("the workload has events: expected none, for a wide area has no ports that change")]
+    Events,
+    /// Bandwidth would have to be drawn too often.
+    #[error(
+        "bandwidth changes more than {most} times until {at:.0} s: expected a bandwidth that holds for longer"
+    )]
+    TooLong {
+        /// When.
+        at: f64,
+        /// The limit.
+        most: u64,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted after {done} of {coflows} coflows")]
+    Interrupted {
+        /// Coflows done by then.
+        done: usize,
+        /// Coflows in all.
+        coflows: usize,
+    },
+}
+
+/// The bytes between regions of a coflow's flows, by link.
+fn between(coflow: &CoflowSpec, area: &WideArea, ports: u32) -> Vec<(u32, f64)> {
+    let mut bytes = vec![0.0; area.links()];
+    for flow in &coflow.flows {
+        if let Some(link) = area.link(area.region(flow.src, ports), area.region(flow.dst, ports)) {
+            bytes[link as usize] += flow.bytes.get();
+        }
+    }
+    (0..).zip(bytes).filter(|(_, bytes)| *bytes > 0.0).collect()
+}
+
+/// What the coflows of a workload have to move between regions, in the order of the workload; a group each.
+///
+/// # Errors
+/// A workload that contradicts itself, or has what a wide area does not.
+pub fn demands(workload: &Workload, area: &WideArea) -> Result<Vec<Demand>, WideAreaReplayError> {
+    workload.check()?;
+    if !workload.events.is_empty() {
+        return Err(WideAreaReplayError::Events);
+    }
+    let each = workload.coflows.iter().map(|coflow| {
+        let computes = coflow.compute_before.get() > 0.0 || coflow.compute_after.get() > 0.0;
+        let late = coflow.flows.iter().any(|flow| flow.release.get() > 0.0);
+        let what = match () {
+            () if !coflow.parents.is_empty() => "parents",
+            () if computes => "computing around it",
+            () if late => "flows whose data is late",
+            () => {
+                let pairs = between(coflow, area, workload.ports);
+                let groups = vec![Group { bytes: coflow.bytes(), flows: pairs }];
+                return Ok(Demand { arrival: coflow.arrival.get(), groups });
+            }
+        };
+        Err(WideAreaReplayError::Coflow { coflow: coflow.id, what })
+    });
+    each.collect()
+}
+
+/// Runs a workload. `go_on` is asked at each step with the number of coflows that are done; `false` ends it.
+///
+/// # Errors
+/// A workload that does not fit, or somebody asks to stop.
+pub fn replay(
+    workload: &Workload,
+    area: &WideArea,
+    scheme: Scheme,
+    options: &Options,
+    go_on: impl FnMut(usize) -> bool,
+) -> Result<Outcome, WideAreaReplayError> {
+    let start = Instant::now();
+    let demands = demands(workload, area)?;
+    let run = run(&demands, area, scheme, options, go_on)?;
+    let coflows = workload.coflows.iter().zip(&demands).zip(&run.ends).enumerate();
+    let coflows = coflows.map(|(index, ((coflow, demand), ends))| {
+        let arrival = coflow.arrival.get();
+        let region = |port| area.region(port, workload.ports);
+        let end_of = |link: Option<u32>| {
+            let found = link.and_then(|link| demand.groups[0].flows.iter().position(|flow| flow.0 == link));
+            found.map_or(arrival, |at| ends[0][at])
+        };
+        let flow_ends: Vec<f64> =
+            coflow.flows.iter().map(|f| end_of(area.link(region(f.src), region(f.dst)))).collect();
+        let end = flow_ends.iter().copied().fold(arrival, f64::max);
+        CoflowOutcome {
+            index,
+            id: coflow.id,
+            arrival,
+            end,
+            width: coflow.flows.len(),
+            bytes: coflow.bytes(),
+            deviation: deviation(flow_ends.iter().map(|end| end - arrival)),
+            equal_lengths: coflow.flows.windows(2).all(|pair| pair[0].bytes == pair[1].bytes),
+            met_deadline: coflow.deadline.map(|deadline| end - arrival <= deadline.get()),
+            flow_ends: if options.keep_flows { flow_ends } else { Vec::new() },
+        }
+    });
+    let coflows: Vec<CoflowOutcome> = coflows.collect();
+    let used = run.carried.iter().zip(&run.carriable);
+    Ok(Outcome {
+        flows: workload.flows(),
+        makespan: coflows.iter().map(|coflow| coflow.end).fold(0.0, f64::max),
+        coflows,
+        jobs: Vec::new(),
+        send_utilisation: used
+            .map(|(carried, could)| if *could > 0.0 { carried / could } else { 0.0 })
+            .collect(),
+        recv_utilisation: Vec::new(),
+        schedule_ns: run.decisions,
+        wall: start.elapsed().as_secs_f64(),
+    })
+}
+
+/// Runs coflows as they are; `go_on` is asked at each step with the number of those that are done.
+///
+/// # Errors
+/// If somebody asks to stop, or bandwidth changes too often.
+pub fn run(
+    demands: &[Demand],
+    area: &WideArea,
+    mut scheme: Scheme,
+    options: &Options,
+    mut go_on: impl FnMut(usize) -> bool,
+) -> Result<Run, WideAreaReplayError> {
+    let past = area.past();
+    let mut order: Vec<usize> = (0..demands.len()).collect();
+    order.sort_by(|&a, &b| demands[a].arrival.total_cmp(&demands[b].arrival));
+    let mut arrivals = order.into_iter().peekable();
+    let mut bandwidth = Bandwidth::new(area, options.seed);
+    let mut links = links::Links::new(area.links());
+    let mut found = Run {
+        ends: demands
+            .iter()
+            .map(|d| d.groups.iter().map(|g| vec![d.arrival; g.flows.len()]).collect())
+            .collect(),
+        carried: vec![0.0; area.links()],
+        carriable: vec![0.0; area.links()],
+        decisions: Vec::new(),
+        routes: vec![Routes { parts: Vec::new(), loads: Vec::new() }; demands.len()],
+    };
+    let (mut active, mut now, mut done) = (Vec::<Active>::new(), 0.0, 0);
+    let mut seq = 0;
+    let mut asks = false;
+    loop {
+        while let Some(index) = arrivals.next_if(|&index| demands[index].arrival <= now) {
+            let (coflow, routes) = begin(index, seq, &demands[index], &past, &scheme, options.inside);
+            found.routes[index] = routes;
+            seq += 1;
+            if coflow.transfers.is_empty() {
+                done += 1;
+            } else {
+                active.push(coflow);
+                asks = true;
+            }
+        }
+        if !go_on(done) {
+            return Err(WideAreaReplayError::Interrupted { done, coflows: demands.len() });
+        }
+        if asks {
+            let waiting: Vec<Waiting> = active.iter().map(|coflow| coflow.waiting(area.links())).collect();
+            let start = Instant::now();
+            links.set(scheme.policy.turns(&waiting, &past));
+            found.decisions.push(u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX));
+            asks = false;
+        }
+        links.assign(&mut active, bandwidth.rates(), options.inside);
+        let mut step = arrivals.peek().map_or(f64::INFINITY, |&index| demands[index].arrival - now);
+        step = step.min(links::first_end(&active));
+        if step == f64::INFINITY {
+            return Ok(found);
+        }
+        let change = bandwidth.next_change() - now;
+        let changes = change <= step;
+        step = step.min(change).max(0.0);
+        for (could, rate) in found.carriable.iter_mut().zip(bandwidth.rates()) {
+            *could += rate * step;
+        }
+        now += step;
+        let ended = |coflow: &Active, transfer: &Transfer, last: bool| {
+            if last {
+                found.ends[coflow.index][transfer.group][transfer.place] = now;
+            }
+        };
+        let before = active.len();
+        links::advance(&mut active, step, &mut found.carried, ended);
+        asks |= active.len() < before;
+        done += before - active.len();
+        if changes {
+            bandwidth.change().map_err(|most| WideAreaReplayError::TooLong { at: now, most })?;
+        }
+    }
+}
+
+/// A coflow as it begins, on its ways.
+fn begin(
+    index: usize,
+    seq: u64,
+    demand: &Demand,
+    past: &Past,
+    scheme: &Scheme,
+    inside: Inside,
+) -> (Active, Routes) {
+    let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
+    let routes = if scheme.detours { detour::relieve(past, &bytes) } else { detour::direct(past, &bytes) };
+    let mut transfers = Vec::new();
+    for (group, list) in demand.groups.iter().enumerate() {
+        for (place, &(pair, bytes)) in list.flows.iter().enumerate() {
+            for part in routes.parts.iter().filter(|part| part.pair == pair && bytes > 0.0) {
+                let links = detour::links(past, part);
+                transfers.push(Transfer { group, place, links, left: bytes * part.share, rate: 0.0 });
+            }
+        }
+    }
+    let sizes: Vec<f64> = demand.groups.iter().map(|group| group.bytes).collect();
+    (Active { index, seq, groups: links::order(&sizes, inside), transfers }, routes)
+}
