@@ -15,7 +15,7 @@
 //!   link of the detour, the more loaded one now; the other may have less bandwidth, and no link ends later than the slowest did.
 //! - *The lightest detour* is the one to which most can move.
 //! - *Ties*: of links that are slowest but for a part in 10^6, the first that is relieved.
-//! - *The end*: when none of them gets faster by more than that part, or after [`MOST_STEPS`] steps a link.
+//! - *The end*: when none of them gets faster by more than that part, or after a bounded number of steps a link (`MOST_STEPS`).
 
 use crate::model::Past;
 
