@@ -138,6 +138,6 @@ fn trees_are_described_with_one_that_is_read() {
     assert!(
         place
             .print("policies tree --format csv")
-            .starts_with("policy,about,parameter,default,meaning\ntree:FILE,")
+            .starts_with("policy,about,parameter,default,meaning,network\ntree:FILE,")
     );
 }
