@@ -27,7 +27,7 @@
 mod tracker;
 
 use self::tracker::{Pending, Tracker};
-use super::{Params, ParamsError, Policy};
+use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Fabric, Mask, Sizes, Slot, View};
 use crate::solve::connections::{Connection, Connections};
@@ -297,6 +297,13 @@ impl Django {
 
 impl Policy for Django {
     type Knows = Sizes;
+
+    /// O(connections) for a coflow that leaves, or gets other flows: numbers mean others then.
+    fn on(&mut self, event: Event, _: &mut View<'_, Sizes>) {
+        if let Event::Done(slot) = event {
+            self.hosts.iter_mut().for_each(|host| host.open.retain(|open| open.slot != slot));
+        }
+    }
 
     /// O(C log C + ports of all coflows + n log n) for n connections; and for each host that opens some, the rows of the coflows that
     /// want them.
