@@ -54,9 +54,11 @@ fn head(args: &args::LiveReproduction) -> String {
     if args.coflows as usize != slice::MOST {
         options.push_str(&format!(" --coflows {}", args.coflows));
     }
-    if let [only] = &args.only[..] {
-        let name = only.to_possible_value().expect("all have names");
-        options.push_str(&format!(" --only {}", name.get_name()));
+    if !Experiment::value_variants().iter().all(|one| args.only.contains(one)) {
+        let name =
+            |only: &Experiment| only.to_possible_value().expect("all have names").get_name().to_owned();
+        let names: Vec<String> = args.only.iter().map(name).collect();
+        options.push_str(&format!(" --only {}", names.join(",")));
     }
     format!(
         "# Real traffic\n\n\
