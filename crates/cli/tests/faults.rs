@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bed::{Bed, Flow, PORT, Process, Wire, address, in_namespace, shares, wait_for};
+use bed::{Bed, Flow, PORT, Process, Wire, address, in_namespace, shares};
 use certificates::{Authority, Pair, client};
+use common::wait_for;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use weir_client::Agent;

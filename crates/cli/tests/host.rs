@@ -15,9 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::Place;
+use common::{Place, wait_within};
 use group::Group;
 use nix::sched::{CloneFlags, setns};
 
@@ -182,14 +182,6 @@ fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
     Process(command.spawn().unwrap())
 }
 
-fn wait_for(what: &str, time: Duration, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < time, "{what} within {time:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// The first one's part of what arrives in the next second and a half.
 fn share(arrived: &[Arc<AtomicU64>; 2]) -> f64 {
     let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
@@ -225,7 +217,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
     serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
     let _serving = Process(serve.spawn().unwrap());
-    wait_for("the coordinator", Duration::from_secs(20), || {
+    wait_within(Duration::from_secs(20), "the coordinator", || {
         pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
     });
     pair.put("/v1/sensitivity", &table(1.0, 3.0));
@@ -239,7 +231,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     pair.put("/v1/connections/first", &connection);
     let mut first = agent(&pair, &place.path(""), &both);
     // One for each, and six that nobody is in.
-    wait_for("queues", Duration::from_secs(20), || pair.rates().len() == 8);
+    wait_within(Duration::from_secs(20), "queues", || pair.rates().len() == 8);
     let sinks = [pair.sink(), pair.sink()];
     let _sending = [0, 1].map(|at| {
         let mut command = both[at].command("nsenter");
@@ -252,7 +244,9 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
         "{{\"host\":\"a\",\"application\":\"{}\",\"peer\":\"10.9.0.2\",\"connections\":1,",
         both[1].name
     );
-    wait_for("what was found", Duration::from_secs(5), || pair.ask("GET", "/v1/found", "").contains(&heavy));
+    wait_within(Duration::from_secs(5), "what was found", || {
+        pair.ask("GET", "/v1/found", "").contains(&heavy)
+    });
     thread::sleep(Duration::from_millis(500));
     let found = share(&arrived);
     assert!((found - 0.25).abs() < 0.03, "{found}");
@@ -270,7 +264,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     assert_eq!((pair.tc("qdisc"), pair.rates()), (queues.clone(), rates.clone()));
     // What was decided meanwhile is there at once; nothing is made anew.
     let mut second = agent(&pair, &place.path(""), &both);
-    wait_for("other rates", Duration::from_secs(1), || pair.rates() != rates);
+    wait_within(Duration::from_secs(1), "other rates", || pair.rates() != rates);
     assert_eq!(pair.tc("qdisc"), queues);
     thread::sleep(Duration::from_millis(500));
     let found = share(&arrived);

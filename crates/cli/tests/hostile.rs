@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use common::serving::Serving;
+use common::wait_for;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
@@ -35,14 +36,6 @@ const ROOM: u64 = 128 << 20;
 
 /// How long each of the attacks goes on.
 const ATTACK: Duration = Duration::from_secs(4);
-
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A configuration of four hosts in a folder, its agents' port given.
 fn configure(folder: &Path, name: &str, port: u16) -> PathBuf {

@@ -10,8 +10,9 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares, wait_for};
+use bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares};
 use common::Place;
+use common::wait_for;
 use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::Names;

@@ -190,6 +190,15 @@ fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
     Problem::forbidden(format!("{who} may not {what} {whose}"))
 }
 
+/// Refuses who may not change what belongs to this service. Who may see nothing is not told whether it is there.
+async fn may_touch(
+    who: &Identity,
+    service: impl Future<Output = Result<String, Problem>>,
+) -> Result<(), Problem> {
+    may_see(who, None)?;
+    may_change(who, Some(&service.await?))
+}
+
 /// The service of what somebody registers: what was said, else a framework's own.
 fn service_of(who: &Identity, said: Option<String>) -> String {
     said.unwrap_or_else(|| match who {

@@ -209,28 +209,40 @@ impl fmt::Display for Line<'_> {
     }
 }
 
+/// The class of a whole link, and which class packets take that no filter knows.
+fn root(dev: &str, whole: Class, default: usize) -> String {
+    let mut out = String::new();
+    // Whatever is there gives way: HTB in the place of HTB would be taken for a change of it.
+    line!(out, "qdisc replace dev {dev} root bfifo limit {}", whole.buffer);
+    line!(out, "qdisc replace dev {dev} root handle 1: htb default {default:x}");
+    line!(out, "class add dev {dev} parent 1: classid {LINK} htb {whole}");
+    out
+}
+
+/// One queue to all, anew.
+pub(crate) fn one_queue(dev: &str, whole: Class) -> String {
+    let mut out = root(dev, whole, 1);
+    line!(out, "qdisc add dev {dev} parent {LINK} bfifo limit {}", whole.buffer);
+    out
+}
+
+/// The class of a whole link.
+pub(crate) const LINK: &str = "1:1";
+
 fn node_queues(plan: &Plan, node: &Node, weights: Option<&[f64]>) -> String {
     let mut out = String::new();
     let segments = segments(plan.slowest);
     for port in &node.ports {
         let dev = &port.interface;
-        let class = |out: &mut String, parent: &str, id: &str, class: Class| {
-            line!(out, "class add dev {dev} parent {parent} classid {id} htb {class}");
-        };
         let whole = Class::whole(port.rate, segments);
-        // Whatever is there gives way: HTB in the place of HTB would be taken for a change of it.
-        line!(out, "qdisc replace dev {dev} root bfifo limit {}", whole.buffer);
         let Some(weights) = weights else {
-            line!(out, "qdisc replace dev {dev} root handle 1: htb default 1");
-            class(&mut out, "1:", "1:1", whole);
-            line!(out, "qdisc add dev {dev} parent 1:1 bfifo limit {}", whole.buffer);
+            out.push_str(&one_queue(dev, whole));
             continue;
         };
-        line!(out, "qdisc replace dev {dev} root handle 1: htb default {:x}", 0x10 + weights.len());
-        class(&mut out, "1:", "1:1", whole);
+        out.push_str(&root(dev, whole, 0x10 + weights.len()));
         for (number, of) in Class::weighted(port.rate, segments, weights).into_iter().enumerate() {
             let id = format!("1:{:x}", 0x10 + number);
-            class(&mut out, "1:1", &id, of);
+            line!(out, "class add dev {dev} parent 1:1 classid {id} htb {of}");
             line!(out, "qdisc add dev {dev} parent {id} bfifo limit {}", of.buffer);
             if number < weights.len() {
                 let mark = dscp(number) << 2;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::batch;
 use crate::bed::{Bed, BedError};
 use crate::namespace;
 use crate::plan::Node;
@@ -80,10 +81,14 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// When all were done, in seconds.
+    pub fn last(&self) -> f64 {
+        self.times.last().copied().unwrap_or(f64::INFINITY)
+    }
+
     /// Bytes of payload per second until all were done.
     pub fn goodput(&self, incast: &Incast) -> f64 {
-        let last = self.times.last().copied().unwrap_or(f64::INFINITY);
-        incast.connections as f64 * incast.bytes as f64 / last
+        incast.connections as f64 * incast.bytes as f64 / self.last()
     }
 }
 
@@ -153,14 +158,8 @@ impl<'a> Lab<'a> {
     fn set_buffer(&self, packets: u32) -> Result<(), IncastError> {
         let (namespace, interface) = self.port;
         let plan = self.bed.plan();
-        let class = Class::whole(plan.slowest, segments(plan.slowest));
-        let lines = format!(
-            "qdisc replace dev {interface} root bfifo limit {limit}\n\
-             qdisc replace dev {interface} root handle 1: htb default 1\n\
-             class add dev {interface} parent 1: classid 1:1 htb {class}\n\
-             qdisc add dev {interface} parent 1:1 handle 2: bfifo limit {limit}\n",
-            limit = u64::from(packets) * u64::from(FRAME),
-        );
+        let whole = Class::whole(plan.slowest, segments(plan.slowest));
+        let lines = batch::one_queue(interface, Class { buffer: packets * FRAME, ..whole });
         Ok(self.bed.shape(namespace, lines)?)
     }
 
@@ -172,7 +171,7 @@ impl<'a> Lab<'a> {
         command.args(["-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface]);
         let output = command.output().map_err(|error| failed(&error))?;
         let queues: Vec<Queue> = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
-        let queue = queues.into_iter().find(|queue| queue.handle == "2:");
+        let queue = queues.into_iter().find(|queue| queue.parent == batch::LINK);
         queue.map(|queue| (queue.packets, queue.drops)).ok_or_else(|| failed(&"it is not there"))
     }
 
@@ -214,7 +213,7 @@ impl Drop for Lab<'_> {
 #[derive(serde::Deserialize)]
 struct Queue {
     #[serde(default)]
-    handle: String,
+    parent: String,
     packets: u64,
     drops: u64,
 }

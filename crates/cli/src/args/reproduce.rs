@@ -42,7 +42,7 @@ pub struct Making {
   weir reproduce netshare --out docs/results/netshare.md")]
 pub struct NetshareReproduction {
     /// Ways to hash connections to paths, over which numbers that depend on them are averaged
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = seeds)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub struct SiphonReproduction {
     pub reading: Reading,
 
     /// How many seeds to draw bandwidths, searches and tasks by
-    #[arg(long, value_name = "N", default_value_t = SIPHON_SEEDS, value_parser = seeds)]
+    #[arg(long, value_name = "N", default_value_t = SIPHON_SEEDS, value_parser = up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
@@ -105,7 +105,7 @@ pub struct SiphonReproduction {
   weir reproduce composition --out docs/results/composition.md")]
 pub struct CompositionReproduction {
     /// How many workloads to generate and take means over
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = seeds)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
@@ -197,9 +197,9 @@ pub struct Reproduction {
     pub no_timing: bool,
 }
 
-fn seeds(text: &str) -> Result<u64, String> {
+pub fn up_to_1000(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(seeds @ 1..=1000) => Ok(seeds),
+        Ok(count @ 1..=1000) => Ok(count),
         _ => Err("expected a whole number from 1 to 1000".to_owned()),
     }
 }

@@ -8,6 +8,7 @@ use weir_sim::service::Mechanism;
 use weir_testbed::Name;
 use weir_testbed::incast::MOST_CONNECTIONS;
 
+use super::reproduce::up_to_1000;
 use super::{OUTPUT, Output, port_rate};
 
 /// `weir testbed`.
@@ -112,8 +113,8 @@ pub struct TestbedIncast {
     pub rate: Rate,
 
     /// How often each
-    #[arg(long, help_heading = "Running", value_name = "N", default_value_t = 5, value_parser = runs)]
-    pub runs: usize,
+    #[arg(long, help_heading = "Running", value_name = "N", default_value_t = 5, value_parser = up_to_1000)]
+    pub runs: u64,
 
     #[command(flatten)]
     pub bed: Bed,
@@ -137,13 +138,6 @@ fn connections(text: &str) -> Result<usize, String> {
 fn bytes(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if (1.0..=1e9).contains(&bytes.get()) { Ok(bytes) } else { Err("expected 1B to 1GB".to_owned()) }
-}
-
-fn runs(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(runs @ 1..=1000) => Ok(runs),
-        _ => Err("expected a whole number from 1 to 1000".to_owned()),
-    }
 }
 
 /// `weir testbed down`.

@@ -16,7 +16,7 @@ use crate::table::{Align, BITS, Table, number, percent, rate};
 /// A run, and which of its kind.
 struct Run {
     incast: Incast,
-    number: usize,
+    number: u64,
     sample: Sample,
 }
 
@@ -31,7 +31,7 @@ pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
     let progress = Progress::new(args.quiet);
     let runs = on_a_bed(&args.bed.name, &topology, |bed| {
         let lab = Lab::new(bed).map_err(unmeasured)?;
-        let bar = progress.steps("incast", args.buffers.len() * args.connections.len() * args.runs);
+        let bar = progress.steps("incast", args.buffers.len() * args.connections.len() * args.runs as usize);
         let mut runs = Vec::new();
         for &buffer in &args.buffers {
             for &connections in &args.connections {
@@ -79,16 +79,11 @@ fn for_people(args: &args::TestbedIncast, runs: &[Run]) -> String {
             percent(median(&|run| run.sample.loss)),
             rate(median(&|run| run.sample.goodput(&run.incast))),
             number(median(&|run| mean(&run.sample.times))),
-            number(median(&|run| last(&run.sample))),
+            number(median(&|run| run.sample.last())),
         ]);
     }
     table.print(&mut out);
     out
-}
-
-/// When the last connection was done.
-fn last(sample: &Sample) -> f64 {
-    sample.times.iter().copied().fold(0.0, f64::max)
 }
 
 fn records(runs: &[Run]) -> Vec<Record> {
@@ -102,7 +97,7 @@ fn records(runs: &[Run]) -> Vec<Record> {
         r.add("loss", sample.loss);
         r.add("goodput_bit_per_s", sample.goodput(incast) * BITS);
         r.add("mean_s", mean(&sample.times));
-        r.add("last_s", last(sample));
+        r.add("last_s", sample.last());
         r
     };
     runs.iter().map(record).collect()

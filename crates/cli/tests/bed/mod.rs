@@ -169,14 +169,6 @@ impl Wire {
     }
 }
 
-pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// The parts of the line that flows have over a time, as payload.
 pub fn shares(wires: &[Wire], time: Duration) -> Vec<f64> {
     let (began, before) = (Instant::now(), wires.iter().map(Wire::got).collect::<Vec<f64>>());

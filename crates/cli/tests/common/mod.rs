@@ -7,6 +7,8 @@ pub mod serving;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -29,6 +31,20 @@ coflow 2 job=4 parents=1 compute-before=100ms
 flow 1 2 10MB
 event 200ms port=0 side=send rate=0.5
 ";
+
+/// Waits for what is to come within 20 s.
+pub fn wait_for(what: &str, there: impl FnMut() -> bool) {
+    wait_within(Duration::from_secs(20), what, there);
+}
+
+/// Waits for what is to come within a time.
+pub fn wait_within(time: Duration, what: &str, mut there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < time, "{what}: not within {time:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
 
 /// A folder of its own with the traces in it.
 pub struct Place(TempDir);

@@ -279,6 +279,14 @@ impl Registry {
         self.sharing.lock().await.application(id)
     }
 
+    /// The service of an application.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn service_of_application(&self, id: &str) -> Result<String, Problem> {
+        self.application(id).await.map(|application| application.service)
+    }
+
     /// All applications, in order of ids.
     pub async fn applications(&self) -> Vec<Application> {
         let sharing = self.sharing.lock().await;

@@ -9,7 +9,7 @@ use weir_core::model::Names;
 use weir_proto::Pace;
 
 use super::body::{Asked, In};
-use super::{Api, Who, may_change, may_see, service_of, through};
+use super::{Api, Who, may_change, may_see, may_touch, service_of, through};
 use crate::config::Host;
 use crate::plane::Standing;
 use crate::problem::Problem;
@@ -204,7 +204,7 @@ pub async fn update(
     Path(id): Path<String>,
     In(flows): In<Vec<FlowBody>>,
 ) -> Result<StatusCode, Problem> {
-    may_touch(&api, &who, &id).await?;
+    may_touch(&who, api.registry.service_of(&id)).await?;
     through(async move { api.registry.update(&id, flows).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -217,14 +217,7 @@ pub async fn deregister(
     who: Who,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    may_touch(&api, &who, &id).await?;
+    may_touch(&who, api.registry.service_of(&id)).await?;
     through(async move { api.registry.deregister(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Refuses who may not change this coflow.
-async fn may_touch(api: &Api, who: &Who, id: &str) -> Result<(), Problem> {
-    may_see(who, None)?;
-    let service = api.registry.service_of(id).await?;
-    may_change(who, Some(&service))
 }

@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{In, Text};
-use super::{Api, Who, may_change, may_see, service_of, through};
+use super::{Api, Who, may_change, may_see, may_touch, service_of, through};
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, FoundState, PortQueues};
 
@@ -77,7 +77,7 @@ pub async fn deregister(
     who: Who,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    may_touch(&api, &who, &id).await?;
+    may_touch(&who, api.registry.service_of_application(&id)).await?;
     through(async move { api.registry.deregister_application(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -92,7 +92,7 @@ pub async fn connection(
 ) -> Result<Json<Connection>, Problem> {
     may_see(&who, None)?;
     let connection = api.registry.connection(&id).await?;
-    may_see(&who, Some(&api.registry.application(&connection.application).await?.service))?;
+    may_see(&who, Some(&api.registry.service_of_application(&connection.application).await?))?;
     Ok(Json(connection))
 }
 
@@ -105,7 +105,7 @@ pub async fn open(
     Path(id): Path<String>,
     In(body): In<ConnectionBody>,
 ) -> Result<Json<Connection>, Problem> {
-    may_touch(&api, &who, &body.application).await?;
+    may_touch(&who, api.registry.service_of_application(&body.application)).await?;
     through(async move { api.registry.open(&id, body).await }).await.map(Json)
 }
 
@@ -115,7 +115,7 @@ pub async fn open(
 pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> Result<StatusCode, Problem> {
     may_see(&who, None)?;
     let connection = api.registry.connection(&id).await?;
-    may_touch(&api, &who, &connection.application).await?;
+    may_touch(&who, api.registry.service_of_application(&connection.application)).await?;
     through(async move { api.registry.close(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -134,11 +134,4 @@ pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQue
 pub async fn found(State(api): State<Api>, who: Who) -> Result<Json<Vec<FoundState>>, Problem> {
     may_see(&who, None)?;
     Ok(Json(api.registry.found().await))
-}
-
-/// Refuses who may not change this application.
-async fn may_touch(api: &Api, who: &Who, id: &str) -> Result<(), Problem> {
-    may_see(who, None)?;
-    let service = api.registry.application(id).await?.service;
-    may_change(who, Some(&service))
 }

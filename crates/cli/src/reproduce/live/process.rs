@@ -27,8 +27,13 @@ impl Drop for Process {
 
 impl Process {
     /// One that says nothing. Ctrl-C is for this process, which then ends it.
-    pub fn begin(mut command: Command) -> io::Result<Process> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    pub fn begin(command: Command) -> io::Result<Process> {
+        Process::heard(command, Stdio::null())
+    }
+
+    /// One whose complaints go there.
+    pub fn heard(mut command: Command, complaints: Stdio) -> io::Result<Process> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
         Ok(Process(command.process_group(0).spawn()?))
     }
 }

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -112,8 +111,8 @@ fn serve(place: &TempDir, hosts: u32) -> Result<(Process, String, String), Failu
     let path = place.path().join("serve.toml");
     fs::write(&path, config).map_err(|error| Failure::output(&path, &error))?;
     let mut command = Command::new(env::current_exe().map_err(Failure::undone)?);
-    command.args(["serve", "--log", "json", "--config"]).arg(&path).stderr(Stdio::piped());
-    let mut process = begin(command)?;
+    command.args(["serve", "--log", "json", "--config"]).arg(&path);
+    let mut process = Process::heard(command, Stdio::piped()).map_err(unbegun)?;
     let said = process.0.stderr.take().expect("it was asked for");
     let (agents, api) = addresses(said)?;
     Ok((process, agents, api))
@@ -135,10 +134,8 @@ fn addresses(said: ChildStderr) -> Result<(String, String), Failure> {
     Err(Failure::undone("the coordinator ended"))
 }
 
-fn begin(mut command: Command) -> Result<Process, Failure> {
-    // Ctrl-C is for this process, which then ends them.
-    let child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    child.map(Process).map_err(|error| Failure::undone(format_args!("a process cannot begin: {error}")))
+fn unbegun(error: std::io::Error) -> Failure {
+    Failure::undone(format_args!("a process cannot begin: {error}"))
 }
 
 /// A host whose agent is a process, with connections of its own.
@@ -153,8 +150,8 @@ impl Host {
         let door = place.path().join(format!("agent{host}"));
         let mut command = Command::new(env::current_exe().map_err(Failure::undone)?);
         command.args(["agent", "run", "--host", &host.to_string(), "--rate", &format!("{RATE}bit")]);
-        command.args(["--coordinator", coordinator, "--socket"]).arg(&door).stderr(Stdio::null());
-        let process = begin(command)?;
+        command.args(["--coordinator", coordinator, "--socket"]).arg(&door);
+        let process = Process::begin(command).map_err(unbegun)?;
         let agent = find(&door, Instant::now())?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::undone)?;
         let to = listener.local_addr().map_err(Failure::undone)?;

@@ -4,23 +4,19 @@ use std::env;
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use weir_client::{Coordinator, CoordinatorError};
 use weir_core::units::Rate;
 use weir_testbed::{Node, namespace};
 
-use super::super::process::{Process, command, inside};
+use super::super::process::{Process, command, inside, pause};
 use super::cast::APPLICATIONS;
 use crate::failure::Failure;
 
 /// Where the coordinator answers.
 const API: &str = "127.0.0.1:7701";
-
-/// How long anything may take to be there.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the coordinator gives an application at the host's link.
 #[derive(Debug, Clone, Copy)]
@@ -175,11 +171,7 @@ impl Control {
             if is.map_err(Failure::undone)?? {
                 return Ok(());
             }
-            Failure::unless_asked()?;
-            if began.elapsed() > PATIENCE {
-                return Err(Failure::undone(format_args!("not within {} s: {what}", PATIENCE.as_secs())));
-            }
-            thread::sleep(Duration::from_millis(20));
+            pause(began, what)?;
         }
     }
 }
