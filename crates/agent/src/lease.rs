@@ -104,6 +104,7 @@ pub struct Keeper {
     /// Epoch and number of the last order that was believed; zeros before the first.
     obeys: (u64, u64),
     ends: Option<Duration>,
+    lease: Duration,
     rates: BTreeMap<FlowKey, u64>,
     queues: BTreeMap<u32, Queues>,
     refusals: Refusals,
@@ -113,7 +114,8 @@ impl Keeper {
     /// For a host whose interfaces carry so much.
     pub fn new(links: Vec<Rate>) -> Keeper {
         let (rates, queues) = (BTreeMap::new(), BTreeMap::new());
-        Keeper { links, obeys: (0, 0), ends: None, rates, queues, refusals: Refusals::default() }
+        let (ends, lease) = (None, Duration::ZERO);
+        Keeper { links, obeys: (0, 0), ends, lease, rates, queues, refusals: Refusals::default() }
     }
 
     /// Believes an order at a time, which counts from any point and does not go back, or refuses it. O(f log F) of f flows named
@@ -134,7 +136,7 @@ impl Keeper {
         }
         self.queues.extend(order.queues);
         self.obeys = (order.epoch, order.seq);
-        self.ends = Some(now.saturating_add(order.lease));
+        (self.ends, self.lease) = (Some(now.saturating_add(order.lease)), order.lease);
         Ok(())
     }
 
@@ -192,6 +194,11 @@ impl Keeper {
     /// When the lease is over, unless another order comes; none before the first.
     pub fn ends(&self) -> Option<Duration> {
         self.ends
+    }
+
+    /// For how long the last order that was believed holds; nothing before the first.
+    pub fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// The rate of a flow at a time, in bytes per second; none if it goes as the transport lets it, as flows do that nobody named.

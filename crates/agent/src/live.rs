@@ -2,15 +2,17 @@
 //! are put on the host's interfaces, and applications that are found by themselves get the classes of theirs.
 //!
 //! - `link` is the stream to the coordinator, opened again whenever it ends.
+//! - `beat` is when to report.
 //! - `door` is where programs hand over the sockets of their flows.
 //! - `flows` are those: what they are told, and what they have sent.
 //! - `socket` is what TCP of the kernel takes and says.
 //! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
 //! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
 //! - `shape` is what is done at interfaces.
+//! - `news` is what is worth a report.
 //!
-//! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what changed
-//! is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
+//! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what goes
+//! otherwise than the coordinator reckons is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
 //! Interfaces are changed beside it, since that takes longer than an interval.
 
 use std::future::Future;
@@ -29,17 +31,21 @@ use crate::lease::{Keeper, Refused};
 use crate::queues::Interface;
 use crate::traffic::Traffic;
 
+mod beat;
 pub mod crowd;
 mod door;
 mod flows;
 mod found;
 mod link;
+mod news;
 mod shape;
 mod socket;
 
+use beat::Beat;
 use flows::Flows;
 use found::Applications;
 use link::Event;
+use news::Voice;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
 const ALONE: Duration = Duration::from_millis(8);
@@ -71,6 +77,7 @@ struct Host {
     /// Why the last order was refused, if it was.
     refused: Option<Refused>,
     flows: Flows,
+    voice: Voice,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
     /// Where the queues of its link go when there are others.
@@ -131,15 +138,19 @@ impl Host {
 
     /// Nothing was told to whoever listens now.
     fn tell_anew(&mut self) {
+        self.voice = Voice::default();
         self.flows.tell_anew();
         if let Some(applications) = &mut self.applications {
             applications.tell_anew();
         }
     }
 
-    fn report(&mut self) -> Report {
-        let found = self.applications.as_mut().map(|known| known.changes(Instant::now()));
-        Report { obeys: self.keeper.obeys(), flows: self.flows.changes(), found: found.unwrap_or_default() }
+    /// What is to be said now, if anything is.
+    fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
+        let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
+        let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found };
+        let most = silence(&self.keeper, interval);
+        self.voice.speaks(&report, most, now).then_some(report)
     }
 }
 
@@ -162,6 +173,7 @@ pub async fn run(
         keeper: Keeper::new(vec![settings.rate]),
         refused: None,
         flows: Flows::default(),
+        voice: Voice::default(),
         applications: traffic.map(Applications::new),
         queues,
         began: Instant::now(),
@@ -186,7 +198,7 @@ fn say(what: &str) {
 }
 
 async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
-    let (mut clock, mut interval) = (clock(ALONE), ALONE);
+    let (mut clock, mut interval, mut beat) = (clock(ALONE), ALONE, Beat::new(host, ALONE));
     let (mut anew, mut looked) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
     loop {
@@ -194,7 +206,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
             biased;
             event = events.recv() => match event {
                 Some(Event::Begun { every, up }) => {
-                    (clock, interval) = (self::clock(every), every);
+                    (clock, interval, beat) = (self::clock(every), every, Beat::new(host, every));
                     reports = Some(up);
                     shared.lock().tell_anew();
                 }
@@ -202,7 +214,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                     shared.lock().obey(order);
                     // Orders more often than that do not keep it from looking.
                     if looked.elapsed() < interval {
-                        clock.reset_after(link::turn(host, interval));
+                        clock.reset_at(beat.order(Instant::now()).into());
                     }
                 }
                 Some(Event::Ended) => reports = None,
@@ -221,12 +233,19 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                     host.flows.tell_unsettled();
                 }
                 // While the last report is not under way, what changes is kept for the next.
-                if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve()) {
-                    place.send(host.report());
+                if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve())
+                    && let Some(report) = host.report(interval, Instant::now())
+                {
+                    place.send(report);
                 }
             }
         }
     }
+}
+
+/// How long a host with nothing to say says nothing: a coordinator gives orders to whom it heard of within a lease.
+fn silence(keeper: &Keeper, interval: Duration) -> Duration {
+    (keeper.lease() / 4).max(interval)
 }
 
 fn clock(every: Duration) -> tokio::time::Interval {

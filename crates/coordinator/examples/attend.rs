@@ -21,7 +21,8 @@ fn main() -> Outcome<()> {
     let links = vec![Link { send: rate, recv: rate }; hosts as usize];
     let plane = Plane::new(&links, build("saath")?, Names::default(), Settings::default(), 1)?;
     let (handle, _) = start(plane)?;
-    let server = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime = |name| Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
+    let server = runtime("server")?;
     let address = server.block_on(async {
         for (number, id) in (0u32..).zip(crowd::coflows()) {
             let flow = |src| Transfer { src, dst: (src + 1 + number % (hosts - 1)) % hosts, bytes: None };
@@ -39,7 +40,7 @@ fn main() -> Outcome<()> {
         tokio::spawn(agents::serve(listener, handle.clone()));
         Outcome::Ok(address)
     })?;
-    let clients = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let clients = runtime("crowd")?;
     let coordinator = Endpoint::from_shared(format!("http://{address}"))?;
     let waits = clients.block_on(crowd::attend(coordinator, 0..hosts, rate));
     if waits.is_empty() {

@@ -6,6 +6,7 @@
 //!
 //! - *Believed* are hosts about their own flows, as far as their link could have carried it. Bytes that go back or come from
 //!   nowhere are counted as [`Doubts`], and the rest of the report stands.
+//! - *Reckoned* are flows that nothing is said of: they send as they were told, since hosts report what goes otherwise.
 //! - *Nobody waits at zero.* A flow without a rate in the schedule gets its part of [`Settings::reserve`] of its two ports, which
 //!   the engine does not see: connections stay alive, and no port is over its capacity.
 //! - *Orders end.* Each carries the epoch of its coordinator, a number and a lease. A host gets one when something of its own changes, and
@@ -142,9 +143,13 @@ struct Flow {
     transfer: Transfer,
     /// Its number in the engine's coflow.
     number: u32,
+    /// What its host last said that it had sent, and when; none before it says anything.
+    said: Option<(f64, f64)>,
+    /// What it has sent by a time: what was said, and since then what it was told to send.
     sent: f64,
-    /// When its host last said how much that was.
-    seen: Option<f64>,
+    by: f64,
+    /// What of that the engine has not been told.
+    ahead: f64,
     done: bool,
     told: Option<Pace>,
 }
@@ -152,7 +157,7 @@ struct Flow {
 impl Flow {
     /// One that begins.
     fn new(transfer: Transfer) -> Flow {
-        Flow { transfer, number: 0, sent: 0.0, seen: None, done: false, told: None }
+        Flow { transfer, number: 0, said: None, sent: 0.0, by: 0.0, ahead: 0.0, done: false, told: None }
     }
 }
 
@@ -181,6 +186,8 @@ pub struct Plane {
     /// Flows of all coflows.
     flows: usize,
     doubts: Doubts,
+    /// How many schedules there were.
+    ticks: u64,
     /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
     ended: Vec<Arc<str>>,
     now: f64,
@@ -230,6 +237,7 @@ impl Plane {
             by_slot,
             flows: 0,
             doubts,
+            ticks: 0,
             ended: Vec::new(),
             now: 0.0,
         })

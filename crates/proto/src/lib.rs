@@ -7,8 +7,14 @@
 mod order;
 mod pack;
 
-pub use order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id};
+pub use order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id, reckon};
 pub use pack::Malformed;
+
+/// The bytes of a full packet: 1,500, and the Ethernet header. Links count these.
+pub const FRAME: u32 = 1514;
+
+/// What a full packet has for a program: TCP with time stamps over IPv4.
+pub const PAYLOAD: u32 = 1448;
 
 /// How messages travel.
 pub mod wire {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LONGEST_ID;
+use crate::{FRAME, LONGEST_ID, PAYLOAD};
 
 /// A flow: its coflow's id, and its place in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,12 +18,17 @@ pub struct FlowKey {
 /// What a host is to do with a flow that it sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// At most so many bytes per second; above zero.
+    /// At most so many bytes of packets with their headers per second; above zero.
     Rate(u64),
     /// As fast as the transport goes.
     Free,
     /// Nothing any more: the flow is over, or somebody else's.
     Gone,
+}
+
+/// What a flow at a rate sends in such a time, in seconds, without the headers of full packets.
+pub fn reckon(rate: u64, time: f64) -> f64 {
+    rate as f64 * time * f64::from(PAYLOAD) / f64::from(FRAME)
 }
 
 /// What one host is to do.
@@ -57,7 +62,8 @@ pub struct Queues {
 pub struct Report {
     /// The last order that it carries out: epoch and number. Zeros before the first.
     pub obeys: (u64, u64),
-    /// What it says of its flows: those of which something changed since it last said it, in order of keys, each once.
+    /// What it says of its flows: those that are over, or have sent something else than [`reckon`] has it since they were last named, in
+    /// order of keys, each once.
     pub flows: Vec<Seen>,
     /// What it found of connections that programs have by themselves, where something changed, in order of applications and addresses, each
     /// once.

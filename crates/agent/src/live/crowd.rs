@@ -1,8 +1,9 @@
 //! Agents of many hosts in one process, to measure what a coordinator carries. They speak as agents do, over the same streams; sockets they
 //! have none, and what they report is made up.
 //!
-//! Every host has a flow of each of [`STEADY`] coflows, all of which get further in every report, and one of each of [`ENDING`] coflows,
-//! which end one after another. With the end of a flow its host's order has to change, so there is an answer to wait for.
+//! Every host has a flow of each of [`STEADY`] coflows, all of which get further in every report as their orders let them, and one of
+//! each of [`ENDING`] coflows, which end one after another. With the end of a flow its host's order has to change, so there is an answer
+//! to wait for.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,10 +12,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Report, Seen};
+use weir_proto::{FlowKey, Report, Seen, reckon};
 
+use super::beat::Beat;
 use super::link::{self, Event};
-use super::{ALONE, clock};
+use super::news::{Told, Voice};
+use super::{ALONE, ANEW, clock};
 use crate::lease::Keeper;
 
 /// How many coflows do not end.
@@ -22,9 +25,6 @@ pub const STEADY: u32 = 40;
 
 /// How many coflows end.
 pub const ENDING: u32 = 32;
-
-/// How far a flow gets from one report to the next, in bytes.
-const STEP: u64 = 100_000;
 
 /// How long after the beginning the first flow of a host ends, and how long after one the next.
 const WARM: Duration = Duration::from_secs(2);
@@ -56,6 +56,38 @@ pub async fn attend(coordinator: Endpoint, hosts: Range<u32>, rate: Rate) -> Vec
     waits
 }
 
+/// A flow that sends as it was told.
+struct Flow {
+    key: FlowKey,
+    rate: Option<u64>,
+    sent: f64,
+    by: Instant,
+    told: Option<Told>,
+}
+
+impl Flow {
+    fn new(key: FlowKey, now: Instant) -> Flow {
+        Flow { key, rate: None, sent: 0.0, by: now, told: None }
+    }
+
+    fn go_on(&mut self, now: Instant) {
+        // Nobody without an order sends here: there is no transport that would decide.
+        self.sent += reckon(self.rate.unwrap_or(0), (now - self.by).as_secs_f64());
+        self.by = now;
+    }
+
+    /// What there is to say of it, if anything is.
+    fn news(&mut self, now: Instant) -> Option<Seen> {
+        self.go_on(now);
+        let is = Told::new(self.sent as u64, self.rate, now);
+        let says = self.told.is_none_or(|told| told.is_old(&is));
+        says.then(|| {
+            self.told = Some(is);
+            Seen { key: self.key.clone(), sent: self.sent as u64, closed: false }
+        })
+    }
+}
+
 async fn one(coordinator: Endpoint, host: u32, rate: Rate) -> Vec<Duration> {
     let (said, events) = mpsc::channel(16);
     tokio::select! {
@@ -67,19 +99,23 @@ async fn one(coordinator: Endpoint, host: u32, rate: Rate) -> Vec<Duration> {
 async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<Duration> {
     let mut keeper = Keeper::new(vec![rate]);
     let mut clock = clock(ALONE);
-    let (mut up, mut turn) = (None, ALONE);
-    let (mut sent, mut ended, mut waits) = (0, 0, Vec::new());
+    let (mut up, mut every, mut beat) = (None, ALONE, Beat::new(host, ALONE));
+    let key = |id: String| FlowKey { coflow: id.into(), flow: host };
+    let (mut ended, mut waits, mut voice) = (0, Vec::new(), Voice::default());
     let mut asked: Option<(FlowKey, Instant)> = None;
     // Hosts do not all wait at the same time.
     let first = WARM + APART * (host % ENDING) / ENDING;
     let began = Instant::now();
+    let mut steady: Vec<Flow> = coflows().take(STEADY as usize).map(|id| Flow::new(key(id), began)).collect();
+    // Flows that send as they were told are no news until they are told something else.
+    let (mut anew, mut is_news) = (began, true);
     loop {
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(Event::Begun { every, up: reports }) => {
-                    clock = super::clock(every);
-                    (up, turn) = (Some(reports), link::turn(host, every));
+                Some(Event::Begun { every: interval, up: reports }) => {
+                    clock = super::clock(interval);
+                    (up, every, beat) = (Some(reports), interval, Beat::new(host, interval));
                 }
                 Some(Event::Order(order)) => {
                     // What is over, an order that names everything leaves out.
@@ -87,9 +123,17 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                     if let Some((_, since)) = asked.take_if(|(key, _)| order.whole || named(key)) {
                         waits.push(since.elapsed());
                     }
+                    let (now, changes) = (Instant::now(), order.whole || !order.flows.is_empty());
                     // Who refuses it says so by the next report.
-                    let _ = keeper.accept(order, began.elapsed());
-                    clock.reset_after(turn);
+                    let _ = keeper.accept(order, now - began);
+                    if changes {
+                        is_news = true;
+                        for flow in &mut steady {
+                            flow.go_on(now);
+                            flow.rate = keeper.rate(&flow.key, now - began);
+                        }
+                    }
+                    clock.reset_at(beat.order(now).into());
                 }
                 Some(Event::Ended) => up = None,
                 None => return waits,
@@ -100,19 +144,25 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                     return waits;
                 }
                 let Some(Ok(place)) = up.as_ref().map(mpsc::Sender::try_reserve) else { continue };
-                sent += STEP;
-                let seen = |id: String, closed| {
-                    Seen { key: FlowKey { coflow: id.into(), flow: host }, sent, closed }
-                };
                 let mut flows: Vec<Seen> = Vec::new();
                 if asked.is_none() && ended < ENDING && began.elapsed() > first + APART * ended {
-                    let over = seen(ending(ended), true);
-                    asked = Some((over.key.clone(), Instant::now()));
-                    flows.push(over);
+                    let over = key(ending(ended));
+                    asked = Some((over.clone(), Instant::now()));
+                    flows.push(Seen { key: over, sent: 0, closed: true });
                     ended += 1;
                 }
-                flows.extend(coflows().take(STEADY as usize).map(|id| seen(id, false)));
-                place.send(Report { obeys: keeper.obeys(), flows, found: Vec::new() });
+                let now = Instant::now();
+                if anew.elapsed() >= ANEW {
+                    (anew, is_news) = (now, true);
+                    steady.iter_mut().for_each(|flow| flow.told = None);
+                }
+                if std::mem::take(&mut is_news) {
+                    flows.extend(steady.iter_mut().filter_map(|flow| flow.news(now)));
+                }
+                let report = Report { obeys: keeper.obeys(), flows, found: Vec::new() };
+                if voice.speaks(&report, super::silence(&keeper, every), now) {
+                    place.send(report);
+                }
             }
         }
     }

@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use weir_proto::{FlowKey, MOST_SEEN, Seen};
 
+use super::news::Told;
 use super::socket::{self, Info};
 
 /// The most sockets at a time.
@@ -43,7 +45,7 @@ struct Flow {
     base: u64,
     before: u64,
     sent: u64,
-    told: Option<u64>,
+    told: Option<Told>,
     /// Whether its program writes no more.
     done: bool,
 }
@@ -168,12 +170,13 @@ impl Flows {
         self.pace(|_| None);
     }
 
-    /// What changed since it was told, in order; as much as fits into a report.
-    pub fn changes(&mut self) -> Vec<Seen> {
+    /// What is otherwise than was told, in order; as much as fits into a report.
+    pub fn changes(&mut self, now: Instant) -> Vec<Seen> {
         let mut seen = Vec::new();
         for (key, flow) in &mut self.open {
-            if seen.len() < MOST_SEEN && flow.told != Some(flow.sent) {
-                flow.told = Some(flow.sent);
+            let is = Told::new(flow.sent, flow.rate, now);
+            if seen.len() < MOST_SEEN && flow.told.is_none_or(|told| told.is_old(&is)) {
+                flow.told = Some(is);
                 seen.push(Seen { key: key.clone(), sent: flow.sent, closed: false });
             }
         }

@@ -36,12 +36,6 @@ pub enum Event {
     Ended,
 }
 
-/// How long after an order a host reports next. The next schedule is made an interval after the last: what comes shortly before it waits
-/// least, and what comes at other times than all the rest is taken in at once. So it is a quarter to three quarters of an interval.
-pub fn turn(host: u32, every: Duration) -> Duration {
-    every.mul_f64(0.25 + f64::from(host % 64) / 128.0)
-}
-
 /// Keeps a stream to the coordinator for a host, for ever, or until nobody wants to know. What people should know of it is said.
 pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>, say: impl Fn(&str)) {
     // Agents that lost the same coordinator do not come back all at once.

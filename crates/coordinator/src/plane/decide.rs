@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use weir_core::allocation::{Inside, Queues};
 use weir_core::model::Slot;
+use weir_core::units::Rate;
 use weir_proto::{FlowKey, Order, Pace};
 
 use super::{Coflow, Flow, Host, LINK, Plane, found};
 
 impl Plane {
     /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose
-    /// lease is to be renewed. O(flows), besides the policy.
+    /// lease is to be renewed; these come last. O(flows), besides the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.pass(now);
         for host in 0..self.hosts.len() {
@@ -32,6 +33,7 @@ impl Plane {
             self.coflows.extract_if(.., |_, coflow| coflow.over.is_some_and(|over| now - over > keep));
         let forgotten: Vec<Coflow> = forgotten.map(|(_, coflow)| coflow).collect();
         forgotten.iter().for_each(|coflow| self.count(&coflow.flows, false));
+        self.reckon();
         self.engine.schedule(self.now);
         self.engine.wake(self.now);
         self.orders()
@@ -76,14 +78,19 @@ impl Plane {
                 order.flows.push((key, pace.unwrap_or(Pace::Gone)));
             }
         }
-        let (now, renewal) = (self.now, self.settings.renewal());
-        let needed = |host: &Host, order: &Order| {
+        // Each host has its turn, so that not all leases are renewed at once. Where schedules are late, turns are.
+        let (now, interval, renewal) = (self.now, self.settings.interval, self.settings.renewal());
+        let turns = (renewal / interval).ceil().max(1.0);
+        self.ticks += 1;
+        let turn = self.ticks % turns as u64;
+        let needed = |at: usize, host: &Host, order: &Order| {
             let news = order.whole || !order.flows.is_empty() || !order.queues.is_empty();
-            host.addressed && (news || now - host.told >= renewal)
+            let renews = at as u64 % turns as u64 == turn || now - host.told >= turns * interval;
+            host.addressed && (news || renews)
         };
         let orders = self.hosts.iter_mut().zip(orders).enumerate();
-        orders
-            .filter(|(_, (host, order))| needed(host, order))
+        let mut orders: Vec<(u32, Order)> = orders
+            .filter(|(at, (host, order))| needed(*at, host, order))
             .map(|(at, (host, mut order))| {
                 if order.whole || host.obeys == host.seq {
                     host.owes = now;
@@ -98,7 +105,10 @@ impl Plane {
                 });
                 (at as u32, order)
             })
-            .collect()
+            .collect();
+        // Sending takes its time, and what only renews a lease has some.
+        orders.sort_by_key(|(_, order)| order.flows.is_empty() && order.queues.is_empty());
+        orders
     }
 
     /// The pace of every flow that is not done, in the order of coflows and places.
@@ -128,8 +138,9 @@ impl Plane {
         }
         let trickle = |flow: &Flow| {
             let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
-            let send = self.hosts[src].link.send.get() / f64::from(waiting[src].0);
-            let recv = self.hosts[dst].link.recv.get() / f64::from(waiting[dst].1);
+            let part = |rate: Rate, among: u32| rate.get() / f64::from(rounded(among));
+            let send = part(self.hosts[src].link.send, waiting[src].0);
+            let recv = part(self.hosts[dst].link.recv, waiting[dst].1);
             self.settings.reserve * send.min(recv)
         };
         let pace = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
@@ -137,5 +148,27 @@ impl Plane {
             Pace::Rate((rate as u64).max(1))
         };
         flows().zip(&decided).map(pace).collect()
+    }
+}
+
+/// The next power of two, or three quarters of it: if parts were of the number itself, everybody's order would change with each flow that
+/// comes or goes.
+fn rounded(number: u32) -> u32 {
+    let most = number.next_power_of_two();
+    if number <= most - most / 4 { most - most / 4 } else { most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn numbers_are_rounded_up_by_less_than_a_half() {
+        let some: Vec<u32> = (1..=13).map(rounded).collect();
+        assert_eq!(some, [1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 12, 16]);
+        for number in 1..100_000 {
+            let round = rounded(number);
+            assert!(round >= number && 2 * round < 3 * number + 2, "{number}: {round}");
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! What hosts say.
 
 use weir_core::units::Bytes;
-use weir_proto::{Report, Seen};
+use weir_proto::{Report, Seen, reckon};
 
-use super::{Plane, UNKNOWN};
+use super::{Pace, Plane, UNKNOWN};
+
+/// What of a link's interval the engine may be wrong about what a flow has sent: being told costs more than being right.
+const SLACK: f64 = 0.1;
 
 impl Plane {
     /// A host reports. Its flows are those that it sends.
@@ -50,28 +53,61 @@ impl Plane {
         let line = self.hosts[host as usize].link.send.get();
         let mut sent = seen.sent as f64;
         // What is heard first may be of a time before this plane.
-        if let Some(at) = flow.seen {
-            let most = flow.sent + line * (1.05 * (self.now - at) + 2.0 * self.settings.interval) + 65536.0;
+        if let Some((said, at)) = flow.said {
+            let most = said + line * (1.05 * (self.now - at) + 2.0 * self.settings.interval) + 65536.0;
             if sent > most {
                 self.doubts.beyond += 1;
                 sent = most;
             }
         }
         sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN, Bytes::get));
-        if sent < flow.sent {
+        if let Some((said, _)) = flow.said
+            && sent < said
+        {
             self.doubts.backward += 1;
-            sent = flow.sent;
+            sent = said;
         }
         coflow.sent += sent - flow.sent;
-        (flow.sent, flow.seen) = (sent, Some(self.now));
-        self.engine.report(slot, coflow.sent, 0.0, self.now);
-        let known = self.engine.network().attained(slot, flow.number, self.now);
+        (flow.said, flow.sent, flow.by) = (Some((sent, self.now)), sent, self.now);
         if seen.closed {
             flow.done = true;
+            self.engine.report(slot, coflow.sent, 0.0, self.now);
             self.engine.closed(slot, flow.number, sent, self.now);
             self.leave_if_over(&seen.key.coflow.clone());
-        } else if (known - sent).abs() > 0.1 * line * self.settings.interval {
+            return;
+        }
+        flow.ahead = sent - self.engine.network().attained(slot, flow.number, self.now);
+        if flow.ahead.abs() > SLACK * line * self.settings.interval {
+            flow.ahead = 0.0;
             self.engine.sent(slot, flow.number, sent, self.now);
+        }
+    }
+
+    /// Flows go on as they were told, and the engine hears what their coflows have sent by now. O(flows).
+    pub(super) fn reckon(&mut self) {
+        let (now, settings) = (self.now, self.settings);
+        for coflow in self.coflows.values_mut() {
+            let Some(slot) = coflow.slot else { continue };
+            for flow in coflow.flows.iter_mut().filter(|flow| !flow.done) {
+                let since = std::mem::replace(&mut flow.by, now);
+                let host = &self.hosts[flow.transfer.src as usize];
+                let obeys = flow.said.is_some() && host.silent_for(now) <= settings.lease;
+                let Some(Pace::Rate(rate)) = flow.told.filter(|_| obeys) else { continue };
+                let size = flow.transfer.bytes.map_or(UNKNOWN, Bytes::get);
+                let more = reckon(rate, now - since).min(size - flow.sent);
+                flow.sent += more;
+                coflow.sent += more;
+                // What the engine gave a rate to it reckons itself.
+                if self.engine.network().rate(slot, flow.number) >= 1.0 {
+                    continue;
+                }
+                flow.ahead += more;
+                if flow.ahead > SLACK * host.link.send.get() * settings.interval {
+                    flow.ahead = 0.0;
+                    self.engine.sent(slot, flow.number, flow.sent, now);
+                }
+            }
+            self.engine.report(slot, coflow.sent, 0.0, now);
         }
     }
 
