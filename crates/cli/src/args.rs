@@ -4,6 +4,7 @@
 mod agent;
 mod live;
 mod network;
+mod predict;
 #[cfg(target_os = "linux")]
 mod profile;
 mod reproduce;
@@ -28,11 +29,12 @@ pub use agent::{Agent, AgentQueues, AgentTraffic, Found};
 pub use live::AgentRun;
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
+pub use predict::{Predict, PredictConnections, PredictTrain};
 #[cfg(target_os = "linux")]
 pub use profile::{Profile, ProfilePlace, application};
 pub use reproduce::{
-    CompositionReproduction, NetshareReproduction, Reproduce, Reproduction, SIPHON_SEEDS, SabaReproduction,
-    SiphonReproduction,
+    CompositionReproduction, DjangoReproduction, NetshareReproduction, Reproduce, Reproduction, SIPHON_SEEDS,
+    SabaReproduction, SiphonReproduction,
 };
 #[cfg(target_os = "linux")]
 pub use reproduce::{Experiment, LiveReproduction};
@@ -94,6 +96,9 @@ pub enum Command {
     /// Saba's offline parts: profile workloads, and find the weights at a port
     #[command(subcommand, arg_required_else_help = true)]
     Saba(Saba),
+    /// Django's predictor: learn from measurements of incast how many connections a receiver should have
+    #[command(subcommand, arg_required_else_help = true)]
+    Predict(Predict),
     /// Find out how sensitive a real command is to bandwidth: run it with less and less, and fit a model (Saba)
     #[cfg(target_os = "linux")]
     Profile(Profile),

@@ -13,6 +13,7 @@ mod interrupt;
 mod measure;
 mod output;
 mod policies;
+mod predict;
 #[cfg(target_os = "linux")]
 mod profile;
 mod progress;
@@ -59,10 +60,12 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
         Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
         Command::Reproduce(args::Reproduce::Siphon(args)) => reproduce::siphon(args),
+        Command::Reproduce(args::Reproduce::Django(args)) => reproduce::django(args),
         Command::Reproduce(args::Reproduce::Composition(args)) => reproduce::composition(args),
         #[cfg(target_os = "linux")]
         Command::Reproduce(args::Reproduce::Live(args)) => reproduce::live(args),
         Command::Saba(args) => saba::saba(args),
+        Command::Predict(args) => predict::predict(args),
         #[cfg(target_os = "linux")]
         Command::Profile(args) => profile::profile(args),
         Command::Policies(args) => policies::policies(args),

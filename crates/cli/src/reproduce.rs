@@ -4,7 +4,9 @@
 //! the sentences that depend on them are made from them.
 
 mod claims;
+mod clock;
 mod composition;
+mod django;
 mod doc;
 mod experiments;
 mod figures;
@@ -15,6 +17,7 @@ mod netshare;
 mod saba;
 mod sensitivity;
 mod siphon;
+mod spread;
 mod standin;
 mod world;
 
@@ -30,6 +33,7 @@ use crate::progress::Progress;
 use crate::table::{bytes, seconds};
 
 pub use composition::composition;
+pub use django::django;
 use lab::Lab;
 #[cfg(target_os = "linux")]
 pub use live::live;

@@ -40,6 +40,7 @@ use weir_core::model::Workload;
 pub use bounds::{Limits, MAX_BYTES, MAX_FACTOR, MAX_SECONDS, MAX_WEIGHT, MIN_MEGABYTES, MIN_WEIGHT};
 pub use coflow_benchmark::TraceUnit;
 pub use error::{TraceError, WriteError};
+pub use number::quoted;
 
 use lines::Lines;
 

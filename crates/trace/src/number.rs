@@ -50,7 +50,7 @@ pub(crate) fn rate(rate: Rate) -> String {
 }
 
 /// A name as a TOML string. It has no control characters.
-pub(crate) fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 

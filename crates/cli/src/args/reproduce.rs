@@ -18,6 +18,8 @@ pub enum Reproduce {
     Saba(SabaReproduction),
     /// Orders of coflows, detours and flow groups of Siphon (ATC '18), and what accounts for the differences
     Siphon(SiphonReproduction),
+    /// The predictor of Django (JPDC '21), and what accounts for the differences
+    Django(DjangoReproduction),
     /// What each level of a policy tree adds: services, applications, coflows
     Composition(CompositionReproduction),
     /// Real traffic over the testbed, beside what papers and the simulator say of it; needs root
@@ -97,6 +99,23 @@ pub struct SiphonReproduction {
 
     #[command(flatten)]
     pub making: Making,
+}
+
+/// `weir reproduce django`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It needs no trace. What is predicted from was measured by `weir testbed incast`, and comes with it.
+
+Example:
+  weir reproduce django --out docs/results/django.md"
+)]
+pub struct DjangoReproduction {
+    #[command(flatten)]
+    pub making: Making,
+
+    /// Leave out what a clock measured, so that the same input gives the same bytes
+    #[arg(long, help_heading = OUTPUT)]
+    pub no_timing: bool,
 }
 
 /// `weir reproduce composition`.

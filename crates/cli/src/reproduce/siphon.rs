@@ -2,7 +2,6 @@
 
 mod inter;
 mod sort;
-mod spread;
 
 use std::fmt::Write;
 

@@ -1,8 +1,5 @@
 //! Section 8.5 (Fig. 12): the time that a central controller takes to find the weights of all ports.
 
-use std::time::Duration;
-
-use nix::time::{ClockId, clock_gettime};
 use weir_core::model::topology::Plan;
 use weir_core::solve::polynomial::Degree;
 use weir_sim::outcome::{mean, percentile};
@@ -10,6 +7,7 @@ use weir_sim::stage::scenario::{self, INSTANCES, Ways};
 
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::reproduce::clock::spent;
 use crate::reproduce::doc::{n, ratio, table};
 
 /// The most applications of the paper.
@@ -23,11 +21,6 @@ const PUBLISHED: [(usize, [f64; 3]); 2] = [(250, [0.09, 0.16, 0.31]), (APPLICATI
 
 /// What is wanted of the controller with all applications at k = 3, in milliseconds.
 const AIM: f64 = 10.0;
-
-/// Processor time of this thread, which other processes' work does not add to.
-fn spent() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has this clock").into()
-}
 
 /// What one scenario took.
 struct Took {

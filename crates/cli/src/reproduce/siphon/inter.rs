@@ -9,10 +9,10 @@ use weir_core::wide_area::build;
 use weir_sim::outcome::{mean, percentile};
 use weir_sim::wide_area::{Demand, Inside, Options, demands, run};
 
-use super::spread::Spread;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::reproduce::doc;
+use crate::reproduce::spread::Spread;
 use crate::run::pool;
 use crate::wide::failure;
 

@@ -8,9 +8,9 @@ use weir_sim::outcome::mean;
 use weir_sim::wide_area::Inside;
 use weir_sim::wide_area::shuffle::{Job, Shuffle};
 
-use super::spread::Spread;
 use crate::failure::Failure;
 use crate::reproduce::doc;
+use crate::reproduce::spread::Spread;
 use crate::wide::failure;
 
 /// All that is read (5.2).

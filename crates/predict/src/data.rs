@@ -1,0 +1,265 @@
+//! Measurements of incast: what part of the packets is lost with which buffer.
+//!
+//! They are what `weir testbed incast --format csv` writes, one run a line (Algorithm 1, lines 1 to 4). The columns `buffer_packets`,
+//! `connections`, `bytes` and `loss` are read, in any order; others are not looked at. All runs are of one number of connections and one
+//! size, since a loss says nothing of the buffer otherwise.
+
+use std::io::Read;
+use std::path::Path;
+use std::str::FromStr;
+
+use csv::StringRecord;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use weir_trace::TraceError;
+use weir_trace::fields::{self, Source};
+
+/// The longest file, in bytes.
+pub const MAX_DATA_BYTES: usize = 4 << 20;
+
+/// The most records: machines are trained in a time that grows with the square.
+pub const MAX_RECORDS: usize = 2_000;
+
+/// The most classes: there is a machine for each pair.
+pub const MAX_CLASSES: usize = 16;
+
+/// The largest buffer, in packets: the most connections that a policy takes.
+pub const MAX_BUFFER: u32 = 65_536;
+
+/// The part of the packets that is lost, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Loss(f64);
+
+/// What is not a part of the packets.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}`: expected {LOSS}")]
+pub struct LossError {
+    /// What was given.
+    pub value: String,
+}
+
+const LOSS: &str = "a part of the packets, from 0 to 1";
+
+impl Loss {
+    /// This part of the packets.
+    ///
+    /// # Errors
+    /// A number that is not from 0 to 1.
+    pub fn new(value: f64) -> Result<Loss, LossError> {
+        if (0.0..=1.0).contains(&value) {
+            Ok(Loss(value))
+        } else {
+            Err(LossError { value: value.to_string() })
+        }
+    }
+
+    /// The number.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for Loss {
+    type Err = LossError;
+
+    fn from_str(text: &str) -> Result<Loss, LossError> {
+        let value = text.parse().ok().and_then(|value| Loss::new(value).ok());
+        value.ok_or_else(|| LossError { value: text.to_owned() })
+    }
+}
+
+/// A run: what was lost, and the buffer that it was lost at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Record {
+    /// The buffer, in packets: the class.
+    pub buffer: u32,
+    /// The feature.
+    pub loss: Loss,
+}
+
+/// What all runs have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conditions {
+    /// How many connections sent at once.
+    pub connections: u32,
+    /// What each of them sent, in bytes.
+    pub bytes: u32,
+}
+
+/// Runs under the same conditions, at two buffers or more. The order of the file does not matter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Records {
+    conditions: Conditions,
+    /// By buffer, then by loss.
+    all: Vec<Record>,
+}
+
+impl Records {
+    /// What they have in common.
+    pub fn conditions(&self) -> Conditions {
+        self.conditions
+    }
+
+    /// The runs, by buffer, then by loss.
+    pub fn all(&self) -> &[Record] {
+        &self.all
+    }
+
+    /// The buffers, from the smallest.
+    pub fn classes(&self) -> Vec<u32> {
+        self.all.chunk_by(|a, b| a.buffer == b.buffer).map(|class| class[0].buffer).collect()
+    }
+
+    /// The runs at some of the buffers, in an order drawn by `seed` in which the first ones, however many, are of each class as many as is
+    /// its share. So the first ones can train and the last ones test (Algorithm 1, line 6).
+    pub fn shuffled(&self, classes: &[u32], seed: u32) -> Vec<Record> {
+        let mut chance = ChaCha8Rng::seed_from_u64(u64::from(seed));
+        let mut placed = Vec::new();
+        for class in self.all.chunk_by(|a, b| a.buffer == b.buffer) {
+            let mut class = class.to_vec();
+            class.shuffle(&mut chance);
+            if classes.contains(&class[0].buffer) {
+                let parts = class.len() as f64;
+                placed.extend((0..).zip(class).map(|(at, record)| ((f64::from(at) + 0.5) / parts, record)));
+            }
+        }
+        // Stable: of those at one place, the smaller buffer is first.
+        placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        placed.into_iter().map(|(_, record)| record).collect()
+    }
+}
+
+/// Reads the measurements at `path`; `-` is the standard input.
+///
+/// # Errors
+/// The first thing that keeps them from being read, with its place.
+pub fn read(path: &Path) -> Result<Records, TraceError> {
+    fields::open(path, |input, name| read_from(input, name))
+}
+
+/// Reads measurements from `input`, which errors call `name`.
+///
+/// # Errors
+/// The first thing that keeps them from being read, with its place.
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
+    let text = fields::read_text(input, name, MAX_DATA_BYTES)?;
+    let source = Source { file: name, text: &text };
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let head = reader.headers().map_err(|error| malformed(source, &error))?.clone();
+    let columns = Columns::of(source, &head)?;
+    let mut conditions = None;
+    let mut all = Vec::new();
+    for line in reader.records() {
+        let line = line.map_err(|error| malformed(source, &error))?;
+        let at = begin(source, line.position());
+        if all.len() == MAX_RECORDS {
+            return Err(source.error(
+                at,
+                "file",
+                "more than that",
+                &format!("at most {MAX_RECORDS} records"),
+            ));
+        }
+        let run = Run { source, at, line: &line };
+        let here = Conditions {
+            connections: run.whole(columns.connections, "connections", u32::MAX)?,
+            bytes: run.whole(columns.bytes, "bytes", u32::MAX)?,
+        };
+        let first = *conditions.get_or_insert(here);
+        run.same(columns.connections, "connections", here.connections, first.connections)?;
+        run.same(columns.bytes, "bytes", here.bytes, first.bytes)?;
+        let buffer = run.whole(columns.buffer, "buffer_packets", MAX_BUFFER)?;
+        let loss = run.cell(columns.loss).parse().map_err(|_| run.wrong(columns.loss, "loss", LOSS))?;
+        all.push(Record { buffer, loss });
+    }
+    all.sort_by(|a: &Record, b| a.buffer.cmp(&b.buffer).then(a.loss.0.total_cmp(&b.loss.0)));
+    let Some(conditions) = conditions else {
+        return Err(source.error(text.len(), "file", "no records", "a line for each run"));
+    };
+    let records = Records { conditions, all };
+    let classes = records.classes().len();
+    if !(2..=MAX_CLASSES).contains(&classes) {
+        let expected = format!("2 to {MAX_CLASSES} different buffers");
+        return Err(source.error(
+            text.len(),
+            "buffer_packets",
+            &format!("{classes} in all lines"),
+            &expected,
+        ));
+    }
+    Ok(records)
+}
+
+fn malformed(source: Source<'_>, error: &csv::Error) -> TraceError {
+    let at = begin(source, error.position());
+    source.error(at, "line", &error.to_string(), "as many cells as the first line has")
+}
+
+/// Where a line begins; the reader's place is before the ends of those before it, and blank lines.
+fn begin(source: Source<'_>, position: Option<&csv::Position>) -> usize {
+    let at = position.map_or(0, |position| position.byte() as usize);
+    let rest = source.text.as_bytes().iter().skip(at);
+    at + rest.take_while(|byte| matches!(byte, b'\r' | b'\n')).count()
+}
+
+/// Where the columns are.
+struct Columns {
+    buffer: usize,
+    connections: usize,
+    bytes: usize,
+    loss: usize,
+}
+
+impl Columns {
+    fn of(source: Source<'_>, head: &StringRecord) -> Result<Columns, TraceError> {
+        let place = |name: &str| {
+            head.iter().position(|cell| cell == name).ok_or_else(|| {
+                let found = head.iter().collect::<Vec<&str>>().join(",");
+                source.error(0, "columns", &found, &format!("a column `{name}`"))
+            })
+        };
+        Ok(Columns {
+            buffer: place("buffer_packets")?,
+            connections: place("connections")?,
+            bytes: place("bytes")?,
+            loss: place("loss")?,
+        })
+    }
+}
+
+/// A line, and where it stands.
+struct Run<'a> {
+    source: Source<'a>,
+    at: usize,
+    line: &'a StringRecord,
+}
+
+impl Run<'_> {
+    fn cell(&self, column: usize) -> &str {
+        self.line.get(column).expect("all lines have as many cells as the first")
+    }
+
+    fn wrong(&self, column: usize, field: &str, expected: &str) -> TraceError {
+        self.source.error(self.at, field, self.cell(column), expected)
+    }
+
+    /// A whole number from 1.
+    fn whole(&self, column: usize, field: &str, most: u32) -> Result<u32, TraceError> {
+        let value = self.cell(column).parse().ok().filter(|value| (1..=most).contains(value));
+        value.ok_or_else(|| self.wrong(column, field, &format!("a whole number from 1 to {most}")))
+    }
+
+    fn same(&self, column: usize, field: &str, here: u32, first: u32) -> Result<(), TraceError> {
+        if here == first {
+            return Ok(());
+        }
+        Err(self.wrong(
+            column,
+            field,
+            &format!(
+                "{first}, as in the first line: a loss tells buffers apart only if all else is the same"
+            ),
+        ))
+    }
+}

@@ -1,0 +1,162 @@
+//! Machines for all pairs of classes, which vote.
+
+use crate::data::{Loss, Record};
+use crate::machine::{Machine, Settings};
+
+/// Which losses become -1 and 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    /// From the lowest to the highest loss; nothing if they are not so.
+    pub fn new(low: Loss, high: Loss) -> Option<Scale> {
+        (low < high).then_some(Scale { low: low.get(), high: high.get() })
+    }
+
+    /// The lowest and the highest loss.
+    pub fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
+    /// From -1 to 1, also for losses beyond the ends.
+    pub fn of(&self, loss: Loss) -> f64 {
+        (2.0 * (loss.get() - self.low) / (self.high - self.low) - 1.0).clamp(-1.0, 1.0)
+    }
+
+    /// Whether a loss is between the ends.
+    pub fn holds(&self, loss: Loss) -> bool {
+        (self.low..=self.high).contains(&loss.get())
+    }
+}
+
+/// Why nothing can be learned from some records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TrainError {
+    /// Nothing to tell apart.
+    #[error("there are records of {0} classes: expected 2 or more")]
+    Classes(usize),
+    /// Nothing to tell it by.
+    #[error("all records have the same loss: expected losses that differ with the buffer")]
+    Same,
+}
+
+/// What the machines say of a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The buffer, in packets.
+    pub buffer: u32,
+    /// The votes for it. All its machines are one fewer than there are classes.
+    pub votes: usize,
+}
+
+/// Tells the buffer by the loss: |Q| (|Q| - 1) / 2 machines, one for each pair of classes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predictor {
+    pub(crate) classes: Vec<u32>,
+    pub(crate) scale: Scale,
+    pub(crate) gamma: f64,
+    /// In the order of [`pairs`].
+    pub(crate) machines: Vec<Machine>,
+}
+
+/// The pairs of so many classes, the smaller first: 0 and 1, 0 and 2, ..., 1 and 2, ...
+pub(crate) fn pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..classes).flat_map(move |smaller| (smaller + 1..classes).map(move |larger| (smaller, larger)))
+}
+
+impl Predictor {
+    /// Trains on some records, whose order does not matter. O(n^2) and more for the n records of a pair of classes.
+    ///
+    /// # Errors
+    /// If nothing can be learned from them.
+    pub fn train(records: &[Record], settings: &Settings) -> Result<Predictor, TrainError> {
+        let mut records = records.to_vec();
+        records.sort_by(|a, b| a.buffer.cmp(&b.buffer).then(a.loss.get().total_cmp(&b.loss.get())));
+        let by_class: Vec<&[Record]> = records.chunk_by(|a, b| a.buffer == b.buffer).collect();
+        if by_class.len() < 2 {
+            return Err(TrainError::Classes(by_class.len()));
+        }
+        let losses = || by_class.iter().flat_map(|class| class.iter().map(|record| record.loss));
+        let lowest = losses().reduce(|a, b| if b < a { b } else { a });
+        let highest = losses().reduce(|a, b| if b > a { b } else { a });
+        let ends = lowest.zip(highest).expect("there are classes, and none is empty");
+        let scale = Scale::new(ends.0, ends.1).ok_or(TrainError::Same)?;
+        let scaled: Vec<Vec<f64>> =
+            by_class.iter().map(|class| class.iter().map(|record| scale.of(record.loss)).collect()).collect();
+        let train = |(a, b): (usize, usize)| Machine::train(&scaled[a], &scaled[b], settings);
+        Ok(Predictor {
+            classes: by_class.iter().map(|class| class[0].buffer).collect(),
+            scale,
+            gamma: settings.gamma(),
+            machines: pairs(scaled.len()).map(train).collect(),
+        })
+    }
+
+    /// The buffer at which most is lost so. Of those with as many votes it is the smallest.
+    pub fn predict(&self, loss: Loss) -> Answer {
+        let x = self.scale.of(loss);
+        let mut votes = vec![0; self.classes.len()];
+        for ((smaller, larger), machine) in pairs(self.classes.len()).zip(&self.machines) {
+            votes[if machine.decide(x, self.gamma) > 0.0 { smaller } else { larger }] += 1;
+        }
+        elect(&self.classes, &votes)
+    }
+
+    /// How many of some records it is right about.
+    pub fn right(&self, records: &[Record]) -> usize {
+        records.iter().filter(|record| self.predict(record.loss).buffer == record.buffer).count()
+    }
+
+    /// The buffers, from the smallest.
+    pub fn classes(&self) -> &[u32] {
+        &self.classes
+    }
+
+    /// What losses it was trained on.
+    pub fn scale(&self) -> &Scale {
+        &self.scale
+    }
+
+    /// Gamma.
+    pub fn gamma(&self) -> f64 {
+        self.gamma
+    }
+
+    /// The machines, each with the smaller and the larger buffer that it tells apart.
+    pub fn machines(&self) -> impl Iterator<Item = (u32, u32, &Machine)> {
+        let pairs = pairs(self.classes.len()).map(|(a, b)| (self.classes[a], self.classes[b]));
+        pairs.zip(&self.machines).map(|((a, b), machine)| (a, b, machine))
+    }
+}
+
+/// The class with most votes, the smallest of several.
+fn elect(classes: &[u32], votes: &[usize]) -> Answer {
+    let most = votes.iter().copied().max().unwrap_or(0);
+    let first = votes.iter().position(|count| *count == most).unwrap_or(0);
+    Answer { buffer: classes[first], votes: most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_as_many_as_algorithm_1_says() {
+        for classes in 2..=16 {
+            assert_eq!(pairs(classes).count(), classes * (classes - 1) / 2);
+        }
+        assert_eq!(pairs(3).collect::<Vec<_>>(), [(0, 1), (0, 2), (1, 2)]);
+    }
+
+    #[test]
+    fn of_as_many_votes_the_smallest_buffer_wins() {
+        let classes = [50, 100, 150];
+        assert_eq!(elect(&classes, &[0, 1, 2]), Answer { buffer: 150, votes: 2 });
+        // Each beats one of the others.
+        assert_eq!(elect(&classes, &[1, 1, 1]), Answer { buffer: 50, votes: 1 });
+        assert_eq!(elect(&[50, 100, 150, 200], &[1, 2, 2, 1]), Answer { buffer: 100, votes: 2 });
+    }
+}

@@ -1,0 +1,148 @@
+//! Machines against what the dual problem's solution is, found by hand or by trying everything.
+
+use weir_predict::{Loss, Machine, Predictor, Record, Settings, TrainError};
+
+fn record(buffer: u32, loss: f64) -> Record {
+    Record { buffer, loss: Loss::new(loss).unwrap() }
+}
+
+fn records(all: &[(u32, f64)]) -> Vec<Record> {
+    all.iter().map(|&(buffer, loss)| record(buffer, loss)).collect()
+}
+
+fn only(predictor: &Predictor) -> &Machine {
+    let machines: Vec<&Machine> = predictor.machines().map(|(.., machine)| machine).collect();
+    let [machine] = machines[..] else { panic!("two classes have one machine") };
+    machine
+}
+
+fn buffer(predictor: &Predictor, loss: f64) -> u32 {
+    predictor.predict(Loss::new(loss).unwrap()).buffer
+}
+
+#[test]
+fn two_records_by_hand() {
+    // At 1 and -1 the dual is 2 a - a^2 (1 - K), K = exp(-4), so a = 1 / (1 - K) if C allows that.
+    let far = (-4.0f64).exp();
+    for (c, alpha) in [(10.0, 1.0 / (1.0 - far)), (0.5, 0.5)] {
+        let settings = Settings::new(c, 1.0).unwrap();
+        let predictor = Predictor::train(&records(&[(50, 0.3), (100, 0.1)]), &settings).unwrap();
+        let machine = only(&predictor);
+        for x in [-1.0f64, -0.4, 0.0, 0.7, 1.0] {
+            let by_hand = alpha * ((-(x - 1.0) * (x - 1.0)).exp() - (-(x + 1.0) * (x + 1.0)).exp());
+            let found = machine.decide(x, 1.0);
+            assert!((found - by_hand).abs() < 1e-5, "C = {c}, {x}: {found}, by hand {by_hand}");
+        }
+        // The border is halfway; on it no vote is for the smaller.
+        assert_eq!([0.21, 0.19].map(|loss| buffer(&predictor, loss)), [50, 100]);
+        assert_eq!(predictor.scale().ends(), (0.1, 0.3));
+    }
+}
+
+/// The machine of 2 and 2 points: what it decides at some x, by trying multipliers on ever finer grids.
+fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) -> Vec<f64> {
+    const STEPS: i32 = 8;
+    let points = [smaller[0], smaller[1], larger[0], larger[1]];
+    let signs = [1.0, 1.0, -1.0, -1.0];
+    let kernel = |a: f64, b: f64| (-gamma * (a - b) * (a - b)).exp();
+    let sum = |a: &[f64; 4], x: f64| (0..4).map(|i| a[i] * signs[i] * kernel(points[i], x)).sum::<f64>();
+    let value = |a: &[f64; 4]| {
+        a.iter().sum::<f64>() - (0..4).map(|i| a[i] * signs[i] * sum(a, points[i])).sum::<f64>() / 2.0
+    };
+    let (mut best, mut width) = ([0.0; 4], c);
+    // The dual is concave, so its best is near the best of a grid.
+    for _ in 0..50 {
+        let middle = best;
+        let at = |i: usize, step: i32| middle[i] + width * f64::from(step) / f64::from(STEPS);
+        for first in -STEPS..=STEPS {
+            for second in -STEPS..=STEPS {
+                for third in -STEPS..=STEPS {
+                    let (a, b, d) = (at(0, first), at(1, second), at(2, third));
+                    // As much on one side as on the other.
+                    let all = [a, b, d, a + b - d];
+                    if all.iter().all(|a| (0.0..=c).contains(a)) && value(&all) > value(&best) {
+                        best = all;
+                    }
+                }
+            }
+        }
+        width *= 0.7;
+    }
+    // At a free multiplier the decision is the sign; if none is free, any border between the bounds is right, and LibSVM's is the middle.
+    let slack: Vec<f64> = (0..4).map(|i| sum(&best, points[i]) - signs[i]).collect();
+    let free: Vec<f64> = (0..4).filter(|&i| best[i] > 1e-6 && best[i] < c - 1e-6).map(|i| slack[i]).collect();
+    let rho = if free.is_empty() {
+        let up = |i: usize| (best[i] < c / 2.0) == (signs[i] > 0.0);
+        let above = (0..4).filter(|&i| up(i)).map(|i| slack[i]).fold(f64::INFINITY, f64::min);
+        let below = (0..4).filter(|&i| !up(i)).map(|i| slack[i]).fold(f64::NEG_INFINITY, f64::max);
+        (above + below) / 2.0
+    } else {
+        free.iter().sum::<f64>() / free.len() as f64
+    };
+    at.iter().map(|x| sum(&best, *x) - rho).collect()
+}
+
+#[test]
+fn four_records_by_trying_everything() {
+    // Apart, close, and in each other's way; the ends are -1 and 1 to the machine.
+    let cases = [
+        ([1.0, 0.5], [-1.0, -0.25]),
+        ([1.0, 0.125], [-1.0, 0.0]),
+        ([1.0, -0.5], [-1.0, 0.25]),
+        ([-1.0, 0.75], [0.25, 1.0]),
+    ];
+    for (smaller, larger) in cases {
+        for (c, gamma) in [(0.5, 1.0), (1.0, 1.0), (4.0, 0.5), (20.0, 4.0)] {
+            let loss = |x: f64| 0.25 + 0.125 * x;
+            let all = records(&[
+                (50, loss(smaller[0])),
+                (50, loss(smaller[1])),
+                (100, loss(larger[0])),
+                (100, loss(larger[1])),
+            ]);
+            let predictor = Predictor::train(&all, &Settings::new(c, gamma).unwrap()).unwrap();
+            let at = [-1.0, -0.6, -0.1, 0.3, 0.8, 1.0];
+            for (x, best) in at.into_iter().zip(tried(smaller, larger, c, gamma, &at)) {
+                let found = only(&predictor).decide(x, gamma);
+                // LibSVM stops when no pair of multipliers is off by more than 0.001.
+                let case = format!("{smaller:?} {larger:?} C = {c} gamma = {gamma} at {x}");
+                assert!((found - best).abs() < 3e-3, "{case}: {found}, tried {best}");
+            }
+        }
+    }
+}
+
+#[test]
+fn separable_classes_are_told_apart() {
+    let all: Vec<(u32, f64)> = (1..=5)
+        .flat_map(|class| {
+            (0..10).map(move |run| (50 * class, 0.6 - 0.1 * f64::from(class) + 0.001 * f64::from(run)))
+        })
+        .collect();
+    let all = records(&all);
+    let predictor = Predictor::train(&all, &Settings::default()).unwrap();
+    assert_eq!(predictor.classes(), [50, 100, 150, 200, 250]);
+    assert_eq!(predictor.machines().count(), 10);
+    assert_eq!(predictor.right(&all), all.len());
+    for class in predictor.classes() {
+        let answer = predictor.predict(Loss::new(0.6 - 0.1 * f64::from(*class) / 50.0 + 0.005).unwrap());
+        assert_eq!((answer.buffer, answer.votes), (*class, 4));
+    }
+    // Beyond all that it has seen, the nearest.
+    assert_eq!([0.0, 1.0].map(|loss| buffer(&predictor, loss)), [250, 50]);
+    let mut other = all.clone();
+    other.reverse();
+    other.rotate_left(7);
+    assert_eq!(Predictor::train(&other, &Settings::default()).unwrap(), predictor);
+}
+
+#[test]
+fn nothing_is_learned_from_nothing() {
+    let train = |all: &[(u32, f64)]| Predictor::train(&records(all), &Settings::default()).unwrap_err();
+    assert_eq!(train(&[]), TrainError::Classes(0));
+    assert_eq!(train(&[(50, 0.1), (50, 0.2)]), TrainError::Classes(1));
+    assert_eq!(train(&[(50, 0.1), (100, 0.1)]), TrainError::Same);
+    for value in [0.0, -1.0, 1e5, f64::NAN, f64::INFINITY] {
+        assert!(Settings::new(value, 1.0).is_err() && Settings::new(1.0, value).is_err(), "{value}");
+    }
+}

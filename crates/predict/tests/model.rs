@@ -1,0 +1,199 @@
+//! Models: trained, kept in a file and read back, and what is refused of a file.
+
+use proptest::prelude::*;
+use weir_predict::data;
+use weir_predict::file::{self, MAX_FILE_BYTES};
+use weir_predict::{Fit, Loss, Model, Records, Settings, connections};
+
+/// Losses that overlap a little, of three buffers with `runs` runs each.
+fn lines(runs: u32) -> Vec<String> {
+    let line = |buffer: u32, run: u32| {
+        let loss = 30.0 / f64::from(buffer) + f64::from(run * 37 % 101) / 700.0;
+        format!("{buffer},200,64000,{run},{loss}\n")
+    };
+    [50, 100, 150].into_iter().flat_map(|buffer| (1..=runs).map(move |run| line(buffer, run))).collect()
+}
+
+fn records(lines: &[String]) -> Records {
+    let text = format!("buffer_packets,connections,bytes,run,loss\n{}", lines.concat());
+    data::read_from(text.as_bytes(), "d.csv").unwrap()
+}
+
+fn model(seed: u32) -> Model {
+    Model::train(&records(&lines(40)), "d.csv", seed, Settings::default()).unwrap()
+}
+
+fn text(model: &Model) -> String {
+    let mut out = Vec::new();
+    file::write(model, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn read(text: &str) -> Result<Model, String> {
+    file::read_from(text.as_bytes(), "m.toml").map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let model = model(1);
+    assert_eq!(read(&text(&model)).unwrap(), model);
+    let (trained, held) = (model.training().trained, model.training().held_out);
+    assert_eq!((trained, held), (90, 30));
+    // A name that TOML and a comment have to bear.
+    let odd = Model::train(&records(&lines(8)), "a \"b\"\\\nc.csv", 1, Settings::default()).unwrap();
+    assert_eq!(read(&text(&odd)).unwrap(), odd);
+    assert_eq!(odd.training().data, "a \"b\"\\?c.csv");
+}
+
+#[test]
+fn the_same_measurements_and_seed_give_the_same_bytes() {
+    let mut other = lines(40);
+    other.reverse();
+    other.rotate_left(31);
+    let permuted = Model::train(&records(&other), "d.csv", 1, Settings::default()).unwrap();
+    assert_eq!(text(&permuted), text(&model(1)));
+    assert_ne!(text(&model(2)), text(&model(1)));
+}
+
+#[test]
+fn accuracy_is_of_records_that_it_has_not_seen() {
+    let records = records(&lines(40));
+    for seed in 1..=5 {
+        let model = model(seed);
+        let order = records.shuffled(&[50, 100, 150], seed);
+        let held = &order[model.training().trained..];
+        assert_eq!(held.len(), model.training().held_out);
+        assert_eq!(model.predictor().right(held), model.training().right);
+        assert_eq!(model.training().accuracy(), model.training().right as f64 / 30.0);
+    }
+}
+
+#[test]
+fn the_model_that_is_shipped_is_as_good_as_it_says() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
+    let records = data::read(format!("{folder}/classes.csv").as_ref()).unwrap();
+    let model = file::read(format!("{folder}/model.toml").as_ref()).unwrap();
+    let training = model.training();
+    assert_eq!((training.data.as_str(), training.conditions), ("classes.csv", records.conditions()));
+    assert_eq!(training.trained + training.held_out, records.all().len());
+    let order = records.shuffled(&records.classes(), training.seed);
+    let (train, test) = order.split_at(training.trained);
+    assert_eq!(model.predictor().right(test), training.right);
+    // The platform's exponential may differ in the last digit, so bytes may.
+    let again = Model::train(&records, "classes.csv", training.seed, training.settings).unwrap();
+    for record in train.iter().chain(test) {
+        assert_eq!(again.predictor().predict(record.loss), model.predictor().predict(record.loss));
+    }
+}
+
+#[test]
+fn connections_are_what_fits_behind_the_marks() {
+    let fit = |buffer, threshold| connections(buffer, threshold);
+    // Theorem 4.1 with 20 packets at 1 Gbit, and 65 at 10 Gbit (6.1).
+    assert_eq!(fit(100, 20), Fit { connections: 80, least: false });
+    assert_eq!(fit(100, 65), Fit { connections: 35, least: false });
+    assert_eq!(fit(66, 65), Fit { connections: 1, least: false });
+    assert_eq!(fit(65, 65), Fit { connections: 1, least: true });
+    assert_eq!(fit(50, u32::MAX), Fit { connections: 1, least: true });
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line() {
+    let good = text(&model(1));
+    let first = good.lines().position(|line| line.starts_with("  [")).unwrap();
+    let vector = good.lines().nth(first).unwrap();
+    let cases = [
+        ("weir-predictor = 1", "weir-predictor = 2", "field `weir-predictor`: `2`: expected version 1"),
+        ("weir-predictor = 1", "", "expected the format's version, `weir-predictor = 1`"),
+        ("[\"loss\"]", "[\"loss\", \"rtt\"]", "field `features`: `[\"loss\", \"rtt\"]`: expected [\"loss\"]"),
+        ("[\"loss\"]", "[\"rtt\"]", "field `features`: `[\"rtt\"]`: expected [\"loss\"]"),
+        ("[\"loss\"]", "[]", "field `features`: `[]`"),
+        (
+            "[50, 100, 150]",
+            "[100, 50, 150]",
+            "field `classes`: `50`: expected 2 to 16 buffers from 1 to 65536 packets, the smallest first",
+        ),
+        ("[50, 100, 150]", "[50, 50, 150]", "field `classes`: `50`"),
+        ("[50, 100, 150]", "[50]", "field `classes`: `[50]`"),
+        ("[50, 100, 150]", "[50, 100, 99999]", "field `classes`: `99999`"),
+        ("[50, 100, 150]", "[50, 100]", "field `machine`: `3 tables`: expected 1, one for each pair"),
+        ("[50, 100, 150]", "[50, 100, 200]", "field `machine 2 larger`: `150`: expected 200"),
+        ("smaller = 100", "smaller = 50", "field `machine 3 smaller`: `50`: expected 100"),
+        ("scale = [", "scale = [nan, ", "field `scale`"),
+        (
+            "scale = [",
+            "scale = [0.9, 0.1] # ",
+            "field `scale`: `[0.9, 0.1]`: expected the lowest and the highest loss",
+        ),
+        ("scale = [", "scale = [-0.1, 0.1] # ", "field `scale`"),
+        ("scale = [", "scale = [nan, 0.1] # ", "field `scale`"),
+        ("c = 1.0", "c = nan", "field `training c`: `nan`: expected a number above 0"),
+        ("gamma = 1.0", "gamma = 0", "field `training gamma`: `0`"),
+        (
+            "held-out = 30",
+            "held-out = 31",
+            "field `training held-out`: `31`: expected 30, a quarter of all records",
+        ),
+        (
+            "trained = 90",
+            "trained = 5000",
+            "field `training trained`: `5000`: expected a whole number from 2 to 2000",
+        ),
+        ("right = ", "right = 31 #", "field `training right`: `31`: expected a whole number from 0 to 30"),
+        ("seed = 1\n", "seed = -1\n", "field `training seed`: `-1`"),
+        ("rho = ", "rho = inf #", "field `machine 1 rho`: `inf`"),
+        ("data = \"d.csv\"", "data = \"d\\u0007\"", "field `training data`"),
+        (
+            "data = \"d.csv\"",
+            "data = \"d.csv\"\nepochs = 3",
+            "field `training key`: `epochs`: expected one of",
+        ),
+        ("[training]", "[other]\n[training]", "field `key`: `other`"),
+        (
+            vector,
+            "[0.5, nan],",
+            "field `machine 1 vectors`: `[0.5, nan]`: expected 1 to 2000 pairs of a scaled loss",
+        ),
+        (vector, "[1.5, 0.5],", "field `machine 1 vectors`: `[1.5, 0.5]`"),
+        (vector, "[0.5, 1.5],", "field `machine 1 vectors`: `[0.5, 1.5]`"),
+        (vector, "[0.5],", "field `machine 1 vectors`: `[0.5]`"),
+        (vector, "0.5,", "field `machine 1 vectors`: `0.5`"),
+    ];
+    for (there, instead, expected) in cases {
+        assert!(good.contains(there), "{there}");
+        let bad = good.replacen(there, instead, 1);
+        let error = read(&bad).unwrap_err();
+        assert!(error.starts_with("m.toml:") && error.contains(expected), "{instead}: {error}");
+    }
+    let line = read(&good.replacen(vector, "  [0.5, nan],", 1)).unwrap_err();
+    assert!(line.starts_with(&format!("m.toml:{}: ", first + 1)), "{line}");
+    let begin = good.find("vectors = [").unwrap();
+    let end = begin + good[begin..].find("\n]").unwrap();
+    let none = format!("{}vectors = [{}", &good[..begin], &good[end..]);
+    assert!(read(&none).unwrap_err().contains("field `machine 1 vectors`: `0 pairs`"));
+    let endless = std::io::Read::take(std::io::repeat(b'#'), 1 << 40);
+    let error = file::read_from(endless, "m.toml").unwrap_err().to_string();
+    assert!(error.contains(&format!("at most {MAX_FILE_BYTES} bytes")), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever stands in a file, reading it ends with a model that answers or with an error.
+    #[test]
+    fn a_damaged_file_does_no_harm(cuts in proptest::collection::vec((0.0..1.0f64, "[-0-9.e\\[\\],=\"a-z\n ]{0,4}"), 1..4), loss in 0.0..=1.0f64) {
+        let mut bad = text(&Model::train(&records(&lines(4)), "d.csv", 1, Settings::default()).unwrap());
+        for (place, piece) in cuts {
+            let at = (place * bad.len() as f64) as usize;
+            let end = (at + 2).min(bad.len());
+            bad.replace_range(at..end, &piece);
+        }
+        match read(&bad) {
+            Ok(model) => {
+                let answer = model.predictor().predict(Loss::new(loss).unwrap());
+                prop_assert!(model.predictor().classes().contains(&answer.buffer));
+            }
+            Err(error) => prop_assert!(error.starts_with("m.toml:"), "{}", error),
+        }
+    }
+}
