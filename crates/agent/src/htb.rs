@@ -19,7 +19,7 @@ pub use weir_proto::{FRAME, PAYLOAD};
 const LATE: f64 = 1e-3;
 
 /// What a queue holds, in seconds of its link. The more it is, the longer TCP takes to share a link evenly.
-const BUFFER: f64 = 5e-3;
+pub const BUFFER: f64 = 5e-3;
 
 /// And at least so many full packets, or of those that a kernel hands on as one.
 const LEAST_FRAMES: u32 = 16;

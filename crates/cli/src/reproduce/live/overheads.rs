@@ -52,8 +52,8 @@ fn text(all: &[Measured], interval: Duration) -> String {
         "## Overheads beside Saath's Table 2\n\n\
          A coordinator under `saath`, a process of `weir serve`, with {} hosts, {} coflows and {} flows; a schedule every {} ms. {REAL} hosts have \
          agents that are processes of `weir agent run`, each with {} sockets on which little is sent. The other hosts' agents are tasks of one more \
-         process, with the same streams and without sockets. All report every {} ms that {} flows got further; with the end of a flow, four a second \
-         on each host, schedules change. Plain text over loopback, and all on this one machine with {} processors, where the paper has \
+         process, with the same streams and without sockets. Each host sends {} flows that go on as they are told, and so reports what is told otherwise, \
+         and all of them each second; with the end of a flow, four a second on each host, schedules change. Plain text over loopback, and all on this one machine with {} processors, where the paper has \
          a machine for each. CPU and memory are looked at every half second. Memory is what is resident, in MB of 10^6 bytes. The 90th percentile \
          of schedules is the upper end of a range of times that are counted together.\n",
         first.hosts,
@@ -61,7 +61,6 @@ fn text(all: &[Measured], interval: Duration) -> String {
         (crowd::STEADY + crowd::ENDING) * first.hosts,
         n(interval.as_secs_f64() * 1e3),
         crowd::STEADY,
-        n(interval.as_secs_f64() * 1e3),
         crowd::STEADY,
         std::thread::available_parallelism().map_or(0, usize::from),
     );
@@ -89,7 +88,7 @@ fn text(all: &[Measured], interval: Duration) -> String {
     out.push_str(&table(&head, 2, &lines));
     out.push_str(&format!(
         "From when an agent gives its report to the stream until it has the order that answers it, in ms. It waits for the next schedule, which is up to \
-         an interval, so agents report a quarter to three quarters of one after an order. Hosts are doubled until one in a hundred orders \
+         an interval, so agents report three to eight sixteenths of one after the earliest that orders come. Hosts are doubled until one in a hundred orders \
          takes longer than an interval of {} ms, or there are {MOST}; leases are {} ms.\n",
         n(interval.as_secs_f64() * 1e3),
         n(settings.lease * 1e3),

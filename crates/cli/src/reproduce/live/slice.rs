@@ -105,7 +105,7 @@ fn text(workload: &Workload, runs: &[Run]) -> String {
     let settings = Settings::default();
     let mut out = format!(
         "## A slice of coflows\n\n\
-         {} coflows with {flows} flows between {} hosts under one switch, {} GB in {} s, links of {} Mbit/s: {}. \
+         {} coflows with {flows} flows between {} hosts under one switch, {} GB in {} s, links of {} Mbit/s over queues of {} ms: {}. \
          Flows are TCP ({}). Under `{PLAIN}` nobody decides. Under the others each host has an agent, a process that paces the \
          sockets handed over to it, and another host has the coordinator, where coflows are registered when they arrive; a schedule every \
          {} ms, and reports and orders over the same links. A CCT is the time from a coflow's arrival until its last byte is read, so it has \
@@ -117,6 +117,7 @@ fn text(workload: &Workload, runs: &[Run]) -> String {
         n(bytes / 1e9),
         n(last),
         n(LINK * 8e-6),
+        n(htb::BUFFER * 1e3),
         made::ABOUT,
         run::CONGESTION,
         n(settings.interval * 1e3),
