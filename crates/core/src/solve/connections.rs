@@ -61,8 +61,6 @@ pub struct Connections {
     by_receiver: Vec<u32>,
     recv_begins: Vec<u32>,
     levels: Vec<f64>,
-    /// By sender: where in `served` those begin that have nothing and are offered nothing.
-    idle: Vec<u32>,
     /// Senders and receivers that may find something else than in the pass before.
     stale_send: Mask,
     stale_recv: Mask,
@@ -148,8 +146,6 @@ impl Connections {
         let counts = self.recv_begins.windows(2).map(|ends| ends[1] - ends[0]);
         self.levels.clear();
         self.levels.extend(self.recv.iter().zip(counts).map(|(link, count)| link / f64::from(count.max(1))));
-        self.idle.clear();
-        self.idle.extend_from_slice(&self.send_begins[..ports]);
         self.stale_send.set_where(&self.send, |_| true);
         self.stale_recv.set_where(&self.recv, |_| true);
     }
@@ -160,15 +156,13 @@ impl Connections {
         for src in stale.iter() {
             let (mut at, end) = (self.send_begins[src] as usize, self.send_begins[src + 1] as usize);
             let mut left = self.send[src];
-            // Most senders have nothing left after their first rank.
-            while at < end && (left > 0.0 || at < self.idle[src] as usize) {
+            while at < end {
                 let group = self.served[at].group;
                 let others = self.served[at..end].iter().take_while(|served| served.group == group);
                 let until = at + others.count();
                 left = self.offer_group(at..until, left);
                 at = until;
             }
-            self.idle[src] = at as u32;
         }
         stale.clear();
         self.stale_send = stale;
@@ -179,6 +173,7 @@ impl Connections {
         let levels = &self.levels;
         let served = &self.served[group.clone()];
         let caps = served.iter().map(|served| levels[served.dst as usize]);
+        // Most senders have nothing left after their first rank.
         let level = if left == 0.0 {
             0.0
         } else {
