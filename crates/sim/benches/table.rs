@@ -32,6 +32,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Policies whose growth is shown: one of each kind of work.
 const GROWTH: [&str; 6] = ["saath", "aalo", "fair", "varys", "sincronia", "pfp"];
 
+/// Coflows of each replay that shows what more hosts cost.
+const HOSTS_COFLOWS: usize = 200;
+
 /// Runs that take more seconds than this are not repeated.
 const SLOW: f64 = 2.0;
 
@@ -364,12 +367,18 @@ type Print = fn() -> Result<()>;
 
 /// Prints these tables, or all.
 fn tables(names: &[String]) -> Result<()> {
-    let known: [(&str, Print); 4] =
-        [("policies", policies), ("reference", reference), ("growth", growth), ("solver", solver)];
+    let known: [(&str, Print); 5] = [
+        ("policies", policies),
+        ("reference", reference),
+        ("growth", growth),
+        ("hosts", hosts),
+        ("solver", solver),
+    ];
     if let Some(name) = names.iter().find(|name| known.iter().all(|(other, _)| name != other)) {
-        return Err(
-            format!("no table is called {name}: expected policies, reference, growth or solver").into()
-        );
+        return Err(format!(
+            "no table is called {name}: expected policies, reference, growth, hosts or solver"
+        )
+        .into());
     }
     for (name, print) in known {
         if names.is_empty() || names.iter().any(|other| other == name) {
@@ -501,6 +510,35 @@ fn growth() -> Result<()> {
         }
         table.print();
     }
+    Ok(())
+}
+
+fn hosts() -> Result<()> {
+    println!("## A decision of Django's against hosts\n");
+    println!(
+        "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on so many hosts, which arrive the faster the more hosts there are,"
+    );
+    println!("so that all are busy. The last column is the mean over the hosts.\n");
+    let mut table = Table::new(&[
+        "hosts",
+        "flows",
+        "schedules",
+        "schedule mean (us)",
+        "schedule P99 (us)",
+        "a host (ns)",
+    ]);
+    for hosts in [16, 32, 64, 128, 256, 512, 1024] {
+        eprintln!("django: {hosts} hosts");
+        let mut spec = Preset::Facebook.spec(SEED);
+        let as_fast = f64::from(hosts) / f64::from(spec.ports);
+        (spec.ports, spec.coflows) = (hosts, HOSTS_COFLOWS);
+        let workload = generate(&spec, TraceUnit::MB, &Limits::default())?.sped_up(as_fast);
+        let m = Measured::here(&workload, "django", 1)?;
+        let each = short(1e3 * m.mean_us / f64::from(hosts));
+        let flows = workload.flows();
+        table.line(strings(&[&hosts, &flows, &m.schedules, &short(m.mean_us), &short(m.p99_us), &each]));
+    }
+    table.print();
     Ok(())
 }
 

@@ -262,6 +262,12 @@ impl Coflow {
         &self.receivers
     }
 
+    /// How many live flows it receives at a port. O(log ports of the coflow).
+    pub(crate) fn live_to(&self, port: usize) -> usize {
+        let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
+        found.map_or(0, |at| self.receivers[at].live as usize)
+    }
+
     /// Ports that live flows send from.
     pub fn send_mask(&self) -> &Mask {
         &self.send_mask

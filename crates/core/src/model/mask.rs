@@ -47,6 +47,11 @@ impl Mask {
         self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
     }
 
+    /// Takes all of another set out.
+    pub(crate) fn take_out(&mut self, other: &Mask) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, less)| *word &= !less);
+    }
+
     /// Takes `bit` out.
     pub fn remove(&mut self, bit: usize) {
         if let Some(word) = self.0.get_mut(bit / 64) {
@@ -100,6 +105,12 @@ impl Mask {
     #[inline]
     pub fn overlap(&self, other: &Mask) -> u32 {
         self.0.iter().zip(&other.0).map(|(a, b)| (a & b).count_ones()).sum()
+    }
+
+    /// The bits that are in both, in rising order.
+    pub(crate) fn both(&self, other: &Mask) -> impl Iterator<Item = usize> {
+        let words = self.0.iter().zip(&other.0).enumerate();
+        words.flat_map(|(i, (a, b))| Bits(a & b).map(move |bit| 64 * i + bit))
     }
 
     /// Whether nothing is in.

@@ -185,6 +185,12 @@ impl<'a> Loads<'a> {
         Loads::side(self.receivers, self.level)
     }
 
+    /// Bytes left to receive at a port; none without live flows there. O(log ports of the coflow).
+    pub(crate) fn received_at(self, port: usize) -> f64 {
+        let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
+        found.map_or(0.0, |at| self.receivers[at].weight.max(0.0) * self.level)
+    }
+
     #[inline]
     fn side(loads: &'a [PortLoad], level: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
         loads

@@ -24,22 +24,15 @@
 //! - eta is 0.6 (Fig. 11c), theta 0.5: section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, of which the last cannot
 //!   be a number of connections.
 
+mod reducers;
 mod tracker;
 
+use self::reducers::{Reducers, Turn};
 use self::tracker::{Pending, Tracker};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Fabric, Mask, Sizes, Slot, View};
 use crate::solve::connections::{Connection, Connections};
-
-/// A reducer of a host.
-#[derive(Debug, Clone, Copy)]
-struct Reducer {
-    slot: Slot,
-    seq: u64,
-    coflow_left: f64,
-    left: f64,
-}
 
 /// A flow that has a connection.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +48,6 @@ struct Open {
 /// A receiving host.
 #[derive(Debug, Default)]
 struct Host {
-    reducers: Vec<Reducer>,
     open: Vec<Open>,
     /// The coflow (by order of release) that was prioritized in the last schedule.
     prioritized: Option<u64>,
@@ -75,16 +67,16 @@ pub struct Django {
     beta: f64,
     eta: f64,
     tracker: Tracker,
+    reducers: Reducers,
     hosts: Vec<Host>,
-    /// Hosts with reducers, in the order in which they decide.
-    turns: Vec<u32>,
-    /// Coflows in order of what they have left: that, order of release, slot.
-    order: Vec<(f64, u64, Slot)>,
-    ranks: Vec<u32>,
+    /// Hosts that may have connections of flows that ended.
+    ended: Mask,
     pending: Vec<Pending>,
     /// Whether a connection was opened or closed: there may be room for another once rates are known.
     moved: bool,
+    /// Senders whose link is up; and room for one receiver.
     senders: Mask,
+    here: Mask,
     solver: Connections,
     asked: Vec<Connection>,
     rates: Vec<f64>,
@@ -107,13 +99,13 @@ impl Django {
             beta,
             eta,
             tracker: Tracker::new(connections, lambda, theta),
+            reducers: Reducers::default(),
             hosts: Vec::new(),
-            turns: Vec::new(),
-            order: Vec::new(),
-            ranks: Vec::new(),
+            ended: Mask::default(),
             pending: Vec::new(),
             moved: false,
             senders: Mask::default(),
+            here: Mask::default(),
             solver: Connections::default(),
             asked: Vec::new(),
             rates: Vec::new(),
@@ -125,163 +117,160 @@ impl Django {
         ((self.beta * self.connections as f64) as usize).max(1)
     }
 
-    /// Puts coflows in order, and tells the tracker and the hosts what there is. O(C log C + ports of all coflows).
-    fn look(&mut self, view: &View<'_, Sizes>) {
+    /// Puts coflows and reducers in order, and tells the tracker and the hosts what there is. O(n + C log C + C P / 64 + P log P) for n
+    /// connections, C coflows and P ports, and the ports of the coflows that sent something.
+    fn look(&mut self, view: &View<'_, Sizes>, reducers: &mut Reducers) {
         let fabric = view.fabric();
         self.hosts.resize_with(fabric.ports(), Host::default);
-        self.order.clear();
-        let coflows = view.active().iter().filter(|&&slot| view.coflow(slot).live() > 0);
-        self.order.extend(coflows.map(|&slot| (view.left(slot), view.coflow(slot).seq, slot)));
-        self.order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        self.ranks.clear();
-        self.ranks.resize(view.slots(), u32::MAX);
-        self.senders.set_where(fabric.send(), |&capacity| capacity > 0.0);
-        self.tracker.reset(fabric);
-        for (port, host) in self.hosts.iter_mut().enumerate() {
-            host.reducers.clear();
+        if self.tracker.reset(fabric) {
+            self.senders.set_where(fabric.send(), |&capacity| capacity > 0.0);
+            self.here = Mask::empty(fabric.ports());
+            self.ended.set_where(fabric.recv(), |_| true);
+        }
+        for port in self.ended.iter() {
             // A connection ends with its flow, and with a link that fails.
-            host.open.retain(|open| {
+            self.hosts[port].open.retain(|open| {
                 view.is_live(open.slot, open.seq, open.flow)
                     && fabric.send()[open.src as usize] > 0.0
                     && fabric.recv()[port] > 0.0
             });
+        }
+        self.ended.clear();
+        reducers.look(view);
+        for (port, host) in self.hosts.iter_mut().enumerate() {
             for open in &host.open {
                 self.tracker.take(open.src, port, open.rate);
             }
-        }
-        for (rank, &(coflow_left, seq, slot)) in (0..).zip(&self.order) {
-            self.ranks[slot as usize] = rank;
-            let loads = view.loads(slot);
-            for (port, _) in loads.send() {
-                self.tracker.prioritize(port, slot);
-            }
-            for (port, left) in loads.recv().filter(|&(port, _)| fabric.recv()[port] > 0.0) {
-                self.hosts[port].reducers.push(Reducer { slot, seq, coflow_left, left });
+            if !reducers.are_at(port) {
+                host.prioritized = None;
             }
         }
-        self.take_turns();
+        for (_, slot) in reducers.order() {
+            self.tracker.prioritize(slot, view.coflow(slot).send_mask());
+        }
     }
 
-    fn take_turns(&mut self) {
-        self.turns.clear();
-        for (port, host) in (0..).zip(&mut self.hosts) {
-            // Algorithm 2, line 1. They are in order but for equal coflows.
-            host.reducers.sort_by(|a, b| {
-                let sizes = a.coflow_left.total_cmp(&b.coflow_left).then(a.left.total_cmp(&b.left));
-                sizes.then(a.seq.cmp(&b.seq))
-            });
-            match host.reducers.first() {
-                Some(_) => self.turns.push(port),
-                None => host.prioritized = None,
-            }
-        }
-        let hosts = &self.hosts;
-        let first = |port: &u32| hosts[*port as usize].reducers[0];
-        self.turns.sort_by(|a, b| {
-            let (a, b) = (first(a), first(b));
-            let sizes = a.coflow_left.total_cmp(&b.coflow_left).then(a.seq.cmp(&b.seq));
-            sizes.then(a.left.total_cmp(&b.left))
-        });
-    }
-
-    /// Algorithm 2: shares a host's connections among its reducers.
-    fn share(&mut self, port: usize, view: &View<'_, Sizes>) {
+    /// Algorithm 2: shares a host's connections among its reducers. O(m), if nobody opens or closes one, and O(coflows) if a
+    /// reducer without priority may have one more.
+    fn share(&mut self, turn: Turn, reducers: &Reducers, view: &View<'_, Sizes>) {
+        let (port, first) = (turn.port as usize, turn.first);
         let capacity = view.fabric().recv()[port];
-        let first = self.hosts[port].reducers[0];
+        let seq = view.coflow(first).seq;
         let mut free = self.connections.saturating_sub(self.hosts[port].open.len());
-        if self.hosts[port].prioritized == Some(first.seq) {
+        if self.hosts[port].prioritized == Some(seq) {
             if self.tracker.down(port) > self.alpha * capacity
                 && free > 0
-                && self.connect_another(port, free, view)
+                && self.connect_another(turn, free, reducers, view)
             {
                 free -= 1;
             }
         } else {
-            let before = self.hosts[port].prioritized.replace(first.seq);
-            free += self.close(port, first.slot, before, self.reserved().saturating_sub(free));
+            let before = self.hosts[port].prioritized.replace(seq);
+            let wanted = self.reserved().saturating_sub(free);
+            free += self.close(turn, before, wanted, reducers, view);
         }
-        let has = self.hosts[port].connections_of(first.slot);
+        let has = self.hosts[port].connections_of(first);
         let wanted = self.reserved().saturating_sub(has).min(free);
         self.connect(port, first, wanted, true, view);
     }
 
     /// One more connection for the first reducer without priority that may have it and has somebody to connect to. Says
     /// whether there is one.
-    fn connect_another(&mut self, port: usize, free: usize, view: &View<'_, Sizes>) -> bool {
-        for at in 1..self.hosts[port].reducers.len() {
-            let reducer = self.hosts[port].reducers[at];
-            let has = self.hosts[port].connections_of(reducer.slot);
-            if has as f64 <= self.eta * free as f64 && self.connect(port, reducer, 1, false, view) > 0 {
-                return true;
-            }
+    fn connect_another(
+        &mut self,
+        turn: Turn,
+        free: usize,
+        reducers: &Reducers,
+        view: &View<'_, Sizes>,
+    ) -> bool {
+        let port = turn.port as usize;
+        if !self.tracker.looks_for_more(port) {
+            return false;
         }
-        false
+        let mut opened = 0;
+        reducers.find(port, view, |slot| {
+            let has = self.hosts[port].connections_of(slot);
+            if slot != turn.first && has as f64 <= self.eta * free as f64 {
+                opened = self.connect(port, slot, 1, false, view);
+            }
+            opened > 0
+        });
+        opened > 0
     }
 
-    /// Algorithm 3, lines 1 to 4: takes connections from the reducer that was prioritized before, and then from the others, those with
-    /// the highest rate first. Answers with how many.
-    fn close(&mut self, port: usize, first: Slot, before: Option<u64>, wanted: usize) -> usize {
+    /// Algorithm 3, lines 1 to 4: takes connections from the reducer that was prioritized before, and then from the others, the last
+    /// in the order first, and of one reducer those with the highest rate first. Answers with how many.
+    fn close(
+        &mut self,
+        turn: Turn,
+        before: Option<u64>,
+        wanted: usize,
+        reducers: &Reducers,
+        view: &View<'_, Sizes>,
+    ) -> usize {
+        let port = turn.port as usize;
         let host = &mut self.hosts[port];
         let mut closed = 0;
-        let givers = host.reducers.iter().filter(|reducer| Some(reducer.seq) == before);
-        let others = host.reducers.iter().rev().filter(|reducer| Some(reducer.seq) != before);
-        for giver in givers.chain(others).filter(|giver| giver.slot != first) {
-            while closed < wanted {
-                let own = host.open.iter().enumerate().filter(|(_, open)| open.slot == giver.slot);
-                let fastest =
-                    own.max_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(b.flow.cmp(&a.flow)));
-                let Some((at, &open)) = fastest else { break };
-                host.open.remove(at);
-                self.tracker.give_back(open.src, port, open.rate);
-                closed += 1;
-            }
+        while closed < wanted {
+            let givers = host.open.iter().enumerate().filter(|(_, open)| open.slot != turn.first);
+            let next = givers.max_by(|(_, a), (_, b)| {
+                let prioritized = (Some(a.seq) == before).cmp(&(Some(b.seq) == before));
+                let order = || reducers.compare(a.slot, b.slot, port, view);
+                let fastest = || a.rate.total_cmp(&b.rate).then(b.flow.cmp(&a.flow));
+                prioritized.then_with(order).then_with(fastest)
+            });
+            let Some((at, &open)) = next else { break };
+            host.open.remove(at);
+            self.tracker.give_back(open.src, port, open.rate);
+            closed += 1;
         }
         self.moved |= closed > 0;
         closed
     }
 
-    /// Algorithm 3, lines 5 to 12: opens up to so many connections of a reducer. Answers with how many.
+    /// Algorithm 3, lines 5 to 12: opens up to so many connections of a reducer. Answers with how many. O(m) if all of its flows
+    /// have one, otherwise O(m x the coflow's senders).
     fn connect(
         &mut self,
         port: usize,
-        reducer: Reducer,
+        slot: Slot,
         wanted: usize,
         prioritized: bool,
         view: &View<'_, Sizes>,
     ) -> usize {
-        if wanted == 0 {
+        let coflow = view.coflow(slot);
+        if wanted == 0 || self.hosts[port].connections_of(slot) == coflow.live_to(port) {
             return 0;
         }
-        let mut here = Mask::empty(view.fabric().ports());
-        here.insert(port);
         let (open, pending) = (&mut self.hosts[port].open, &mut self.pending);
         pending.clear();
-        view.coflow(reducer.slot).visit_open(&mut self.senders, &mut here, |flow, src, _| {
-            if !open.iter().any(|open| (open.slot, open.flow) == (reducer.slot, flow)) {
-                let left = view.remaining(reducer.slot, flow);
+        self.here.insert(port);
+        coflow.visit_open(&mut self.senders, &mut self.here, |flow, src, _| {
+            if !open.iter().any(|open| (open.slot, open.flow) == (slot, flow)) {
+                let left = view.remaining(slot, flow);
                 pending.push(Pending { flow, src: src as u32, left });
             }
             (false, false)
         });
+        self.here.remove(port);
         let mut opened = 0;
         while opened < wanted
-            && let Some(at) = self.tracker.choose(pending, reducer.slot, port, prioritized)
+            && let Some(at) = self.tracker.choose(pending, slot, port, prioritized)
         {
             let Pending { flow, src, .. } = pending.swap_remove(at);
             let rate = self.tracker.expect(src, port);
-            open.push(Open { slot: reducer.slot, seq: reducer.seq, flow, src, rate });
+            open.push(Open { slot, seq: coflow.seq, flow, src, rate });
             opened += 1;
         }
         self.moved |= opened > 0;
         opened
     }
 
-    /// Finds what the connections settle at. O(n log n) for n connections, a bounded number of times.
-    fn settle(&mut self, fabric: &Fabric, out: &mut Allocation) {
+    /// Finds what the connections settle at: see [`Connections::rates`].
+    fn settle(&mut self, fabric: &Fabric, reducers: &mut Reducers, out: &mut Allocation) {
         self.asked.clear();
         for (dst, host) in (0..).zip(&self.hosts) {
-            let ranks = &self.ranks;
-            let asked = |open: &Open| Connection { src: open.src, dst, rank: ranks[open.slot as usize] };
+            let asked = |open: &Open| Connection { src: open.src, dst, rank: reducers.rank(open.slot) };
             self.asked.extend(host.open.iter().map(asked));
         }
         self.solver.rates(fabric.send(), fabric.recv(), &self.asked, &mut self.rates);
@@ -290,6 +279,7 @@ impl Django {
             open.rate = rate;
             if rate > 0.0 {
                 out.add_flow(open.slot, open.flow, rate);
+                reducers.changed(open.slot);
             }
         }
     }
@@ -298,26 +288,40 @@ impl Django {
 impl Policy for Django {
     type Knows = Sizes;
 
-    /// O(connections) for a coflow that leaves, or gets other flows: numbers mean others then.
-    fn on(&mut self, event: Event, _: &mut View<'_, Sizes>) {
-        if let Event::Done(slot) = event {
-            self.hosts.iter_mut().for_each(|host| host.open.retain(|open| open.slot != slot));
+    /// O(1), but O(its ports x m) for a coflow that leaves, or gets other flows: numbers mean others then.
+    fn on(&mut self, event: Event, view: &mut View<'_, Sizes>) {
+        match event {
+            Event::Released(slot) | Event::FlowLive(slot, _) => self.reducers.changed(slot),
+            Event::FlowHeld(slot, flow) | Event::FlowDone(slot, flow) => {
+                self.reducers.changed(slot);
+                self.ended.insert(view.coflow(slot).ends_of(flow).1 as usize);
+            }
+            Event::Done(slot) => {
+                for load in view.coflow(slot).receivers() {
+                    if let Some(host) = self.hosts.get_mut(load.port as usize) {
+                        host.open.retain(|open| open.slot != slot);
+                    }
+                }
+            }
+            Event::PortChanged => {}
         }
     }
 
-    /// O(C log C + ports of all coflows + n log n) for n connections; and for each host that opens some, the rows of the coflows that
-    /// want them.
+    /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the coflows that sent
+    /// something; for each host that opens connections, the senders of the coflows that want them; and what the solver takes.
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         self.moved = false;
-        self.look(view);
-        for at in 0..self.turns.len() {
-            self.share(self.turns[at] as usize, view);
+        let mut reducers = std::mem::take(&mut self.reducers);
+        self.look(view, &mut reducers);
+        for &turn in reducers.turns() {
+            self.share(turn, &reducers, view);
         }
-        for &(_, _, slot) in &self.order {
-            out.set_class(slot, self.ranks[slot as usize] as usize);
+        for (rank, slot) in reducers.order() {
+            out.set_class(slot, rank as usize);
             out.set_rule(slot, Rule::Connections);
         }
-        self.settle(view.fabric(), out);
+        self.settle(view.fabric(), &mut reducers, out);
+        self.reducers = reducers;
     }
 
     /// Again as soon as may be, as long as connections move: the local scheduler gives reducers without priority one at a time.

@@ -1,6 +1,6 @@
 //! The tracker (Algorithm 4): what links have left, and which mappers a reducer may connect to.
 
-use crate::model::{Fabric, Slot};
+use crate::model::{Fabric, Mask, Slot};
 
 /// What a reducer without priority gets of the candidates of one with it.
 const FEWER: usize = 4;
@@ -29,6 +29,8 @@ pub(super) struct Tracker {
     down: Vec<f64>,
     /// The prioritized mapper's coflow at each sending host.
     mappers: Vec<Option<Slot>>,
+    /// Sending hosts without one.
+    idle: Mask,
     candidates: Vec<usize>,
 }
 
@@ -43,25 +45,32 @@ impl Tracker {
             downlinks: Vec::new(),
             down: Vec::new(),
             mappers: Vec::new(),
+            idle: Mask::default(),
             candidates: Vec::new(),
         }
     }
 
-    /// Begins with idle links.
-    pub(super) fn reset(&mut self, fabric: &Fabric) {
-        for (own, link) in [(&mut self.uplinks, fabric.send()), (&mut self.downlinks, fabric.recv())] {
-            own.clear();
-            own.extend_from_slice(link);
+    /// Begins with idle links; says whether they are others than before.
+    pub(super) fn reset(&mut self, fabric: &Fabric) -> bool {
+        let changed = self.uplinks != fabric.send() || self.downlinks != fabric.recv();
+        if changed {
+            self.uplinks = fabric.send().to_vec();
+            self.downlinks = fabric.recv().to_vec();
         }
         self.up.clone_from(&self.uplinks);
         self.down.clone_from(&self.downlinks);
         self.mappers.clear();
         self.mappers.resize(fabric.ports(), None);
+        self.idle.set_where(fabric.send(), |_| true);
+        changed
     }
 
-    /// A coflow sends from a host; those with the least left are told first.
-    pub(super) fn prioritize(&mut self, port: usize, slot: Slot) {
-        self.mappers[port].get_or_insert(slot);
+    /// A coflow sends from these hosts; those with the least left are told first.
+    pub(super) fn prioritize(&mut self, slot: Slot, senders: &Mask) {
+        for port in self.idle.both(senders) {
+            self.mappers[port] = Some(slot);
+        }
+        self.idle.take_out(senders);
     }
 
     /// A connection has a rate.
@@ -94,8 +103,13 @@ impl Tracker {
         self.down[port]
     }
 
+    /// Whether mappers are looked for that reducers without priority of a host may connect to.
+    pub(super) fn looks_for_more(&self, port: usize) -> bool {
+        self.down[port] > self.theta * self.downlinks[port]
+    }
+
     /// The mapper that a reducer of a host connects to: the candidates by Algorithm 4, and which of these by Algorithm 3 (lines 7 to
-    /// 10). Answers with its place among those that are pending; ties go to who has most left, then to the first flow.
+    /// 10). Answers with its place among those that are pending; ties go to who has most left, then to the first flow. O(pending).
     pub(super) fn choose(
         &mut self,
         pending: &[Pending],
@@ -103,6 +117,9 @@ impl Tracker {
         dst: usize,
         prioritized: bool,
     ) -> Option<usize> {
+        if pending.is_empty() || !(prioritized || self.looks_for_more(dst)) {
+            return None;
+        }
         let (up, mappers) = (&self.up, &self.mappers);
         let vacant = |at: usize| up[pending[at].src as usize];
         let most_left = |a: usize, b: usize| {
@@ -119,23 +136,28 @@ impl Tracker {
             };
             let by_balanced =
                 |&a: &usize, &b: &usize| balanced(b).total_cmp(&balanced(a)).then(most_left(a, b));
-            self.candidates.sort_by(by_balanced);
-            self.candidates.truncate(self.most);
+            if self.most < pending.len() {
+                self.candidates.select_nth_unstable_by(self.most, by_balanced);
+                self.candidates.truncate(self.most);
+            }
             return self
                 .candidates
                 .iter()
                 .copied()
                 .min_by(|&a, &b| vacant(b).total_cmp(&vacant(a)).then_with(|| by_balanced(&a, &b)));
         }
+        // The one whose vacancy is nearest to the host's own, and of those that have less the nearest to that one.
         let down = self.down[dst];
-        if down <= self.theta * self.downlinks[dst] {
-            return None;
-        }
-        self.candidates.sort_by(|&a, &b| vacant(a).total_cmp(&vacant(b)).then(most_left(b, a)));
-        let gap = |at: usize| (down - vacant(self.candidates[at])).abs();
-        let nearest = (0..self.candidates.len()).rev().min_by(|&a, &b| gap(a).total_cmp(&gap(b)))?;
+        let gap = |at: usize| (down - vacant(at)).abs();
+        let by_vacancy = |&a: &usize, &b: &usize| vacant(b).total_cmp(&vacant(a)).then(most_left(a, b));
+        let by_gap = |&a: &usize, &b: &usize| gap(a).total_cmp(&gap(b)).then_with(|| by_vacancy(&a, &b));
+        let nearest = self.candidates.iter().copied().min_by(by_gap)?;
+        self.candidates.retain(|at| by_vacancy(at, &nearest).is_ge());
         let fewer = (self.most / FEWER).max(1);
-        let from = (nearest + 1).saturating_sub(fewer);
-        self.candidates[from..=nearest].iter().copied().min_by(|&a, &b| most_left(a, b))
+        if fewer < self.candidates.len() {
+            self.candidates.select_nth_unstable_by(fewer, by_vacancy);
+            self.candidates.truncate(fewer);
+        }
+        self.candidates.iter().copied().min_by(|&a, &b| most_left(a, b))
     }
 }
