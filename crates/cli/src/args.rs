@@ -186,12 +186,26 @@ pub struct Replay {
 pub struct Wide {
     /// Replay over links between regions instead of ports of one switch: a file in the wide-area format. It has
     /// policies of its own, and neither a port rate nor an interval
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast"])]
     pub wide_area: Option<PathBuf>,
 
     /// Different seeds draw different bandwidths of the links; all policies have the same
     #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
     pub bandwidth_seed: u64,
+}
+
+/// What too many connections cost.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Replay")]
+pub struct Incast {
+    /// Let receiving ports carry less if many flows send to them, as in these measurements: a file that
+    /// `weir testbed incast --format csv` writes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
+    pub incast: Option<PathBuf>,
+
+    /// What a switch's port holds for such a measurement, in full packets
+    #[arg(long, value_name = "PACKETS", requires = "incast")]
+    pub buffer: Option<u32>,
 }
 
 /// How to run.
@@ -255,6 +269,9 @@ pub struct Sim {
     pub replay: Replay,
 
     #[command(flatten)]
+    pub incast: Incast,
+
+    #[command(flatten)]
     pub wide: Wide,
 
     #[command(flatten)]
@@ -294,6 +311,9 @@ pub struct Compare {
 
     #[command(flatten)]
     pub replay: Replay,
+
+    #[command(flatten)]
+    pub incast: Incast,
 
     #[command(flatten)]
     pub wide: Wide,
@@ -339,6 +359,9 @@ pub struct Sweep {
 
     #[command(flatten)]
     pub replay: Replay,
+
+    #[command(flatten)]
+    pub incast: Incast,
 
     #[command(flatten)]
     pub running: Running,

@@ -8,6 +8,7 @@ mod ctl;
 mod explain;
 mod fabric;
 mod failure;
+mod incast;
 mod input;
 mod interrupt;
 mod measure;
