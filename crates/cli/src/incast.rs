@@ -45,17 +45,18 @@ impl Cost {
     /// What there is, for people.
     pub fn caption(&self, port_rate: Rate) -> String {
         let goodput = self.goodput(port_rate);
+        let best = goodput.best();
         let most = *self.incast.connections().last().expect("one at least");
         let mut text = format!(
-            "{}: incast of {} a connection, measured on a link of {}; ports hold {}: up to {} cost nothing, {} leave {}{}.\n",
+            "{}: incast of {} a connection, measured on a link of {}; ports hold {}: up to {} {} nothing, {} leave {} of a port.\n",
             self.name,
             bytes(self.incast.bytes()),
             rate(self.incast.link()),
             count(self.buffer, "packet"),
-            count(goodput.best() as u32, "connection"),
+            count(best as u32, "connection"),
+            if best == 1 { "costs" } else { "cost" },
             most,
             percent(goodput.part(most as usize)),
-            if goodput.part(most as usize) < 1.0 { " of a port" } else { "" },
         );
         if let Some(held_out) = self.incast.held_out(port_rate) {
             text.push_str(&format!(

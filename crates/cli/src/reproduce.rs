@@ -5,6 +5,7 @@
 
 mod claims;
 mod composition;
+mod django;
 mod doc;
 mod experiments;
 mod figures;
@@ -30,6 +31,7 @@ use crate::progress::Progress;
 use crate::table::{bytes, seconds};
 
 pub use composition::composition;
+pub use django::django;
 use lab::Lab;
 #[cfg(target_os = "linux")]
 pub use live::live;

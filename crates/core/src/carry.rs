@@ -57,14 +57,23 @@ impl Carrier {
         if !reduces && !self.reduced {
             return decided;
         }
-        // What the decision keeps of the one before was not in force.
         self.reduced = reduces;
         self.carried.clear(network.slots());
-        self.own.clear();
-        self.own.extend_from_slice(decided.flows());
-        self.own.sort_by_key(|own| (own.slot, own.flow));
-        for at in 0..network.active().len() {
-            self.carry_coflow(network.active()[at], decided, &View::new(network, now));
+        if reduces {
+            self.own.clear();
+            self.own.extend_from_slice(decided.flows());
+            self.own.sort_by_key(|own| (own.slot, own.flow));
+            for at in 0..network.active().len() {
+                self.carry_coflow(network.active()[at], decided, &View::new(network, now));
+            }
+        } else {
+            // What the decision keeps of the one before was not in force. From the next on it may be: the order has to be the same.
+            for &slot in network.active() {
+                self.carried.set_common(slot, decided.common(slot));
+            }
+            for own in decided.flows() {
+                self.carried.add_flow(own.slot, own.flow, own.rate);
+            }
         }
         self.carried.seal();
         &self.carried

@@ -76,10 +76,6 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Incast, TraceError> {
                 let kind = format!("no run with a buffer of {buffer} and {connections} connections");
                 lines.end().error("run", kind, expected)
             }
-            IncastError::Lossy => {
-                let expected = "a kind of runs without loss, which says what the link carries";
-                lines.end().error(COLUMNS[4], "above 0 in the median of all kinds", expected)
-            }
         }
     })
 }

@@ -18,6 +18,8 @@ pub enum Reproduce {
     Saba(SabaReproduction),
     /// Orders of coflows, detours and flow groups of Siphon (ATC '18), and what accounts for the differences
     Siphon(SiphonReproduction),
+    /// How many connections are best, and Django beside Aalo+ and DCTCP (JPDC '21), and what accounts for the differences
+    Django(DjangoReproduction),
     /// What each level of a policy tree adds: services, applications, coflows
     Composition(CompositionReproduction),
     /// Real traffic over the testbed, beside what papers and the simulator say of it; needs root
@@ -97,6 +99,26 @@ pub struct SiphonReproduction {
 
     #[command(flatten)]
     pub making: Making,
+}
+
+/// `weir reproduce django`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce django --trace FB2010-1Hr-150-0.txt --out docs/results/django.md --jobs 2")]
+pub struct DjangoReproduction {
+    /// The trace, in the coflow-benchmark format or in Weir's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
+    pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub reading: Reading,
+
+    #[command(flatten)]
+    pub making: Making,
+
+    /// Leave out what a clock measured, so that the same input gives the same bytes
+    #[arg(long, help_heading = OUTPUT)]
+    pub no_timing: bool,
 }
 
 /// `weir reproduce composition`.

@@ -3,8 +3,11 @@
 //! In a run some connections send so many bytes each to one receiver, at once, through a switch whose port holds so many packets. Runs
 //! with one buffer and one number of connections are of one *kind*; what counts is their median.
 //!
-//! - The link's own rate is what the largest kind without loss gets, the largest by all of its bytes: there the start counts least.
-//! - A kind's *stall* is what it takes longer than its bytes do at that rate: senders wait for their timeouts, and the link idles.
+//! - All times are measured from that of the quickest kind with the fewest connections, which has what a run takes to begin, and gains
+//!   by what the link's shaper lets through at once. The bytes that a kind has more, over the time that it takes more, are a rate.
+//!   The link's is the greatest of them; among those less than [`NEARLY`] below it, that with the most connections, which is the surest.
+//! - A kind's *stall* is what it takes longer than its bytes do at that rate: senders wait for their timeouts, and the link idles. What
+//!   is less than [`NOISE`] of the whole time is none.
 //! - On a link of another rate bytes take another time, and the stall stays what it was: buffers and windows are packets, and
 //!   timeouts are seconds, on any link. The *part* of a link that is carried is the time of the bytes over that time and the stall's.
 //! - From the number of connections on that is best for the whole of the data, the part does not rise with more; nor does it fall
@@ -15,6 +18,12 @@
 use std::collections::BTreeMap;
 
 use crate::units::Rate;
+
+/// Rates of kinds that are this near may be one.
+const NEARLY: f64 = 0.02;
+
+/// What of a time is not told from nothing.
+const NOISE: f64 = 0.01;
 
 /// A run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,11 +65,6 @@ pub enum IncastError {
         /// How many connections.
         connections: u32,
     },
-    /// All kinds lose something, so that nothing says what the link itself carries.
-    #[error(
-        "packets are lost in all kinds of runs: expected some without loss, which say what the link carries"
-    )]
-    Lossy,
 }
 
 /// Kinds of runs: each buffer with each number of connections.
@@ -132,12 +136,15 @@ impl Incast {
             }
         }
         let columns = connections.len();
-        let link = link(&connections, &goodputs, &losses).ok_or(IncastError::Lossy)?;
-        let stall = |(at, goodput): (usize, f64)| {
-            let sent = bytes * f64::from(connections[at % columns]);
-            (sent / goodput - sent / link).max(0.0)
+        let all = |at: usize| bytes * f64::from(connections[at % columns]);
+        let times: Vec<f64> = goodputs.iter().enumerate().map(|(at, goodput)| all(at) / goodput).collect();
+        let first = times.iter().step_by(columns).copied().fold(f64::INFINITY, f64::min);
+        let link = link(&connections, &times, bytes, first);
+        let stall = |(at, time): (usize, &f64)| {
+            let stall = time - first - (all(at) - all(0)) / link;
+            if stall > NOISE * time { stall } else { 0.0 }
         };
-        let stalls = goodputs.into_iter().enumerate().map(stall).collect();
+        let stalls = times.iter().enumerate().map(stall).collect();
         Ok(Incast { bytes, link, buffers, connections, stalls, losses })
     }
 
@@ -323,15 +330,20 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
 }
 
-/// What the largest kind without loss gets; the mean if several buffers have it.
-fn link(connections: &[u32], goodputs: &[f64], losses: &[f64]) -> Option<f64> {
+/// What a link carries on which kinds take these times, `first` the quickest of those with the fewest connections.
+fn link(connections: &[u32], times: &[f64], bytes: f64, first: f64) -> f64 {
     let columns = connections.len();
-    let lossless = |column: usize| {
-        let kinds = goodputs.iter().zip(losses).skip(column).step_by(columns);
-        kinds.filter(|(_, loss)| **loss == 0.0).map(|(goodput, _)| *goodput).collect::<Vec<f64>>()
+    let rate = |(at, time): (usize, &f64)| {
+        let more = bytes * f64::from(connections[at % columns] - connections[0]);
+        (at % columns, more / (time - first))
     };
-    let found = (0..columns).rev().map(lossless).find(|found| !found.is_empty())?;
-    Some(found.iter().sum::<f64>() / found.len() as f64)
+    let rates: Vec<(usize, f64)> =
+        times.iter().enumerate().filter(|(at, time)| at % columns > 0 && **time > first).map(rate).collect();
+    let greatest = rates.iter().map(|&(_, rate)| rate).fold(0.0, f64::max);
+    let near = rates.into_iter().filter(|&(_, rate)| rate >= greatest * (1.0 - NEARLY));
+    let surest = near.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    // With one number of connections only, there is nothing to measure from.
+    surest.map_or(bytes * f64::from(connections[0]) / first, |(_, rate)| rate)
 }
 
 /// A value on lines between points whose first numbers rise; at either end it stays.
