@@ -31,8 +31,8 @@ pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 #[cfg(target_os = "linux")]
 pub use profile::{Profile, ProfilePlace, application};
 pub use reproduce::{
-    CompositionReproduction, DjangoReproduction, NetshareReproduction, Reproduce, Reproduction, SIPHON_SEEDS,
-    SabaReproduction, SiphonReproduction,
+    CompositionReproduction, DJANGO_SEEDS, DjangoReproduction, NetshareReproduction, Reproduce, Reproduction,
+    SIPHON_SEEDS, SabaReproduction, SiphonReproduction,
 };
 #[cfg(target_os = "linux")]
 pub use reproduce::{Experiment, LiveReproduction};

@@ -102,8 +102,8 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn the_paper_is_reproduced_to_the_byte() {
     let place = place();
-    place.print("trace generate --preset small --seed 3 --out small.txt");
-    let line = "reproduce django --trace small.txt --no-timing --quiet";
+    place.print("trace generate --preset small --coflows 20 --seed 3 --out small.txt");
+    let line = "reproduce django --trace small.txt --seeds 1 --no-timing --quiet";
     let once = place.print(line);
     assert_eq!(once, place.print(&format!("{line} --jobs 2")));
     for part in [

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::allocation::{Allocation, Common, FlowRate};
-use crate::model::{Goodput, Network, Sizes, Slot, View};
+use crate::model::{Coflow, Goodput, Network, Slot};
 
 /// Turns what was decided into what is carried.
 pub(crate) struct Carrier {
@@ -37,12 +37,12 @@ impl Carrier {
         }
     }
 
-    /// What is to be in force from `now` on. O(ports of all coflows + flows with a rate of their own); and, for coflows with a port that
-    /// carries less, their flows.
+    /// What is to be in force from `now` on, to which what may be asked for was brought up. O(ports of all coflows + flows with a rate of
+    /// their own or with one that ends them together); and, for coflows with a port that carries less, their flows.
     pub(crate) fn carry<'a>(
         &'a mut self,
         decided: &'a Allocation,
-        network: &mut Network,
+        network: &Network,
         now: f64,
     ) -> &'a Allocation {
         self.count(decided, network, now);
@@ -64,7 +64,7 @@ impl Carrier {
             self.own.extend_from_slice(decided.flows());
             self.own.sort_by_key(|own| (own.slot, own.flow));
             for at in 0..network.active().len() {
-                self.carry_coflow(network.active()[at], decided, &View::new(network, now));
+                self.carry_coflow(network.active()[at], decided, network, now);
             }
         } else {
             // What the decision keeps of the one before was not in force. From the next on it may be: the order has to be the same.
@@ -80,44 +80,48 @@ impl Carrier {
     }
 
     /// Counts connections and their rates.
-    fn count(&mut self, decided: &Allocation, network: &mut Network, now: f64) {
+    fn count(&mut self, decided: &Allocation, network: &Network, now: f64) {
         let ports = network.fabric().ports();
         self.connections.clear();
         self.connections.resize(ports, 0);
         self.given.clear();
         self.given.resize(ports, 0.0);
-        for at in 0..network.active().len() {
-            let slot = network.active()[at];
-            let common = decided.common(slot);
-            if !sends(common) {
-                continue;
-            }
-            for load in network.coflow(slot).receivers() {
-                self.connections[load.port as usize] += load.live as usize;
-                if let Common::Each(rate) = common {
-                    self.given[load.port as usize] += rate * f64::from(load.live);
+        for &slot in network.active() {
+            let (coflow, common) = (network.coflow(slot), decided.common(slot));
+            match common {
+                Common::None => {}
+                Common::Each(rate) => {
+                    for load in coflow.receivers().iter().filter(|_| rate > 0.0) {
+                        self.connections[load.port as usize] += load.live as usize;
+                        self.given[load.port as usize] += rate * f64::from(load.live);
+                    }
                 }
-            }
-            if let Common::Together(seconds) = common {
-                for (port, left) in View::<Sizes>::new(network, now).loads(slot).recv() {
-                    self.given[port] += left / seconds;
+                Common::Together(_) => {
+                    for flow in coflow.live_flows() {
+                        let rate = common_rate(coflow, common, flow, now);
+                        let dst = coflow.ends_of(flow).1 as usize;
+                        self.connections[dst] += usize::from(rate > 0.0);
+                        self.given[dst] += rate;
+                    }
                 }
             }
         }
         for own in decided.flows() {
-            let dst = network.coflow(own.slot).ends_of(own.flow).1 as usize;
-            self.connections[dst] += usize::from(!sends(decided.common(own.slot)));
+            let coflow = network.coflow(own.slot);
+            let alone = common_rate(coflow, decided.common(own.slot), own.flow, now) == 0.0;
+            let dst = coflow.ends_of(own.flow).1 as usize;
+            self.connections[dst] += usize::from(alone);
             self.given[dst] += own.rate;
         }
     }
 
-    fn carry_coflow(&mut self, slot: Slot, decided: &Allocation, view: &View<'_, Sizes>) {
-        let (coflow, common) = (view.coflow(slot), decided.common(slot));
+    fn carry_coflow(&mut self, slot: Slot, decided: &Allocation, network: &Network, now: f64) {
+        let (coflow, common) = (network.coflow(slot), decided.common(slot));
         let first = self.own.partition_point(|own| own.slot < slot);
         let own = &self.own[first..self.own.partition_point(|own| own.slot <= slot)];
         let whole =
             coflow.receivers().iter().all(|load| load.live == 0 || self.parts[load.port as usize] == 1.0);
-        if whole || !sends(common) {
+        if whole || common == Common::None {
             self.carried.set_common(slot, common);
             for &FlowRate { flow, rate, .. } in own {
                 let part = self.parts[coflow.ends_of(flow).1 as usize];
@@ -127,13 +131,9 @@ impl Carrier {
         }
         let mut own = own.iter().peekable();
         for flow in coflow.live_flows() {
-            let rate = match common {
-                Common::None => 0.0,
-                Common::Each(rate) => rate,
-                Common::Together(seconds) => view.remaining(slot, flow) / seconds,
-            };
             let more = own.next_if(|own| own.flow == flow).map_or(0.0, |own| own.rate);
-            let carried = (rate + more) * self.parts[coflow.ends_of(flow).1 as usize];
+            let rate = common_rate(coflow, common, flow, now) + more;
+            let carried = rate * self.parts[coflow.ends_of(flow).1 as usize];
             if carried > 0.0 {
                 self.carried.add_flow(slot, flow, carried);
             }
@@ -141,11 +141,11 @@ impl Carrier {
     }
 }
 
-/// Whether the flows of a coflow send at their common rate.
-fn sends(common: Common) -> bool {
+/// The rate of a live flow by its coflow's common one.
+fn common_rate(coflow: &Coflow, common: Common, flow: u32, now: f64) -> f64 {
     match common {
-        Common::None => false,
-        Common::Each(rate) => rate > 0.0,
-        Common::Together(seconds) => seconds.is_finite(),
+        Common::None => 0.0,
+        Common::Each(rate) => rate,
+        Common::Together(seconds) => coflow.left(flow, now) / seconds,
     }
 }

@@ -272,7 +272,7 @@ impl Engine {
         }
         out.seal();
         let in_force = match &mut self.carrier {
-            Some(carrier) => carrier.carry(out, &mut self.network, now),
+            Some(carrier) => carrier.carry(out, &self.network, now),
             None => out,
         };
         self.network.apply(in_force, now);

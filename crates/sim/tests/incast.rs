@@ -73,10 +73,13 @@ fn only_the_crowded_receiver_pays() {
     check(&one, "saath", &through, &[12.0, 6.0, 12.0]);
 }
 
-/// Rates of live flows at each schedule.
+/// A schedule: when it begins, and coflow, flow and rate of all live flows.
+type Schedule = (f64, Vec<(usize, usize, f64)>);
+
+/// Keeps the schedules.
 struct Recorder<'a> {
     goodput: &'a Goodput,
-    schedules: Vec<(f64, Vec<(usize, usize, f64)>)>,
+    schedules: Vec<Schedule>,
     broken: Option<String>,
 }
 
@@ -108,7 +111,7 @@ impl Observer for Recorder<'_> {
 }
 
 /// Bytes that rates add up to until each flow's end.
-fn moved(all: &Workload, schedules: &[(f64, Vec<(usize, usize, f64)>)], outcome: &Outcome) -> Vec<Vec<f64>> {
+fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
     let mut sent: Vec<Vec<f64>> = all.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
     for (at, (from, rates)) in schedules.iter().enumerate() {
         let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);

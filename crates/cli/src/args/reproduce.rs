@@ -101,6 +101,9 @@ pub struct SiphonReproduction {
     pub making: Making,
 }
 
+/// Seeds of `weir reproduce django`.
+pub const DJANGO_SEEDS: u64 = 10;
+
 /// `weir reproduce django`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -112,6 +115,10 @@ pub struct DjangoReproduction {
 
     #[command(flatten)]
     pub reading: Reading,
+
+    /// How many coflows to draw for Fig. 2
+    #[arg(long, value_name = "N", default_value_t = DJANGO_SEEDS, value_parser = up_to_1000)]
+    pub seeds: u64,
 
     #[command(flatten)]
     pub making: Making,

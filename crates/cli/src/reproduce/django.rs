@@ -57,7 +57,7 @@ pub fn django(args: &args::DjangoReproduction) -> Result<(), Failure> {
 fn document(args: &args::DjangoReproduction, lab: &Lab<'_>) -> String {
     let mut out = head(args, lab);
     out.push_str(&optimum::cost(lab));
-    out.push_str(&optimum::section(lab));
+    out.push_str(&optimum::section(lab, args.seeds));
     out.push_str(&figures::fig5(lab));
     out.push_str(&figures::fig6(lab));
     out.push_str(&figures::fig7(lab));
@@ -76,13 +76,15 @@ fn head(args: &args::DjangoReproduction, lab: &Lab<'_>) -> String {
     let name = args.trace.file_name().unwrap_or(args.trace.as_os_str()).to_string_lossy().into_owned();
     let unit = args.reading.trace_unit.to_string();
     let unit = if unit == "MB" { String::new() } else { format!(" --trace-unit {unit}") };
+    let seeds =
+        if args.seeds == args::DJANGO_SEEDS { String::new() } else { format!(" --seeds {}", args.seeds) };
     let workload = lab.data.workload(&world());
     let total: f64 = workload.coflows.iter().map(|coflow| coflow.bytes()).sum();
     let flows = workload.flows();
     let mut out = String::from("# Django, published and measured\n\n");
     write!(
         out,
-        "Made by `weir reproduce django --trace {name} --out docs/results/django.md{unit}`. The paper is Zheng et al., \"Django: Bilateral coflow \
+        "Made by `weir reproduce django --trace {name} --out docs/results/django.md{unit}{seeds}`. The paper is Zheng et al., \"Django: Bilateral coflow \
          scheduling with predictive concurrent connections\", JPDC '21. Its numbers are quoted with the place where they stand; every other \
          number was computed by that one command, and so was every \"yes\" and \"no\" and every sentence that says what comes out. A number \
          holds within {} %.\n\n\
