@@ -56,11 +56,12 @@ docs-check: ## Check that what is made from the code is up to date
 	$(WEIR) policies --format csv | cut -d, -f1 | tail -n +2 | sort -u | \
 		while IFS= read -r name; do grep -qF "| \`$$name\` |" README.md || { echo "README.md lacks the policy $$name"; exit 1; }; done
 
-results: ## Make docs/results/saath.md, netshare.md, saba.md, siphon.md and composition.md anew; WEIR_FB_TRACE=FILE names the public trace
+results: ## Make docs/results/saath.md, netshare.md, saba.md, siphon.md, django.md and composition.md anew; WEIR_FB_TRACE=FILE names the public trace
 	$(WEIR) reproduce netshare --out docs/results/netshare.md --jobs 2
 	$(WEIR) reproduce saath --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/saath.md --jobs 2
 	$(WEIR) reproduce saba --out docs/results/saba.md --jobs 2
 	$(WEIR) reproduce siphon --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/siphon.md --jobs 2
+	$(WEIR) reproduce django --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/django.md --jobs 2
 	$(WEIR) reproduce composition --out docs/results/composition.md --jobs 2
 
 allocator: ## Make docs/results/allocator.md anew: what the central allocator takes, and how far its rates are from bottlenecks

@@ -33,8 +33,8 @@ pub use predict::{Predict, PredictConnections, PredictTrain};
 #[cfg(target_os = "linux")]
 pub use profile::{Profile, ProfilePlace, application};
 pub use reproduce::{
-    CompositionReproduction, DjangoReproduction, NetshareReproduction, Reproduce, Reproduction, SIPHON_SEEDS,
-    SabaReproduction, SiphonReproduction,
+    CompositionReproduction, DJANGO_SEEDS, DjangoReproduction, NetshareReproduction, Reproduce, Reproduction,
+    SIPHON_SEEDS, SabaReproduction, SiphonReproduction,
 };
 #[cfg(target_os = "linux")]
 pub use reproduce::{Experiment, LiveReproduction};
@@ -191,12 +191,26 @@ pub struct Replay {
 pub struct Wide {
     /// Replay over links between regions instead of ports of one switch: a file in the wide-area format. It has
     /// policies of its own, and neither a port rate nor an interval
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast"])]
     pub wide_area: Option<PathBuf>,
 
     /// Different seeds draw different bandwidths of the links; all policies have the same
     #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
     pub bandwidth_seed: u64,
+}
+
+/// What too many connections cost.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Replay")]
+pub struct Incast {
+    /// Let receiving ports carry less if many flows send to them, as in these measurements: a file that
+    /// `weir testbed incast --format csv` writes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
+    pub incast: Option<PathBuf>,
+
+    /// What a switch's port holds for such a measurement, in full packets
+    #[arg(long, value_name = "PACKETS", requires = "incast")]
+    pub buffer: Option<u32>,
 }
 
 /// How to run.
@@ -260,6 +274,9 @@ pub struct Sim {
     pub replay: Replay,
 
     #[command(flatten)]
+    pub incast: Incast,
+
+    #[command(flatten)]
     pub wide: Wide,
 
     #[command(flatten)]
@@ -299,6 +316,9 @@ pub struct Compare {
 
     #[command(flatten)]
     pub replay: Replay,
+
+    #[command(flatten)]
+    pub incast: Incast,
 
     #[command(flatten)]
     pub wide: Wide,
@@ -344,6 +364,9 @@ pub struct Sweep {
 
     #[command(flatten)]
     pub replay: Replay,
+
+    #[command(flatten)]
+    pub incast: Incast,
 
     #[command(flatten)]
     pub running: Running,

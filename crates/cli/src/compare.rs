@@ -9,6 +9,7 @@ use weir_sim::{Options, Outcome};
 
 use crate::args::{self, Format};
 use crate::failure::Failure;
+use crate::incast::Cost;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
 use crate::output::{self, Pending, Sink};
@@ -21,7 +22,7 @@ use crate::wide::{self, Wide};
 
 /// How a replay is to go.
 pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {
-    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows }
+    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows, goodput: None }
 }
 
 /// The outputs of a command, begun before its work.
@@ -37,12 +38,15 @@ impl Outputs {
         output: &args::Output,
         details: &args::Details,
         wide: &args::Wide,
+        incast: &args::Incast,
     ) -> Result<Outputs, Failure> {
         let (result, coflows, flows) =
             (output.out.as_deref(), details.per_coflow.as_deref(), details.per_flow.as_deref());
         let named = [("--out", result), ("--per-coflow", coflows), ("--per-flow", flows)];
         output::check_distinct(&input.trace, &named)?;
-        wide.wide_area.as_ref().map_or(Ok(()), |file| output::check_distinct(file, &named))?;
+        for file in wide.wide_area.iter().chain(&incast.incast) {
+            output::check_distinct(file, &named)?;
+        }
         let begin = |path: Option<&Path>| path.map(Pending::begin).transpose();
         Ok(Outputs { result: Sink::new(result)?, per_coflow: begin(coflows)?, per_flow: begin(flows)? })
     }
@@ -113,10 +117,10 @@ fn flow_lines(
 /// # Errors
 /// Whatever ends it early.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide)?;
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.incast)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let policies = vec![args.policy.clone()];
-    let network = Network::new(&args.replay, &args.wide, &args.details)?;
+    let network = Network::new(&args.replay, &args.wide, &args.incast, &args.details)?;
     let outcomes = network.run(&source, &policies, 1, &Progress::new(args.running.quiet))?;
 
     let setting = network.setting(&source, &args.details);
@@ -139,9 +143,9 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 /// # Errors
 /// Whatever ends it early.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide)?;
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.incast)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
-    let network = Network::new(&args.replay, &args.wide, &args.details)?;
+    let network = Network::new(&args.replay, &args.wide, &args.incast, &args.details)?;
     let listed = if args.policies.is_empty() { network.all(&source) } else { args.policies.clone() };
     let (policies, place) = args::with_baseline(&listed, args.baseline.as_ref())?;
     let outcomes = network.run(&source, &policies, args.running.jobs, &Progress::new(args.running.quiet))?;
@@ -171,23 +175,30 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
 
 /// What a trace is replayed over.
 enum Network {
-    Switch(Options),
+    Switch(Options, Option<Cost>),
     Wide(Wide, bool),
 }
 
 impl Network {
-    fn new(replay: &args::Replay, wide: &args::Wide, details: &args::Details) -> Result<Network, Failure> {
+    fn new(
+        replay: &args::Replay,
+        wide: &args::Wide,
+        incast: &args::Incast,
+        details: &args::Details,
+    ) -> Result<Network, Failure> {
         let keep_flows = details.per_flow.is_some();
-        Ok(match Wide::read(wide)? {
-            Some(wide) => Network::Wide(wide, keep_flows),
-            None => Network::Switch(options(replay, keep_flows)),
-        })
+        if let Some(wide) = Wide::read(wide)? {
+            return Ok(Network::Wide(wide, keep_flows));
+        }
+        let (mut options, cost) = (options(replay, keep_flows), Cost::read(incast)?);
+        options.goodput = cost.as_ref().map(|cost| cost.goodput(options.port_rate));
+        Ok(Network::Switch(options, cost))
     }
 
     /// The policies to compare if none are named.
     fn all(&self, source: &Source) -> Vec<String> {
         match self {
-            Network::Switch(_) => spec::all(&source.workload.names),
+            Network::Switch(..) => spec::all(&source.workload.names),
             Network::Wide(..) => wide::all(),
         }
     }
@@ -201,8 +212,9 @@ impl Network {
     ) -> Result<Vec<Outcome>, Failure> {
         let workload = &source.workload;
         match self {
-            Network::Switch(options) => {
-                let task = |policy: &String| Task { policy: policy.clone(), workload, options: *options };
+            Network::Switch(options, _) => {
+                let task =
+                    |policy: &String| Task { policy: policy.clone(), workload, options: options.clone() };
                 let tasks: Vec<Task<'_>> = policies.iter().map(task).collect();
                 run::run(&tasks, jobs, progress, |_, outcome| outcome)
             }
@@ -213,26 +225,31 @@ impl Network {
     fn setting(&self, source: &Source, details: &args::Details) -> Setting {
         let timing = !details.no_timing;
         match self {
-            Network::Switch(options) => Setting::new(source, &source.workload, *options, timing),
+            Network::Switch(options, cost) => {
+                Setting::new(source, &source.workload, options, cost.as_ref(), timing)
+            }
             Network::Wide(wide, _) => Setting::wide(source, &source.workload, wide, timing),
         }
     }
 
     fn caption(&self, source: &Source) -> String {
         match self {
-            Network::Switch(options) => caption(source, options.port_rate, options.interval),
+            Network::Switch(options, cost) => {
+                caption(source, options.port_rate, options.interval, cost.as_ref())
+            }
             Network::Wide(wide, _) => format!("{}{}", traced(source), wide.caption()),
         }
     }
 }
 
 /// What was replayed and how, for people.
-pub fn caption(source: &Source, port_rate: Rate, interval: Time) -> String {
+pub fn caption(source: &Source, port_rate: Rate, interval: Time, cost: Option<&Cost>) -> String {
     let schedules = match interval {
         Time::ZERO => "a schedule whenever something happens".to_owned(),
         interval => format!("a schedule every {interval}"),
     };
-    format!("{}Ports of {port_rate}, {schedules}.\n", traced(source))
+    let cost = cost.map_or(String::new(), |cost| cost.caption(port_rate));
+    format!("{}Ports of {port_rate}, {schedules}.\n{cost}", traced(source))
 }
 
 /// What was replayed.

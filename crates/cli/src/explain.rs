@@ -77,7 +77,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
             record::csv(&records)
         }
         Format::Table => {
-            let mut text = caption(&source, options.port_rate, options.interval);
+            let mut text = caption(&source, options.port_rate, options.interval, None);
             text.push('\n');
             for_people(&args.policy, &found, &lines, &mut text);
             text.into_bytes()

@@ -8,6 +8,7 @@ mod ctl;
 mod explain;
 mod fabric;
 mod failure;
+mod incast;
 mod input;
 mod interrupt;
 mod measure;
@@ -59,8 +60,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
         Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
         Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
-        Command::Reproduce(args::Reproduce::Siphon(args)) => reproduce::siphon(args),
         Command::Reproduce(args::Reproduce::Django(args)) => reproduce::django(args),
+        Command::Reproduce(args::Reproduce::Siphon(args)) => reproduce::siphon(args),
         Command::Reproduce(args::Reproduce::Composition(args)) => reproduce::composition(args),
         #[cfg(target_os = "linux")]
         Command::Reproduce(args::Reproduce::Live(args)) => reproduce::live(args),

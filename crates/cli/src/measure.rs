@@ -7,6 +7,7 @@ use weir_sim::outcome::{mean, percentile};
 use weir_sim::{Options, Outcome};
 
 use crate::failure::Failure;
+use crate::incast::Cost;
 use crate::input::Source;
 use crate::record::Record;
 use crate::wide::Wide;
@@ -25,14 +26,22 @@ pub struct Setting {
 
 impl Setting {
     /// Replays of `workload`, which came from `source`.
-    pub fn new(source: &Source, workload: &Workload, options: Options, timing: bool) -> Setting {
+    pub fn new(
+        source: &Source,
+        workload: &Workload,
+        options: &Options,
+        cost: Option<&Cost>,
+        timing: bool,
+    ) -> Setting {
+        let mut network = vec![
+            ("port_rate", options.port_rate.to_string().into()),
+            ("interval_s", options.interval.get().into()),
+        ];
+        network.extend(cost.into_iter().flat_map(Cost::values));
         Setting {
             trace: source.name.clone(),
             trace_unit: source.unit_value(),
-            network: vec![
-                ("port_rate", options.port_rate.to_string().into()),
-                ("interval_s", options.interval.get().into()),
-            ],
+            network,
             bounds: Bounds::new(workload, options.port_rate),
             deadlines: workload.coflows.iter().any(|c| c.deadline.is_some()),
             jobs: workload.coflows.iter().any(|c| c.job.is_some()),

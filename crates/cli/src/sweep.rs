@@ -10,6 +10,7 @@ use weir_sim::{Options, Outcome};
 use crate::args::{self, Format};
 use crate::compare::{caption, options};
 use crate::failure::Failure;
+use crate::incast::Cost;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
 use crate::output::{self, Sink};
@@ -67,16 +68,22 @@ struct Point {
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_keys(&args.vary)?;
     let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref())?;
-    let (points, speeds) = points(&args.vary, options(&args.replay, false))?;
+    let (mut points, speeds) = points(&args.vary, options(&args.replay, false))?;
     let plans = points
         .iter()
         .map(|point| policies.iter().map(|policy| with_params(policy, &point.params)).collect())
         .collect::<Result<Vec<Vec<Spec>>, Failure>>()?;
     check_taken(&points, &plans, &policies)?;
-    output::check_distinct(&args.input.trace, &[("--out", args.output.out.as_deref())])?;
+    let out = [("--out", args.output.out.as_deref())];
+    output::check_distinct(&args.input.trace, &out)?;
+    args.incast.incast.as_ref().map_or(Ok(()), |file| output::check_distinct(file, &out))?;
     let sink = Sink::new(args.output.out.as_deref())?;
 
     let source = Source::read(&args.input, args.replay.per_stage)?;
+    let cost = Cost::read(&args.incast)?;
+    for point in &mut points {
+        point.options.goodput = cost.as_ref().map(|cost| cost.goodput(point.options.port_rate));
+    }
     let sped: Vec<Workload> = speeds.iter().map(|&factor| source.workload.sped_up(factor)).collect();
 
     // A policy that a parameter does not touch is replayed once for all its values.
@@ -92,7 +99,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
             let at = keys.iter().position(|k| *k == key).unwrap_or(keys.len());
             if at == keys.len() {
                 let workload = &sped[point.workload];
-                tasks.push(Task { policy: spec.text.clone(), workload, options: point.options });
+                tasks.push(Task { policy: spec.text.clone(), workload, options: point.options.clone() });
                 keys.push(key);
             }
             row.push(at);
@@ -104,7 +111,8 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
 
     let mut records = Vec::new();
     for (point, row) in points.iter().zip(&places) {
-        let setting = Setting::new(&source, &sped[point.workload], point.options, !args.no_timing);
+        let setting =
+            Setting::new(&source, &sped[point.workload], &point.options, cost.as_ref(), !args.no_timing);
         let baseline = Baseline::new(&tasks[row[place]].policy, &outcomes[row[place]]);
         for &at in row {
             let mut r = Record::default();
@@ -119,7 +127,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         Format::Json => record::json(&records).into_bytes(),
         Format::Csv => record::csv(&records),
         Format::Table => {
-            let mut text = caption(&source, args.replay.port_rate, args.replay.interval);
+            let mut text = caption(&source, args.replay.port_rate, args.replay.interval, cost.as_ref());
             table(args, &policies, place, &points, &records, &mut text);
             text.into_bytes()
         }

@@ -3,9 +3,12 @@
 //! It has no clock, thread, socket or file. A driver (the simulator's loop, the coordinator) tells it what
 //! happens and when, and asks for schedules; the policy cannot tell which driver that is.
 
+use std::sync::Arc;
+
 use crate::allocation::Allocation;
+use crate::carry::Carrier;
 use crate::model::{
-    Blind, CoflowSpec, Ended, Fabric, FlowState, Names, Network, Sharing, Side, Sizes, Slot, View,
+    Blind, CoflowSpec, Ended, Fabric, FlowState, Goodput, Names, Network, Sharing, Side, Sizes, Slot, View,
 };
 use crate::policy::{AnyPolicy, Event, Policy};
 use crate::tree::{Tree, TreeError};
@@ -22,6 +25,8 @@ pub struct Engine {
     network: Network,
     root: Root,
     allocation: Allocation,
+    /// What receivers carry of that, where connections cost.
+    carrier: Option<Carrier>,
 }
 
 impl Engine {
@@ -42,7 +47,17 @@ impl Engine {
                 (tree.sharing(), Root::Tree(Box::new(tree)))
             }
         };
-        Ok(Engine { network: Network::new(fabric, sharing), root, allocation: Allocation::default() })
+        Ok(Engine {
+            network: Network::new(fabric, sharing),
+            root,
+            allocation: Allocation::default(),
+            carrier: None,
+        })
+    }
+
+    /// The same, but receiving ports carry only so much of what is decided. The policy is not told.
+    pub fn carrying(self, goodput: Arc<Goodput>) -> Engine {
+        Engine { carrier: Some(Carrier::new(goodput)), ..self }
     }
 
     /// The network as it is known.
@@ -256,7 +271,11 @@ impl Engine {
             Root::Tree(tree) => tree.schedule(&mut self.network, now, out),
         }
         out.seal();
-        self.network.apply(out, now);
+        let in_force = match &mut self.carrier {
+            Some(carrier) => carrier.carry(out, &self.network, now),
+            None => out,
+        };
+        self.network.apply(in_force, now);
         if let Root::Tree(tree) = &mut self.root {
             tree.applied(&self.network);
         }

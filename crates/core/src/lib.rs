@@ -5,6 +5,7 @@
 //! not depend on how many.)
 
 pub mod allocation;
+mod carry;
 pub mod engine;
 pub mod model;
 pub mod netshare;

@@ -2,6 +2,7 @@
 
 pub mod coflow;
 pub mod fabric;
+pub mod incast;
 pub mod mask;
 pub mod names;
 pub mod network;
@@ -13,6 +14,7 @@ pub mod workload;
 
 pub use coflow::{Coflow, FlowState, PortLoad, Sharing};
 pub use fabric::Fabric;
+pub use incast::{Goodput, Incast, IncastError, IncastRun};
 pub use mask::Mask;
 pub use names::Names;
 pub use network::{Ended, Network, Slot};

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
-use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Slot, Workload, WorkloadError};
+use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Goodput, Slot, Workload, WorkloadError};
 use weir_core::order::Key;
 use weir_core::policy::AnyPolicy;
 use weir_core::solve::Levels;
@@ -18,7 +19,7 @@ use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, deviation};
 use crate::transport::{Transport, realise};
 
 /// How to replay.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// What each port sends and receives.
     pub port_rate: Rate,
@@ -28,6 +29,8 @@ pub struct Options {
     pub interval: Time,
     /// Whether to keep the end of every flow.
     pub keep_flows: bool,
+    /// What receiving ports carry by how many flows send to them, where that costs something. Policies do not know.
+    pub goodput: Option<Arc<Goodput>>,
 }
 
 impl Options {
@@ -41,7 +44,12 @@ impl Options {
 impl Default for Options {
     /// 1 Gbit/s ports and 8 ms, as in the Saath paper.
     fn default() -> Options {
-        Options { port_rate: Rate::GBIT, interval: "8ms".parse().expect("a constant"), keep_flows: false }
+        Options {
+            port_rate: Rate::GBIT,
+            interval: "8ms".parse().expect("a constant"),
+            keep_flows: false,
+            goodput: None,
+        }
     }
 }
 
@@ -169,6 +177,8 @@ struct Replay<'a> {
     workload: &'a Workload,
     options: &'a Options,
     engine: Engine,
+    /// What receivers carry, if that is ever less than all.
+    goodput: Option<&'a Arc<Goodput>>,
     /// Moves the flows if the policy leaves that to the transport.
     transport: Option<Box<dyn Transport>>,
     agenda: BinaryHeap<Reverse<(Key, Item)>>,
@@ -203,10 +213,16 @@ pub fn replay(
     let started = Instant::now();
     let fabric = Fabric::big_switch(workload.ports, options.port_rate);
     let count = workload.coflows.len();
+    let mut engine = Engine::new(fabric, policy, &workload.names)?;
+    let goodput = options.goodput.as_ref().filter(|goodput| goodput.costs());
+    if let Some(goodput) = goodput {
+        engine = engine.carrying(Arc::clone(goodput));
+    }
     let mut replay = Replay {
         workload,
         options,
-        engine: Engine::new(fabric, policy, &workload.names)?,
+        engine,
+        goodput,
         transport: None,
         agenda: BinaryHeap::new(),
         events: Vec::new(),
@@ -340,7 +356,7 @@ impl Replay<'_> {
         if self.transport.is_none()
             && let Some(queues) = self.engine.allocation().queues()
         {
-            let mut transport = realise(queues, network)?;
+            let mut transport = realise(queues, network, self.goodput)?;
             for &slot in network.active() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self.size(self.by_slot[slot as usize], network.coflow(slot).original(flow));

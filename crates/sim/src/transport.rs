@@ -7,8 +7,10 @@ mod coordinated;
 mod local;
 mod shared;
 
+use std::sync::Arc;
+
 use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
-use weir_core::model::{Ended, Network, Slot};
+use weir_core::model::{Ended, Goodput, Network, Slot};
 use weir_core::solve::Levels;
 
 use crate::replay::ReplayError;
@@ -51,18 +53,23 @@ pub(crate) trait Transport {
     fn progress(&self, slot: Slot) -> Option<Progress>;
 }
 
-/// The transport that realises these queues.
+/// The transport that realises these queues. With a `goodput`, receiving ports carry no more than that by the flows with rates that
+/// they have.
 ///
 /// # Errors
 /// If there is none for so many ports.
-pub(crate) fn realise(queues: &Queues, network: &Network) -> Result<Box<dyn Transport>, ReplayError> {
-    let fabric = network.fabric();
+pub(crate) fn realise(
+    queues: &Queues,
+    network: &Network,
+    goodput: Option<&Arc<Goodput>>,
+) -> Result<Box<dyn Transport>, ReplayError> {
+    let (fabric, goodput) = (network.fabric(), goodput.cloned());
     Ok(match (queues.inside, queues.receivers) {
         (Inside::MaxMin, _) if fabric.ports() > Levels::MAX_PORTS => {
             return Err(ReplayError::Ports(fabric.ports()));
         }
-        (Inside::MaxMin, _) => Box::new(Shared::new(fabric)),
-        (Inside::Fifo, Receivers::Transport) => Box::new(Local::new(queues, fabric)),
-        (Inside::Fifo, Receivers::Queues) => Box::new(Coordinated::new(queues, fabric)),
+        (Inside::MaxMin, _) => Box::new(Shared::new(fabric, goodput)),
+        (Inside::Fifo, Receivers::Transport) => Box::new(Local::new(queues, fabric, goodput)),
+        (Inside::Fifo, Receivers::Queues) => Box::new(Coordinated::new(queues, fabric, goodput)),
     })
 }

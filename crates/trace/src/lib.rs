@@ -11,13 +11,15 @@
 //! names the line, the field, the value and what was expected; memory stays within [`Limits`].
 //!
 //! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one, [`tree`] policies for services and
-//! applications, [`mod@wide_area`] regions and the links between them. [`fields`] is how files in TOML are taken apart.
+//! applications, [`mod@wide_area`] regions and the links between them, [`incast`] what too many
+//! connections cost. [`fields`] is how files in TOML are taken apart.
 
 pub mod coflow_benchmark;
 pub mod describe;
 pub mod fields;
 pub mod format;
 pub mod generate;
+pub mod incast;
 pub mod scenario;
 pub mod sensitivity;
 pub mod topology;

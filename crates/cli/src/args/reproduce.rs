@@ -18,7 +18,7 @@ pub enum Reproduce {
     Saba(SabaReproduction),
     /// Orders of coflows, detours and flow groups of Siphon (ATC '18), and what accounts for the differences
     Siphon(SiphonReproduction),
-    /// The predictor of Django (JPDC '21), and what accounts for the differences
+    /// How many connections are best, how often that is predicted, and Django beside Aalo+ and DCTCP (JPDC '21), and what accounts for the differences
     Django(DjangoReproduction),
     /// What each level of a policy tree adds: services, applications, coflows
     Composition(CompositionReproduction),
@@ -101,15 +101,25 @@ pub struct SiphonReproduction {
     pub making: Making,
 }
 
+/// Seeds of `weir reproduce django`.
+pub const DJANGO_SEEDS: u64 = 10;
+
 /// `weir reproduce django`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It needs no trace. What is predicted from was measured by `weir testbed incast`, and comes with it.
-
-Example:
-  weir reproduce django --out docs/results/django.md"
-)]
+#[command(after_help = "Example:
+  weir reproduce django --trace FB2010-1Hr-150-0.txt --out docs/results/django.md --jobs 2")]
 pub struct DjangoReproduction {
+    /// The trace, in the coflow-benchmark format or in Weir's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
+    pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub reading: Reading,
+
+    /// How many coflows to draw for Fig. 2
+    #[arg(long, value_name = "N", default_value_t = DJANGO_SEEDS, value_parser = up_to_1000)]
+    pub seeds: u64,
+
     #[command(flatten)]
     pub making: Making,
 

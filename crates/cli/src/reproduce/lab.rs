@@ -193,7 +193,12 @@ impl<'a> Lab<'a> {
         if entry.world.binary && queues && !policy.contains(":start=") {
             policy.push_str(":start=10MiB");
         }
-        let options = Options { port_rate: entry.world.rate(self.port_rate), interval, keep_flows: false };
+        let options = Options {
+            port_rate: entry.world.rate(self.port_rate),
+            interval,
+            keep_flows: false,
+            goodput: None,
+        };
         Task { policy, workload, options }
     }
 }

@@ -520,6 +520,12 @@ impl Coflow {
         }
     }
 
+    /// Bytes that a live flow has left, without what it was sent at a rate of its own since its last fold
+    /// ([`Sharing::Remaining`]). Exact also where the size is far greater.
+    pub(crate) fn left(&self, flow: u32, now: f64) -> f64 {
+        self.flows[flow as usize].base * self.level(now)
+    }
+
     /// Bytes that all flows have sent, without what flows were sent at rates of their own since their last fold
     /// ([`Sharing::Equal`]).
     pub(super) fn total(&self, now: f64) -> f64 {

@@ -3,8 +3,10 @@
 //! Coflow by coflow, each flow gets the smaller of its even shares of both ports. A queue first has its weight's share of
 //! every port to give, and then, in order, what is left of all.
 
+use std::sync::Arc;
+
 use weir_core::allocation::{Allocation, Queues, Weights};
-use weir_core::model::{Ended, Fabric, Mask, Network, Slot};
+use weir_core::model::{Ended, Fabric, Goodput, Mask, Network, Slot};
 
 use super::{Progress, Transport};
 
@@ -44,10 +46,11 @@ pub(super) struct Coordinated {
     open_recv: Mask,
     offers: Vec<Offer>,
     offered: Vec<f64>,
+    goodput: Option<Arc<Goodput>>,
 }
 
 impl Coordinated {
-    pub(super) fn new(queues: &Queues, fabric: &Fabric) -> Coordinated {
+    pub(super) fn new(queues: &Queues, fabric: &Fabric, goodput: Option<Arc<Goodput>>) -> Coordinated {
         Coordinated {
             weights: queues.weights.clone(),
             coflows: Vec::new(),
@@ -60,6 +63,29 @@ impl Coordinated {
             open_recv: Mask::empty(fabric.ports()),
             offers: Vec::new(),
             offered: vec![0.0; fabric.ports()],
+            goodput,
+        }
+    }
+
+    /// Takes from flows what their receivers do not carry of so many. O(flows with a rate).
+    fn carry(&mut self, network: &Network) {
+        let Some(goodput) = &self.goodput else { return };
+        let mut receivers = vec![(0, 0.0); network.fabric().ports()];
+        for &(slot, flow) in &self.rated {
+            let (count, given) = &mut receivers[network.coflow(slot).ends_of(flow).1 as usize];
+            *count += 1;
+            *given += self.coflows[slot as usize].rate[flow as usize];
+        }
+        for &(slot, flow) in &self.rated {
+            let dst = network.coflow(slot).ends_of(flow).1 as usize;
+            let (count, given) = receivers[dst];
+            let most = network.fabric().recv()[dst] * goodput.part(count);
+            if given > most {
+                let flows = &mut self.coflows[slot as usize];
+                let rate = &mut flows.rate[flow as usize];
+                flows.sending -= *rate * (1.0 - most / given);
+                *rate *= most / given;
+            }
         }
     }
 
@@ -208,6 +234,7 @@ impl Transport for Coordinated {
         // The active coflows are in order of release, and the sort is stable.
         self.order.sort_by_key(|&(class, _)| class);
         self.coordinate(network, dust);
+        self.carry(network);
         self.next_end = f64::INFINITY;
         for &(slot, flow) in &self.rated {
             let flows = &self.coflows[slot as usize];

@@ -12,9 +12,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use weir_core::allocation::{Allocation, Queues, Weights};
-use weir_core::model::{Ended, Fabric, Mask, Network, Slot};
+use weir_core::model::{Ended, Fabric, Goodput, Mask, Network, Slot};
 use weir_core::order::Key;
 use weir_core::solve::Residual;
 
@@ -190,10 +191,11 @@ pub(super) struct Local {
     moving: Vec<(u32, u32)>,
     rates: Vec<f64>,
     given: Vec<(Slot, u32, f64)>,
+    goodput: Option<Arc<Goodput>>,
 }
 
 impl Local {
-    pub(super) fn new(queues: &Queues, fabric: &Fabric) -> Local {
+    pub(super) fn new(queues: &Queues, fabric: &Fabric, goodput: Option<Arc<Goodput>>) -> Local {
         let classes = match &queues.weights {
             Weights::Weighted(weights) => weights.len(),
             Weights::Strict(classes) => *classes,
@@ -231,6 +233,7 @@ impl Local {
             moving: Vec::new(),
             rates: Vec::new(),
             given: Vec::new(),
+            goodput,
         }
     }
 
@@ -404,10 +407,12 @@ impl Local {
         }
         let limited = self.coflows[slot as usize].flows[flow as usize].group != row;
         let capacity = network.fabric().recv()[dst];
-        if limited && self.row_rates[row as usize] > self.groups[self.receiver(dst)].rate {
+        let still = limited && self.row_rates[row as usize] > self.groups[self.receiver(dst)].rate;
+        if still && self.goodput.is_none() {
             return;
         }
-        if limited || self.busy[dst] || self.offered[dst] + more > capacity {
+        // With a goodput, one more or less changes what the receiver carries.
+        if limited || self.busy[dst] || self.offered[dst] + more > capacity || self.goodput.is_some() {
             self.dirty_recv.insert(dst);
         } else {
             self.offered[dst] += more;
@@ -453,8 +458,16 @@ impl Local {
         Some(self.offers[dst].swap_remove(at))
     }
 
+    /// How many flows their rows let send to a receiver. O(offers).
+    fn connections(&self, dst: usize) -> usize {
+        self.offers[dst].iter().filter(|offer| self.row_rates[offer.row as usize] > 0.0).count()
+    }
+
     /// One receiver: who is limited by it, and to what. O(offers) for each time that the even share rises.
-    fn settle_receiver(&mut self, dst: usize, capacity: f64) {
+    fn settle_receiver(&mut self, dst: usize, mut capacity: f64) {
+        if let Some(goodput) = &self.goodput {
+            capacity *= goodput.part(self.connections(dst));
+        }
         let group = self.receiver(dst);
         let mut offers = std::mem::take(&mut self.offers[dst]);
         let mut rates = std::mem::take(&mut self.rates);
@@ -522,6 +535,7 @@ impl Local {
             }
             self.residual.fill(network.coflow(slot), |flow, rate| given.push((slot, flow, rate)));
         }
+        self.carry(&mut given, network);
         let spare = std::mem::take(&mut self.spare);
         let before = std::mem::replace(&mut self.passing, spare);
         for &(slot, flow, rate) in &given {
@@ -554,6 +568,28 @@ impl Local {
         }
         self.spare = before;
         self.spare.clear();
+    }
+
+    /// Takes from what is passed on what receivers do not carry of so many flows: each flow that did not send before is one more.
+    /// O(offers of receivers that get something).
+    fn carry(&self, given: &mut Vec<(Slot, u32, f64)>, network: &Network) {
+        let Some(goodput) = &self.goodput else { return };
+        // By receiver: how many send, and what they get.
+        let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.ports];
+        given.retain_mut(|(slot, flow, rate)| {
+            let dst = network.coflow(*slot).ends_of(*flow).1 as usize;
+            let offered = || (self.connections(dst), self.offered[dst]);
+            let (count, taken) = *receivers[dst].get_or_insert_with(offered);
+            let count = count + usize::from(self.base_rate(*slot, *flow) == 0.0);
+            let capacity = network.fabric().recv()[dst];
+            *rate = rate.min(capacity * goodput.part(count) - taken);
+            // Less than rounding leaves is nothing.
+            let sends = *rate > 1e-9 * capacity;
+            if sends {
+                receivers[dst] = Some((count, taken + *rate));
+            }
+            sends
+        });
     }
 
     /// The entry of a flow that gets something passed on.

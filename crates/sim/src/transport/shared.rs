@@ -6,9 +6,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_core::model::{Ended, Fabric, Network, Slot};
+use weir_core::model::{Ended, Fabric, Goodput, Network, Slot};
 use weir_core::order::Key;
 use weir_core::solve::Levels;
 
@@ -45,13 +46,16 @@ pub(super) struct Shared {
     index: Vec<u32>,
     since: f64,
     moved: Vec<(usize, usize)>,
+    goodput: Option<Arc<Goodput>>,
+    /// What receivers carry, with a goodput.
+    carried: Vec<f64>,
 }
 
 /// No pair.
 const NONE: u32 = u32::MAX;
 
 impl Shared {
-    pub(super) fn new(fabric: &Fabric) -> Shared {
+    pub(super) fn new(fabric: &Fabric, goodput: Option<Arc<Goodput>>) -> Shared {
         let ports = fabric.ports();
         Shared {
             levels: Levels::new(fabric.send(), fabric.recv()),
@@ -61,6 +65,25 @@ impl Shared {
             index: vec![NONE; ports * ports],
             since: 0.0,
             moved: Vec::new(),
+            goodput,
+            carried: Vec::new(),
+        }
+    }
+
+    /// Finds what receivers carry by the flows that send to them: all whose senders can. O(pairs).
+    fn carry(&mut self) {
+        let Some(goodput) = &self.goodput else { return };
+        let mut connections = vec![0; self.fabric.ports()];
+        for pair in &self.pairs {
+            if self.fabric.send()[pair.src as usize] > 0.0 {
+                connections[pair.dst as usize] += pair.flows.len();
+            }
+        }
+        let recv = self.fabric.recv().iter().zip(connections);
+        let carried: Vec<f64> = recv.map(|(capacity, flows)| capacity * goodput.part(flows)).collect();
+        if self.carried != carried {
+            self.levels.set_capacities(self.fabric.send(), &carried);
+            self.carried = carried;
         }
     }
 
@@ -175,7 +198,9 @@ impl Transport for Shared {
         if self.fabric != *network.fabric() {
             self.fabric.clone_from(network.fabric());
             self.levels.set_capacities(self.fabric.send(), self.fabric.recv());
+            self.carried.clear();
         }
+        self.carry();
         let mut moved = std::mem::take(&mut self.moved);
         moved.clear();
         if self.levels.solve(&mut moved) {

@@ -36,7 +36,12 @@ pub fn event(at: f64, what: Change) -> TimedEvent {
 
 /// Ports of `rate` bytes/s, an interval in seconds.
 pub fn options(rate: f64, interval: f64) -> Options {
-    Options { port_rate: Rate::new(rate).expect("a rate"), interval: time(interval), keep_flows: true }
+    Options {
+        port_rate: Rate::new(rate).expect("a rate"),
+        interval: time(interval),
+        keep_flows: true,
+        goodput: None,
+    }
 }
 
 /// A replay on ports of 1 byte/s without an interval.

@@ -1,0 +1,74 @@
+//! Replays where too many connections to a port cost.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use weir_core::model::{Goodput, Incast};
+use weir_core::units::Rate;
+
+use crate::args;
+use crate::failure::Failure;
+use crate::table::{bytes, count, percent, rate};
+
+/// Measurements that were read, and the buffer that is asked for.
+pub struct Cost {
+    /// The name they were asked for by.
+    name: String,
+    incast: Incast,
+    buffer: u32,
+}
+
+impl Cost {
+    /// Reads those that were asked for, if any were.
+    ///
+    /// # Errors
+    /// If they cannot be read, or say nothing of the buffer.
+    pub fn read(args: &args::Incast) -> Result<Option<Cost>, Failure> {
+        let (Some(path), Some(buffer)) = (&args.incast, args.buffer) else { return Ok(None) };
+        let incast = weir_trace::incast::read(path)?;
+        let buffers = incast.buffers();
+        let (least, most) = (buffers[0], buffers[buffers.len() - 1]);
+        if !(least..=most).contains(&buffer) {
+            let name = path.display();
+            return Err(Failure::input(format_args!(
+                "--buffer: `{buffer}`: expected {least} to {most} packets, as in {name}"
+            )));
+        }
+        Ok(Some(Cost { name: path.display().to_string(), incast, buffer }))
+    }
+
+    /// What ports of a rate carry.
+    pub fn goodput(&self, port_rate: Rate) -> Arc<Goodput> {
+        Arc::new(self.incast.goodput(self.buffer, port_rate).expect("the buffer is among those measured"))
+    }
+
+    /// What there is, for people.
+    pub fn caption(&self, port_rate: Rate) -> String {
+        let goodput = self.goodput(port_rate);
+        let best = goodput.best();
+        let most = *self.incast.connections().last().expect("one at least");
+        let mut text = format!(
+            "{}: incast of {} a connection, measured on a link of {}; ports hold {}: up to {} {} nothing, {} leave {} of a port.\n",
+            self.name,
+            bytes(self.incast.bytes()),
+            rate(self.incast.link()),
+            count(self.buffer, "packet"),
+            count(best as u32, "connection"),
+            if best == 1 { "costs" } else { "cost" },
+            most,
+            percent(goodput.part(most as usize)),
+        );
+        if let Some(held_out) = self.incast.held_out(port_rate) {
+            text.push_str(&format!(
+                "A buffer that was measured follows from those next to it up to {} of a port on average.\n",
+                percent(held_out.between_buffers)
+            ));
+        }
+        text
+    }
+
+    /// What a record says of it.
+    pub fn values(&self) -> [(&'static str, Value); 2] {
+        [("incast", self.name.clone().into()), ("buffer_packets", self.buffer.into())]
+    }
+}

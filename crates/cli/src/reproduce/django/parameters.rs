@@ -1,0 +1,119 @@
+//! Fig. 11: Django's parameters; and worlds that differ in one thing, which say what the differences come from.
+
+use super::claim::{self, Claim};
+use super::figures::three;
+use super::lab::{Cost, Lab, World};
+use super::world;
+use crate::reproduce::doc;
+
+/// What is varied, and the values.
+const PARAMETERS: [(&str, [f64; 5]); 3] = [
+    ("alpha", [0.02, 0.1, 0.3, 0.5, 0.9]),
+    ("beta", [0.3, 0.5, 0.7, 0.8, 0.9]),
+    ("eta", [0.2, 0.4, 0.6, 0.8, 1.0]),
+];
+
+/// The buffer at which parameters are varied: with more connections there is more to divide.
+const BUFFER: u32 = 250;
+
+/// The parameters.
+pub fn fig11(lab: &Lab<'_>) -> String {
+    let roomy = World { buffer: BUFFER, ..world() };
+    let mut lines = Vec::new();
+    let mut best = Vec::new();
+    for (name, values) in PARAMETERS {
+        let means = values.map(|value| (value, lab.django(roomy, &format!(":{name}={value}")).mean()));
+        lines.extend(
+            means.iter().map(|&(value, mean)| vec![name.to_owned(), value.to_string(), doc::n(mean)]),
+        );
+        let least = means.iter().map(|&(_, mean)| mean).fold(f64::INFINITY, f64::min);
+        // Values that nobody can tell from the best are as good.
+        let good: Vec<f64> =
+            means.iter().filter(|(_, mean)| *mean <= 1.01 * least).map(|&(value, _)| value).collect();
+        best.push(good);
+    }
+    let listed = |values: &[f64]| values.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
+    let claims = [
+        Claim::says(
+            "a small alpha is best",
+            "6.4, Fig. 11(a)",
+            listed(&best[0]),
+            best[0].iter().any(|&a| a <= 0.1),
+        ),
+        Claim::says(
+            "beta from 0.7 to 0.9 is best",
+            "6.4, Fig. 11(b): \"[0.7 0.9]\"",
+            listed(&best[1]),
+            best[1].iter().any(|beta| (0.7..=0.9).contains(beta)),
+        ),
+        Claim::says("eta around 0.6 is best", "6.4, Fig. 11(c)", listed(&best[2]), best[2].contains(&0.6)),
+    ];
+    format!(
+        "## Fig. 11: alpha, beta and eta\n\nOne at a time, through {BUFFER} packets ({} connections); the others are 0.1, 0.7 and 0.6. Best are those within \
+         1 % of the least mean.\n{}{}",
+        lab.connections(&roomy),
+        doc::table(&["parameter", "value", "mean CCT s"], 1, &lines),
+        claim::table(&claims)
+    )
+}
+
+/// Worlds that differ in one thing.
+pub fn experiments(lab: &Lab<'_>) -> String {
+    let worlds = [
+        ("as above", world()),
+        ("connections cost nothing", World { cost: Cost::None, ..world() }),
+        ("as measured with 64 kB a connection", World { cost: Cost::Small, ..world() }),
+        ("links of 100 Mbit, as measured, and sizes a tenth", World { pace: 0.1, ..world() }),
+    ];
+    let mut lines = Vec::new();
+    let mut parts = Vec::new();
+    for (name, world) in worlds {
+        let all = three(lab, world);
+        let mut line = vec![name.to_owned(), lab.connections(&world).to_string()];
+        for tail in [false, true] {
+            let of = all.each_ref().map(|summary| if tail { summary.tail(95.0) } else { summary.mean() });
+            line.push(doc::n(of[0]));
+            line.extend([1, 2].map(|rival| doc::n(of[0] / of[rival])));
+        }
+        parts.push([1, 2].map(|rival| all[0].mean() / all[rival].mean()));
+        lines.push(line);
+    }
+    let says = |rival: usize, name: &str, published: f64| {
+        let (with, without) = (parts[0][rival], parts[1][rival]);
+        let gain = if with < 1.0 && without >= 1.0 {
+            format!("Django's gain over {name} is that of its connections: without their cost there is none.")
+        } else if with < 1.0 {
+            format!("Django gains over {name} also if connections cost nothing, by its order of coflows.")
+        } else {
+            format!("Django does not gain over {name} where connections cost what was measured.")
+        };
+        let (least, most) = (with.min(without), with.max(without));
+        let lies = if (least..=most).contains(&published) { "lies between" } else { "does not lie between" };
+        format!(
+            "{gain} The published {} of {name}'s mean {lies} what comes out with the cost, {}, and without, {}.",
+            doc::n(published),
+            doc::n(with),
+            doc::n(without)
+        )
+    };
+    format!(
+        "## What the differences come from\n\nOne thing changed at a time. Marks (ECN) keep DCTCP's queues short, so that of the cost that plain TCP pays it \
+         pays little.\n{}{}\n\n{}\n",
+        doc::table(
+            &[
+                "world",
+                "m",
+                "mean s",
+                "over Aalo+'s",
+                "over DCTCP's",
+                "P95 s",
+                "over Aalo+'s",
+                "over DCTCP's"
+            ],
+            1,
+            &lines
+        ),
+        says(0, "Aalo+", 0.85),
+        says(1, "DCTCP", 0.65),
+    )
+}

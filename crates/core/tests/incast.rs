@@ -1,0 +1,117 @@
+//! What measurements of incast say, by hand.
+
+use weir_core::model::{Incast, IncastError, IncastRun};
+use weir_core::units::Rate;
+
+fn run(buffer: u32, connections: u32, goodput: f64, loss: f64) -> IncastRun {
+    IncastRun { buffer, connections, bytes: 100.0, loss, goodput }
+}
+
+fn rate(value: f64) -> Rate {
+    Rate::new(value).unwrap()
+}
+
+/// A kind on a link of 10 bytes/s, whose first 20 bytes take no time.
+fn kind(buffer: u32, connections: u32, stall: f64, loss: f64) -> IncastRun {
+    let bytes = 100.0 * f64::from(connections);
+    run(buffer, connections, bytes / ((bytes - 20.0) / 10.0 + stall), loss)
+}
+
+fn grid() -> Vec<IncastRun> {
+    vec![
+        kind(10, 1, 0.0, 0.0),
+        kind(10, 2, 0.0, 0.0),
+        kind(10, 4, 20.0, 0.2),
+        kind(10, 8, 120.0, 0.4),
+        kind(20, 1, 0.0, 0.0),
+        kind(20, 2, 0.0, 0.0),
+        kind(20, 4, 0.0, 0.0),
+        kind(20, 8, 40.0, 0.2),
+    ]
+}
+
+#[track_caller]
+fn near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+}
+
+#[test]
+fn stalls_stay_on_other_links() {
+    let incast = Incast::new(&grid()).unwrap();
+    // Though every kind gains by the start.
+    near(incast.link(), 10.0);
+    let same = incast.goodput(10, rate(10.0)).unwrap();
+    for (connections, part) in
+        [(0, 1.0), (1, 1.0), (2, 1.0), (3, 5.0 / 6.0), (4, 2.0 / 3.0), (8, 0.4), (99, 0.4)]
+    {
+        near(same.part(connections), part);
+    }
+    // On a link that is ten times as fast, 400 bytes take 4 s, and the stall still 20 s.
+    let fast = incast.goodput(10, rate(100.0)).unwrap();
+    near(fast.part(4), 4.0 / 24.0);
+    near(fast.part(8), 8.0 / 128.0);
+    near(fast.loss(8), 0.4);
+    near(fast.loss(6), 0.3);
+    assert_eq!((same.best(), fast.best()), (2, 2));
+    assert!(same.costs());
+}
+
+#[test]
+fn buffers_between_are_between() {
+    let incast = Incast::new(&grid()).unwrap();
+    let between = incast.goodput(15, rate(10.0)).unwrap();
+    near(between.part(4), 5.0 / 6.0);
+    near(between.loss(4), 0.1);
+    assert!(incast.goodput(9, rate(10.0)).is_none() && incast.goodput(21, rate(10.0)).is_none());
+    assert_eq!(incast.goodput(20, rate(10.0)).unwrap().best(), 4);
+    // Two buffers leave none to hold out.
+    assert_eq!(incast.held_out(rate(10.0)), None);
+}
+
+#[test]
+fn the_fit_does_not_rise_where_medians_do() {
+    // Parts of 1, 0.2 and 0.6 with connections: in the middle of what may be there. Another buffer says what the link carries.
+    let medians = [(5, 1, 10.0), (5, 2, 2.0), (5, 4, 6.0), (6, 1, 10.0), (6, 2, 10.0), (6, 4, 10.0)];
+    let incast = Incast::new(&medians.map(|(buffer, n, goodput)| run(buffer, n, goodput, 0.0))).unwrap();
+    let goodput = incast.goodput(5, rate(10.0)).unwrap();
+    near(goodput.part(1), 1.0);
+    near(goodput.part(2), 0.4);
+    near(goodput.part(4), 0.4);
+    near(incast.goodput(6, rate(10.0)).unwrap().part(4), 1.0);
+    // The median counts: one bad run of three does not.
+    let bad = [10.0, 10.0, 0.1].map(|goodput| run(5, 1, goodput, 0.0));
+    near(Incast::new(&bad).unwrap().goodput(5, rate(10.0)).unwrap().part(1), 1.0);
+}
+
+#[test]
+fn held_out_buffers_say_how_good_the_fit_is() {
+    // The middle buffer is just between its neighbours; by connections over packets it is not.
+    let mut runs = Vec::new();
+    for (buffer, part) in [(10, 0.5), (20, 0.75), (30, 1.0)] {
+        runs.push(run(buffer, 1, 10.0, 0.0));
+        runs.push(run(buffer, 2, 10.0 * part, 0.1));
+    }
+    let held_out = Incast::new(&runs).unwrap().held_out(rate(10.0)).unwrap();
+    near(held_out.between_buffers, 0.0);
+    assert!(held_out.by_ratio > 0.1, "{held_out:?}");
+}
+
+#[test]
+fn what_says_nothing_is_refused() {
+    let refused = |runs: &[IncastRun]| Incast::new(runs).unwrap_err();
+    assert_eq!(refused(&[]), IncastError::Empty);
+    assert_eq!(refused(&grid()[..7]), IncastError::Missing { buffer: 20, connections: 8 });
+    let other = IncastRun { bytes: 101.0, ..run(10, 2, 10.0, 0.0) };
+    assert_eq!(refused(&[run(10, 1, 10.0, 0.0), other]), IncastError::Bytes(1));
+    let good = run(10, 1, 10.0, 0.0);
+    for (bad, what) in [
+        (IncastRun { buffer: 0, ..good }, "buffer"),
+        (IncastRun { connections: Incast::MOST_CONNECTIONS + 1, ..good }, "connections"),
+        (IncastRun { bytes: f64::NAN, ..good }, "bytes"),
+        (IncastRun { loss: 1.0, ..good }, "loss"),
+        (IncastRun { goodput: 0.0, ..good }, "goodput"),
+        (IncastRun { goodput: f64::INFINITY, ..good }, "goodput"),
+    ] {
+        assert_eq!(refused(&[good, bad]), IncastError::Bounds { run: 1, what });
+    }
+}

@@ -1,0 +1,120 @@
+//! What too many connections cost, as data: the CSV of `weir testbed incast`.
+//!
+//! `docs/incast-format.md` is the format's description. A reader ends with an [`Incast`] or with a [`TraceError`] that names the line, the field,
+//! the value and what was expected.
+
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use weir_core::model::{Incast, IncastError, IncastRun};
+
+use crate::bounds::Limits;
+use crate::error::TraceError;
+use crate::fields;
+use crate::lines::{END_OF_LINE, Line, Lines};
+use crate::number::{decimal, whole};
+
+/// The most runs of a file.
+pub const MAX_RUNS: usize = 100_000;
+
+/// The longest line, in bytes.
+const MAX_LINE_BYTES: usize = 1 << 10;
+
+/// The columns, all of them in this order.
+const COLUMNS: [&str; 8] =
+    ["buffer_packets", "connections", "bytes", "run", "loss", "goodput_bit_per_s", "mean_s", "last_s"];
+
+/// Reads the measurements at `path`; `-` is the standard input.
+///
+/// # Errors
+/// The first thing that keeps them from being read, with its place.
+pub fn read(path: &Path) -> Result<Incast, TraceError> {
+    fields::open(path, |input, name| read_from(input, name))
+}
+
+/// Reads measurements from `input`, which errors call `name`.
+///
+/// # Errors
+/// The first thing that keeps them from being read, with its place.
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Incast, TraceError> {
+    let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES };
+    let mut lines = Lines::new(BufReader::new(input), name, &limits);
+    let head = COLUMNS.join(",");
+    match lines.next()? {
+        Some(line) if line.text == head => {}
+        Some(line) => return Err(line.error("columns", line.text, head)),
+        None => return Err(lines.ended("columns", head)),
+    }
+    let mut runs = Vec::new();
+    // The first run is on line 2, and none is left out.
+    while let Some(line) = lines.next()? {
+        if runs.len() == MAX_RUNS {
+            return Err(line.error("line", line.text, format_args!("at most {MAX_RUNS} runs")));
+        }
+        runs.push(run(line)?);
+    }
+    Incast::new(&runs).map_err(|error| {
+        let value = |place: usize, what: &str| match what {
+            "buffer" => (COLUMNS[0], runs[place].buffer.to_string()),
+            "connections" => (COLUMNS[1], runs[place].connections.to_string()),
+            "bytes" => (COLUMNS[2], runs[place].bytes.to_string()),
+            "loss" => (COLUMNS[4], runs[place].loss.to_string()),
+            _ => (COLUMNS[5], (runs[place].goodput * 8.0).to_string()),
+        };
+        match error {
+            IncastError::Empty => lines.ended("run", "at least one"),
+            IncastError::Bounds { run, what } => {
+                let (field, value) = value(run, what);
+                lines.error_at(run + 2, field, value, bounds(what))
+            }
+            IncastError::Bytes(run) => {
+                let expected = format!("{}, as in all lines before", runs[0].bytes);
+                lines.error_at(run + 2, COLUMNS[2], runs[run].bytes, expected)
+            }
+            IncastError::Missing { buffer, connections } => {
+                let expected = "each buffer with each number of connections";
+                let kind = format!("no run with a buffer of {buffer} and {connections} connections");
+                lines.end().error("run", kind, expected)
+            }
+        }
+    })
+}
+
+/// What a number may be.
+fn bounds(what: &str) -> String {
+    match what {
+        "buffer" => format!("1 to {} packets", Incast::MOST_PACKETS),
+        "connections" => format!("1 to {}", Incast::MOST_CONNECTIONS),
+        "bytes" => "1 to 1e15 bytes".to_owned(),
+        "loss" => "a number from 0 up to, but not including, 1".to_owned(),
+        _ => "8e-6 to 8e15 bits per second".to_owned(),
+    }
+}
+
+fn run(line: Line<'_>) -> Result<IncastRun, TraceError> {
+    let mut cells = line.text.split(',');
+    let mut next =
+        |field: &'static str| cells.next().ok_or_else(|| line.error(field, END_OF_LINE, "a number"));
+    let count =
+        |field, text: &str| whole::<u32>(text).ok_or_else(|| line.error(field, text, "a whole number"));
+    let number =
+        |field, text: &str| decimal(text).ok_or_else(|| line.error(field, text, "a number of zero or more"));
+    let [buffer, connections, bytes, run, loss, goodput, mean, last] = COLUMNS;
+    let read = IncastRun {
+        buffer: count(buffer, next(buffer)?)?,
+        connections: count(connections, next(connections)?)?,
+        bytes: number(bytes, next(bytes)?)?,
+        loss: {
+            count(run, next(run)?)?;
+            number(loss, next(loss)?)?
+        },
+        goodput: number(goodput, next(goodput)?)? / 8.0,
+    };
+    // For people: both follow from the times of single connections.
+    number(mean, next(mean)?)?;
+    number(last, next(last)?)?;
+    match cells.next() {
+        None => Ok(read),
+        Some(extra) => Err(line.error("after the last field", extra, END_OF_LINE)),
+    }
+}
