@@ -59,7 +59,7 @@ pub struct PredictTrain {
 no number of connections is without losses, and one is the answer.
 
 Examples:
-  weir predict connections examples/incast/model.toml --loss 0.34 --threshold 20
+  weir predict connections examples/incast/model.toml --loss 0.46 --threshold 20
   weir compare trace.txt --policies django:connections=80,aalo+"
 )]
 pub struct PredictConnections {
