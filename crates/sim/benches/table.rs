@@ -516,9 +516,11 @@ fn growth() -> Result<()> {
 fn hosts() -> Result<()> {
     println!("## A decision of Django's against hosts\n");
     println!(
-        "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on so many hosts, which arrive the faster the more hosts there are,"
+        "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on so many hosts, which arrive as many times as fast as there are"
     );
-    println!("so that all are busy. The last column is the mean over the hosts.\n");
+    println!(
+        "times as many hosts; coflows are no wider than the hosts. The last column is the mean over the hosts.\n"
+    );
     let mut table = Table::new(&[
         "hosts",
         "flows",
