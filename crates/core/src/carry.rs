@@ -48,8 +48,9 @@ impl Carrier {
         self.count(decided, network, now);
         let carries = network.fabric().recv().iter().zip(&self.connections);
         let part = |((&capacity, &connections), &given): ((&f64, &usize), &f64)| {
-            let most = capacity * self.goodput.part(connections);
-            if given > most { most / given } else { 1.0 }
+            let part = self.goodput.part(connections);
+            // A port that carries all of its rate is given no more than that, but for rounding.
+            if part < 1.0 && given > capacity * part { capacity * part / given } else { 1.0 }
         };
         self.parts.clear();
         self.parts.extend(carries.zip(&self.given).map(part));

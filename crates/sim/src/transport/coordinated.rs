@@ -79,8 +79,10 @@ impl Coordinated {
         for &(slot, flow) in &self.rated {
             let dst = network.coflow(slot).ends_of(flow).1 as usize;
             let (count, given) = receivers[dst];
-            let most = network.fabric().recv()[dst] * goodput.part(count);
-            if given > most {
+            let part = goodput.part(count);
+            let most = network.fabric().recv()[dst] * part;
+            // A port that carries all of its rate is given no more than that, but for rounding.
+            if part < 1.0 && given > most {
                 let flows = &mut self.coflows[slot as usize];
                 let rate = &mut flows.rate[flow as usize];
                 flows.sending -= *rate * (1.0 - most / given);
