@@ -18,12 +18,8 @@ pub use weir_proto::{FRAME, PAYLOAD};
 /// What a late timer may cost, in seconds.
 const LATE: f64 = 1e-3;
 
-/// What a queue holds, in seconds of its link. The more it is, the longer TCP takes to share a link evenly.
-pub const BUFFER: f64 = 5e-3;
-
-/// And at least so many full packets, or of those that a kernel hands on as one.
-const LEAST_FRAMES: u32 = 16;
-const LEAST_PACKETS: u32 = 4;
+/// What a queue holds, in seconds of its link.
+const BUFFER: f64 = 20e-3;
 
 /// The least burst, in bytes.
 const LEAST_BURST: u32 = 16 << 10;
@@ -80,7 +76,7 @@ impl Class {
             ceil: rate,
             burst: burst(link, segments),
             quantum: packet,
-            buffer: ((link.get() * BUFFER) as u32).max(LEAST_PACKETS * packet).max(LEAST_FRAMES * FRAME),
+            buffer: ((link.get() * BUFFER) as u32).max(16 * packet),
         }
     }
 

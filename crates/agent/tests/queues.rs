@@ -371,13 +371,13 @@ fn lines_are_what_tc_takes() {
 qdisc replace dev eth0 root handle 7765: htb default 0x1ff
 class add dev eth0 parent 7765: classid 7765:1 htb rate 100000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
 class add dev eth0 parent 7765:1 classid 7765:100 htb rate 20000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
-qdisc replace dev eth0 parent 7765:100 handle 7800: bfifo limit 62500
+qdisc replace dev eth0 parent 7765:100 handle 7800: bfifo limit 250000
 class add dev eth0 parent 7765:1 classid 7765:101 htb rate 60000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 4542
-qdisc replace dev eth0 parent 7765:101 handle 7801: bfifo limit 62500
+qdisc replace dev eth0 parent 7765:101 handle 7801: bfifo limit 250000
 class add dev eth0 parent 7765:1 classid 7765:1ff htb rate 80000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
-qdisc replace dev eth0 parent 7765:1ff handle 78ff: bfifo limit 62500
+qdisc replace dev eth0 parent 7765:1ff handle 78ff: bfifo limit 250000
 class add dev eth0 parent 7765:1 classid 7765:1002 htb rate 20000000bit ceil 20000000bit burst 16384 cburst 16384 quantum 1514
-qdisc replace dev eth0 parent 7765:1002 handle 6002: bfifo limit 62500
+qdisc replace dev eth0 parent 7765:1002 handle 6002: bfifo limit 250000
 filter add dev eth0 parent 7765: protocol ip prio 30563 handle ::3 u32 match u32 0x00110000 0x00ff0000 at 8 match u32 0x0a000001 0xffffffff at 12 match u32 0x0a000002 0xffffffff at 16 match u32 0x13881770 0xffffffff at 20 flowid 7765:1002
 filter add dev eth0 parent 7765: protocol ip prio 30565 handle ::1 u32 match u32 0x00040000 0x00fc0000 at 0 flowid 7765:100
 filter add dev eth0 parent 7765: protocol ip prio 30565 handle ::2 u32 match u32 0x00080000 0x00fc0000 at 0 flowid 7765:101

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use weir_core::saba::Fraction;
 use weir_core::units::Rate;
 
-use crate::plan::{Node, Plan, Route};
+use crate::plan::{Node, Plan, Port, Route};
 use crate::queues::{Class, dscp, segments};
 
 /// A program of iproute2.
@@ -94,6 +94,16 @@ pub fn up(plan: &Plan) -> Vec<Stage> {
 pub fn queues(plan: &Plan, weights: Option<&[f64]>) -> Stage {
     let of = |node: &Node| tc(node, node_queues(plan, node, weights.filter(|_| node.is_switch)));
     plan.nodes.iter().map(of).collect()
+}
+
+/// Makes the queues of all ports anew: one each, which holds what its link carries in so many seconds.
+pub fn short_queues(plan: &Plan, seconds: f64) -> Stage {
+    let one = |port: &Port| {
+        let whole = Class::whole(port.rate, segments(plan.slowest));
+        let buffer = ((port.rate.get() * seconds) as u32).max(whole.quantum);
+        one_queue(&port.interface, Class { buffer, ..whole })
+    };
+    plan.nodes.iter().map(|node| tc(node, node.ports.iter().map(one).collect())).collect()
 }
 
 /// Makes the queues of all ports anew: one for each service by these weights, at hosts as well.

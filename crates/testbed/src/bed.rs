@@ -121,6 +121,14 @@ impl Bed {
         self.change(&batch::queues(&self.plan, weights))
     }
 
+    /// Gives every port one queue that holds what its link carries in so many seconds, and a packet at least.
+    ///
+    /// # Errors
+    /// If the kernel does not take them.
+    pub fn set_short_queues(&self, seconds: f64) -> Result<(), BedError> {
+        self.change(&batch::short_queues(&self.plan, seconds))
+    }
+
     /// Gives every service a queue with its weight at every port, of hosts as well as of switches.
     /// [`Bed::set_queues`] takes them away.
     ///

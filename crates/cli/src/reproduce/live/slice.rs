@@ -25,6 +25,9 @@ use crate::testbed;
 /// What every link carries, with headers, in bytes per second.
 const LINK: f64 = 12.5e6;
 
+/// What the queue of a port holds, in seconds of its link. The more it is, the longer TCP takes to share a link evenly.
+const QUEUE: f64 = 5e-3;
+
 /// The part of a full frame that is payload of TCP with time stamps.
 const PAYLOAD: f64 = htb::PAYLOAD as f64 / htb::FRAME as f64;
 
@@ -64,6 +67,7 @@ pub(super) fn section(bed: &Name, coflows: usize, progress: &Progress) -> Result
         simulated.push((policy, task.run(progress)?));
     }
     let runs = testbed::on_a_bed(bed, &topology(), |bed| {
+        bed.set_short_queues(QUEUE).map_err(|error| testbed::failure(&error))?;
         let measure = |(policy, outcome): (&'static str, weir_sim::Outcome)| {
             let control = match policy {
                 PLAIN => None,
@@ -73,7 +77,10 @@ pub(super) fn section(bed: &Name, coflows: usize, progress: &Progress) -> Result
                 run::measure(bed.plan(), &workload, control.as_ref(), policy, outcome.makespan, progress)?;
             Ok(Run { policy, simulated: outcome.ccts(), measured })
         };
-        simulated.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>()
+        let runs = simulated.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>();
+        // The bed may have been there before.
+        bed.set_queues(None).map_err(|error| testbed::failure(&error))?;
+        runs
     })?;
     Ok(text(&workload, &runs))
 }
@@ -118,7 +125,7 @@ fn text(workload: &Workload, runs: &[Run]) -> String {
         n(bytes / 1e9),
         n(last),
         n(LINK * 8e-6),
-        n(htb::BUFFER * 1e3),
+        n(QUEUE * 1e3),
         made::ABOUT,
         run::CONGESTION,
         n(settings.interval * 1e3),
