@@ -5,9 +5,9 @@
 //!
 //! - All times are measured from that of the quickest kind with the fewest connections, which has what a run takes to begin, and gains
 //!   by what the link's shaper lets through at once. The bytes that a kind has more, over the time that it takes more, are a rate.
-//!   The link's is the greatest of them; among those less than [`NEARLY`] below it, that with the most connections, which is the surest.
+//!   The link's is the greatest of them; among those less than `NEARLY` below it, that with the most connections, which is the surest.
 //! - A kind's *stall* is what it takes longer than its bytes do at that rate: senders wait for their timeouts, and the link idles. What
-//!   is less than [`NOISE`] of the whole time is none.
+//!   is less than `NOISE` of the whole time is none.
 //! - On a link of another rate bytes take another time, and the stall stays what it was: buffers and windows are packets, and
 //!   timeouts are seconds, on any link. The *part* of a link that is carried is the time of the bytes over that time and the stall's.
 //! - From the number of connections on that is best for the whole of the data, the part does not rise with more; nor does it fall
