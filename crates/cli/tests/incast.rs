@@ -110,6 +110,9 @@ fn the_paper_is_reproduced_to_the_byte() {
         "# Django, published and measured",
         "## What connections cost",
         "## Fig. 2",
+        "## 6.2",
+        "87.7 %",
+        "### By the number of training records",
         "## Fig. 9",
         "## Table 2",
     ] {
