@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_core::model::Names;
 use weir_core::policy::{self, AnyPolicy, ParamsError, TABLE};
-use weir_core::wide_area;
+use weir_core::wide_area::{self, Scheme};
 
 use crate::failure::Failure;
 
@@ -23,9 +23,7 @@ pub fn tree(spec: &str) -> Option<&str> {
 /// An unknown name or parameter, or a file that is no tree, or none for these names.
 pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
     match tree(spec) {
-        // It is read once to be checked and once for each replay.
-        Some("" | "-") => Err(Failure::input("a policy tree: expected `tree:FILE`, with the name of a file")),
-        Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(Path::new(file), names)?)),
+        Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(named(file)?, names)?)),
         None => policy::build(spec).map_err(|error| match error {
             ParamsError::UnknownPolicy { name, .. } => unknown(&name),
             error @ ParamsError::NotForSwitch { .. } => {
@@ -36,6 +34,28 @@ pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
     }
 }
 
+/// The same for a wide area: a policy for one, or a tree of such policies.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_wide(spec: &str, names: &Names) -> Result<Scheme, Failure> {
+    match tree(spec) {
+        Some(file) => {
+            let plan = weir_trace::tree::read_wide(named(file)?, Some(names))?;
+            Scheme::tree(&plan, names).map_err(Failure::input)
+        }
+        None => wide_area::build(spec).map_err(Failure::input),
+    }
+}
+
+/// The file of a tree, which is read once to be checked and once for each replay.
+fn named(file: &str) -> Result<&Path, Failure> {
+    match file {
+        "" | "-" => Err(Failure::input("a policy tree: expected `tree:FILE`, with the name of a file")),
+        file => Ok(Path::new(file)),
+    }
+}
+
 /// Whether there is such a policy, for one switch or for a wide area.
 ///
 /// # Errors
@@ -43,6 +63,10 @@ pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
 pub fn check(spec: &str) -> Result<(), Failure> {
     let name = spec.split(':').next().unwrap_or_default().trim();
     let Err(failure) = build(spec, None) else { return Ok(()) };
+    if let Some(file) = tree(spec) {
+        let wide = named(file).is_ok_and(|file| weir_trace::tree::read_wide(file, None).is_ok());
+        return if wide { Ok(()) } else { Err(failure) };
+    }
     let wide = wide_area::TABLE.iter().any(|entry| entry.name == name);
     if !wide {
         return Err(failure);

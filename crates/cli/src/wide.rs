@@ -9,6 +9,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::run::pool;
+use crate::spec;
 
 /// A wide area that was read.
 pub struct Wide {
@@ -59,7 +60,7 @@ impl Wide {
         progress: &Progress,
     ) -> Result<Vec<Outcome>, Failure> {
         let options = Options { seed: self.seed, inside: Inside::Shared, keep_flows };
-        let build = |policy: &String| wide_area::build(policy).map_err(Failure::input);
+        let build = |policy: &String| spec::build_wide(policy, &workload.names);
         policies.iter().try_for_each(|policy| build(policy).map(drop))?;
         pool(policies.len(), jobs, |at| {
             let watch = progress.watch(&policies[at], workload.coflows.len());

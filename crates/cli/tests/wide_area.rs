@@ -122,3 +122,36 @@ fn the_paper_is_reproduced_to_the_byte() {
     }
     assert!(!once.contains("NaN") && !once.contains("inf"), "{once}");
 }
+
+#[test]
+fn trees_share_links_between_services() {
+    let place = place();
+    // The same coflows twice over, for two services.
+    let mut trace = "weir-trace 1\nports 4\n".to_owned();
+    for (id, service) in [(1, "ads"), (2, "batch")] {
+        trace += &format!("coflow {id} service={service}\nflow 0 2 10MB\n");
+    }
+    place.write("two.weir", &trace);
+    place.write(
+        "tree.toml",
+        "weir-tree = 1\n[service.ads]\nweight = 3\npolicy = \"siphon\"\n[default]\npolicy = \"mrtf\"\n",
+    );
+    let constant = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
+                    [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
+                    [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
+    place.write("constant.toml", constant);
+    place.print("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
+    // 7.5 MB/s for the one, whose 10 MB take 4/3 s; then the other has all, and both together take 2 s.
+    let ccts = place.read("ccts.csv");
+    let of = |id: &str| -> f64 {
+        let line = ccts.lines().find(|line| line.split(',').nth(1) == Some(id)).unwrap();
+        line.rsplit(',').next().unwrap().parse().unwrap()
+    };
+    assert!((of("1") - 4.0 / 3.0).abs() < 1e-9 && (of("2") - 2.0).abs() < 1e-9, "{ccts}");
+    // A policy for a switch has no place in it, nor one for a wide area in a tree for a switch.
+    place.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
+    let error = fail(&place, "sim two.weir --wide-area constant.toml --policy tree:switch.toml");
+    assert!(error.contains("switch.toml:3") && error.contains("saath"), "{error}");
+    let error = fail(&place, "sim two.weir --policy tree:tree.toml");
+    assert!(error.contains("tree.toml:4") && error.contains("siphon"), "{error}");
+}

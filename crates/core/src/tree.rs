@@ -35,8 +35,8 @@
 mod divide;
 mod leaf;
 mod maxmin;
-mod plan;
-mod weights;
+pub(crate) mod plan;
+pub(crate) mod weights;
 
 use crate::allocation::Allocation;
 use crate::model::{Fabric, Names, Network, Sharing, Slot};

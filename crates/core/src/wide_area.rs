@@ -12,9 +12,11 @@ pub mod groups;
 mod mrtf;
 mod plain;
 mod siphon;
+mod tree;
 
-use crate::model::Past;
+use crate::model::{Names, Past};
 use crate::policy::{Entry, Params, ParamsError};
+use crate::tree::{Plan, TreeError};
 
 pub use siphon::Siphon;
 
@@ -23,24 +25,41 @@ pub use siphon::Siphon;
 pub struct Waiting {
     /// How many came before it.
     pub seq: u64,
+    /// Its leaf in a tree of policies ([`Scheme::leaf`]); 0 without one.
+    pub leaf: u32,
     /// The bytes that it has left, by link, all above zero; a byte that goes by a relay counts at both of its links.
     pub left: Vec<(u32, f64)>,
 }
 
 /// Who goes first at every link.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Turns {
     /// Coflow by coflow; places in the list of those that wait.
     InOrder(Vec<usize>),
     /// Nobody: all flows at a link share it (max-min).
     Shared,
+    /// Each has a part of every link, in which its own coflows take turns; what one cannot use others have, those that come earlier
+    /// in the list first.
+    Divided(Vec<Share>),
+}
+
+/// What some coflows have for themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share {
+    /// Which, as places in the list of those that wait.
+    pub coflows: Vec<usize>,
+    /// The same in the order in which they go first; none if they share.
+    pub order: Option<Vec<usize>>,
+    /// Their part of each link; those of a link sum to 1, or to 0 if nobody has bytes for it.
+    pub parts: Vec<f64>,
 }
 
 /// Decides who goes first.
 ///
 /// It has no clock and no chance but its seed: the same questions in the same order get the same answers.
 pub trait Policy: Send {
-    /// Who goes first from now on. Asked when a coflow has arrived or ended; `waiting` is in order of arrival.
+    /// Who goes first from now on. Asked when a coflow has arrived or ended, and after [`Turns::Divided`] also when one has no more bytes
+    /// for a link; `waiting` is in order of arrival.
     fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns;
 }
 
@@ -48,14 +67,37 @@ pub trait Policy: Send {
 pub struct Scheme {
     /// Who goes first.
     pub policy: Box<dyn Policy>,
-    /// Whether bottlenecks are relieved by detours ([`detour`]).
-    pub detours: bool,
+    /// By leaf, whether bottlenecks of its coflows are relieved by detours ([`detour`]).
+    detours: Vec<bool>,
+    /// By service and application; empty if there is one leaf.
+    leaf_of: Vec<Vec<u32>>,
+}
+
+impl Scheme {
+    /// The policies of a plan's leaves, for a workload with these names.
+    ///
+    /// # Errors
+    /// A name that the plan has no place for, or a policy that is not for a wide area.
+    pub fn tree(plan: &Plan, names: &Names) -> Result<Scheme, TreeError> {
+        tree::scheme(plan, names)
+    }
+
+    /// The leaf of an application's coflows, all three by number.
+    pub fn leaf(&self, service: u32, application: u32) -> u32 {
+        self.leaf_of.get(service as usize).map_or(0, |leaves| leaves[application as usize])
+    }
+
+    /// Whether the coflows of a leaf go by detours.
+    pub fn detours(&self, leaf: u32) -> bool {
+        self.detours[leaf as usize]
+    }
 }
 
 const DETOURS: (&str, &str) = ("detours=off", "relieve bottlenecks by ways over a third region (3.3)");
 
 fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
-    Ok(Scheme { policy: Box::new(policy), detours: params.switch("detours", false)? })
+    let detours = vec![params.switch("detours", false)?];
+    Ok(Scheme { policy: Box::new(policy), detours, leaf_of: Vec::new() })
 }
 
 /// All policies for a wide area, by name.

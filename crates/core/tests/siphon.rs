@@ -30,7 +30,7 @@ fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
         if waiting.len() > 2 && chance.part() < 0.4 {
             waiting.remove((chance.part() * waiting.len() as f64) as usize);
         } else if let Some((left, seq)) = arriving.next() {
-            waiting.push(Waiting { seq, left });
+            waiting.push(Waiting { seq, leaf: 0, left });
         }
         if chance.part() < 0.7 {
             waiting
@@ -50,8 +50,11 @@ fn past() -> Past {
 #[test]
 fn what_did_not_change_is_not_simulated_again() {
     let past = past();
-    let waiting: Vec<Waiting> =
-        cases::coflows(3, 7, 6).into_iter().zip(0..).map(|(left, seq)| Waiting { seq, left }).collect();
+    let waiting: Vec<Waiting> = cases::coflows(3, 7, 6)
+        .into_iter()
+        .zip(0..)
+        .map(|(left, seq)| Waiting { seq, leaf: 0, left })
+        .collect();
     let mut siphon = Siphon::new(HOW, true);
     let first = siphon.search(&waiting, &past);
     assert_eq!(first.branches, 7 * 6 * 5);
@@ -61,7 +64,7 @@ fn what_did_not_change_is_not_simulated_again() {
     assert_eq!(again.order, first.order);
     // One arrives: its branches are open, and the others as they were.
     let mut more = waiting.clone();
-    more.push(Waiting { seq: 7, left: vec![(0, 5e6)] });
+    more.push(Waiting { seq: 7, leaf: 0, left: vec![(0, 5e6)] });
     let with = siphon.search(&more, &past);
     assert_eq!(with.branches, again.branches - again.closed.len() + (8 * 7 * 6 - 7 * 6 * 5));
     // One moves: all of its branches are open.
@@ -76,8 +79,11 @@ fn what_did_not_change_is_not_simulated_again() {
 #[test]
 fn when_one_ends_what_was_closed_behind_it_stays_closed() {
     let past = past();
-    let waiting: Vec<Waiting> =
-        cases::coflows(3, 7, 6).into_iter().zip(0..).map(|(left, seq)| Waiting { seq, left }).collect();
+    let waiting: Vec<Waiting> = cases::coflows(3, 7, 6)
+        .into_iter()
+        .zip(0..)
+        .map(|(left, seq)| Waiting { seq, leaf: 0, left })
+        .collect();
     let mut siphon = Siphon::new(HOW, true);
     let first = siphon.search(&waiting, &past);
     let gone = first.order[0];

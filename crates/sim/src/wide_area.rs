@@ -34,6 +34,8 @@ use links::{Active, Transfer};
 pub struct Demand {
     /// When it arrives, in seconds.
     pub arrival: f64,
+    /// Its service and application, by number.
+    pub of: (u32, u32),
     /// Its flows, by who waits for them.
     pub groups: Vec<Group>,
 }
@@ -151,7 +153,8 @@ pub fn demands(workload: &Workload, area: &WideArea) -> Result<Vec<Demand>, Wide
             () => {
                 let pairs = between(coflow, area, workload.ports);
                 let groups = vec![Group { bytes: coflow.bytes(), flows: pairs }];
-                return Ok(Demand { arrival: coflow.arrival.get(), groups });
+                let of = (coflow.service, coflow.application);
+                return Ok(Demand { arrival: coflow.arrival.get(), of, groups });
             }
         };
         Err(WideAreaReplayError::Coflow { coflow: coflow.id, what })
@@ -283,9 +286,10 @@ pub fn run(
                 found.ends[coflow.index][transfer.group][transfer.place] = now;
             }
         };
-        let before = active.len();
+        let parts = |active: &[Active]| active.iter().map(|coflow| coflow.transfers.len()).sum::<usize>();
+        let (before, parts_before) = (active.len(), parts(&active));
         links::advance(&mut active, step, &mut found.carried, ended);
-        asks |= active.len() < before;
+        asks |= active.len() < before || links.are_divided() && parts(&active) < parts_before;
         done += before - active.len();
         if changes {
             bandwidth.change().map_err(|most| WideAreaReplayError::TooLong { at: now, most })?;
@@ -303,7 +307,9 @@ fn begin(
     inside: Inside,
 ) -> (Active, Routes) {
     let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
-    let routes = if scheme.detours { detour::relieve(past, &bytes) } else { detour::direct(past, &bytes) };
+    let leaf = scheme.leaf(demand.of.0, demand.of.1);
+    let routes =
+        if scheme.detours(leaf) { detour::relieve(past, &bytes) } else { detour::direct(past, &bytes) };
     let mut transfers = Vec::new();
     for (group, list) in demand.groups.iter().enumerate() {
         for (place, &(pair, bytes)) in list.flows.iter().enumerate() {
@@ -314,5 +320,5 @@ fn begin(
         }
     }
     let sizes: Vec<f64> = demand.groups.iter().map(|group| group.bytes).collect();
-    (Active { index, seq, groups: links::order(&sizes, inside), transfers }, routes)
+    (Active { index, seq, leaf, groups: links::order(&sizes, inside), transfers }, routes)
 }

@@ -39,7 +39,7 @@ fn area(samples: &[f64], correlation: f64) -> WideArea {
 
 fn demand(arrival: f64, flows: &[(u32, f64)]) -> Demand {
     let bytes = flows.iter().map(|flow| flow.1).sum();
-    Demand { arrival, groups: vec![Group { bytes, flows: flows.to_vec() }] }
+    Demand { arrival, of: (0, 0), groups: vec![Group { bytes, flows: flows.to_vec() }] }
 }
 
 fn ran(demands: &[Demand], area: &WideArea, policy: &str, options: &Options) -> Run {

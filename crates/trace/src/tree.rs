@@ -7,8 +7,10 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_core::model::Names;
+use weir_core::policy::ParamsError;
 use weir_core::saba::Sensitivity;
 use weir_core::tree::{Application, Between, Plan, Service, TreeError, check_leaf};
+use weir_core::wide_area;
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
@@ -36,6 +38,17 @@ pub fn read(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
     fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
 }
 
+/// Reads the tree at `path` as [`read`] does, with policies for a wide area in place of those for a switch.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_wide(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
+    fields::open_in_folder(path, |input, name, folder| {
+        let tables = |file: &str| sensitivity::read(&folder.join(file));
+        read_of(input, name, &Parts { tables: &tables, leaf: |spec| wide_area::build(spec).map(drop) }, names)
+    })
+}
+
 /// Reads a tree from `input`, which errors call `name`, as [`read`] does. Sensitivity tables are looked for in `folder`.
 ///
 /// # Errors
@@ -60,6 +73,22 @@ pub fn read_with<R: Read>(
     tables: &Tables<'_>,
     names: Option<&Names>,
 ) -> Result<Plan, TraceError> {
+    read_of(input, name, &Parts { tables, leaf: check_leaf }, names)
+}
+
+/// What a tree is made of.
+struct Parts<'a> {
+    tables: &'a Tables<'a>,
+    /// Whether a policy can be a leaf's.
+    leaf: fn(&str) -> Result<(), ParamsError>,
+}
+
+fn read_of<R: Read>(
+    input: R,
+    name: &str,
+    parts: &Parts<'_>,
+    names: Option<&Names>,
+) -> Result<Plan, TraceError> {
     let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
     let source = Source { file: name, text: &text };
     let table = fields::parse(source)?;
@@ -74,9 +103,9 @@ pub fn read_with<R: Read>(
         default.map(|value| fields.table(&value, format!("{} ", Names::DEFAULT))).transpose()?;
     let mut services = Vec::new();
     for (name, service) in &mut listed {
-        services.push(read_service(name, service, tables)?);
+        services.push(read_service(name, service, parts)?);
     }
-    let other = default.as_mut().map(|service| read_service(Names::DEFAULT, service, tables)).transpose()?;
+    let other = default.as_mut().map(|service| read_service(Names::DEFAULT, service, parts)).transpose()?;
     if services.is_empty() && other.is_none() {
         return Err(fields.wrong_at("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
     }
@@ -117,11 +146,11 @@ fn misfit(
     }
 }
 
-fn read_service(name: &str, fields: &mut Fields<'_>, tables: &Tables<'_>) -> Result<Service, TraceError> {
+fn read_service(name: &str, fields: &mut Fields<'_>, parts: &Parts<'_>) -> Result<Service, TraceError> {
     const APPLICATIONS: &str = "`whole`, `weights` or `saba`";
     check_name(name, fields)?;
     let weight = weight(fields)?;
-    let policy = policy(fields)?.unwrap_or_else(|| "fair".to_owned());
+    let policy = policy(fields, parts)?.unwrap_or_else(|| "fair".to_owned());
     let way = match fields.maybe("applications") {
         None => "whole",
         Some(value) => fields.text(&value, APPLICATIONS)?,
@@ -129,7 +158,7 @@ fn read_service(name: &str, fields: &mut Fields<'_>, tables: &Tables<'_>) -> Res
     let between = match way {
         "whole" => Between::Whole(policy.clone()),
         "weights" => Between::Weights,
-        "saba" => Between::Saba(table(fields, tables)?),
+        "saba" => Between::Saba(table(fields, parts.tables)?),
         other => return Err(fields.wrong_at("applications", other, APPLICATIONS)),
     };
     let other = Application { name: Names::DEFAULT.to_owned(), weight: 1.0, model: None, policy };
@@ -147,7 +176,7 @@ fn read_service(name: &str, fields: &mut Fields<'_>, tables: &Tables<'_>) -> Res
     if let Some(value) = fields.maybe("application") {
         let place = |application: &str| format!("service {name} application {application} ");
         for (name, mut application) in fields.tables(&value, place)? {
-            applications.push(read_application(name, &mut application, &between, &other)?);
+            applications.push(read_application(name, &mut application, &between, &other, parts)?);
         }
     }
     fields.finish()?;
@@ -159,11 +188,12 @@ fn read_application(
     fields: &mut Fields<'_>,
     between: &Between,
     other: &Application,
+    parts: &Parts<'_>,
 ) -> Result<Application, TraceError> {
     const MODEL: &str = "the name of an application in the sensitivity table";
     check_name(name, fields)?;
     let mut application = Application { name: name.to_owned(), ..other.clone() };
-    if let Some(policy) = policy(fields)? {
+    if let Some(policy) = policy(fields, parts)? {
         application.policy = policy;
     }
     match between {
@@ -199,11 +229,11 @@ fn weight(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
 }
 
 /// A policy that can be a leaf's, if one is named.
-fn policy(fields: &mut Fields<'_>) -> Result<Option<String>, TraceError> {
+fn policy(fields: &mut Fields<'_>, parts: &Parts<'_>) -> Result<Option<String>, TraceError> {
     const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\"";
     let Some(value) = fields.maybe("policy") else { return Ok(None) };
     let spec = fields.text(&value, POLICY)?;
-    match check_leaf(spec) {
+    match (parts.leaf)(spec) {
         Ok(()) => Ok(Some(spec.to_owned())),
         Err(error) => Err(fields.wrong(&value, &format!("{POLICY} ({error})"))),
     }

@@ -81,19 +81,19 @@ pub enum TreeError {
 }
 
 /// A service of the workload: its weight, and its leaves.
-pub(super) struct Group {
-    pub(super) weight: f64,
-    pub(super) inside: Inside,
-    pub(super) leaves: Range<u32>,
+pub(crate) struct Group {
+    pub(crate) weight: f64,
+    pub(crate) inside: Inside,
+    pub(crate) leaves: Range<u32>,
 }
 
 /// A plan for the names of one workload.
-pub(super) struct Layout {
-    pub(super) groups: Vec<Group>,
+pub(crate) struct Layout {
+    pub(crate) groups: Vec<Group>,
     /// The policy of each leaf.
-    pub(super) policies: Vec<String>,
+    pub(crate) policies: Vec<String>,
     /// By service and application: the leaf.
-    pub(super) leaf_of: Vec<Vec<u32>>,
+    pub(crate) leaf_of: Vec<Vec<u32>>,
 }
 
 impl Layout {
@@ -121,7 +121,7 @@ fn good(what: &str, weight: f64) -> Result<f64, TreeError> {
 
 impl Plan {
     /// The leaves for these names.
-    pub(super) fn lay_out(&self, names: &Names) -> Result<Layout, TreeError> {
+    pub(crate) fn lay_out(&self, names: &Names) -> Result<Layout, TreeError> {
         let mut layout = Layout { groups: Vec::new(), policies: Vec::new(), leaf_of: Vec::new() };
         let services = 0..names.services() as u32;
         match self {

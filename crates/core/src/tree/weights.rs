@@ -8,7 +8,7 @@ use crate::saba::{Fraction, Sensitivity};
 use crate::solve::{Polynomial, Solver};
 
 /// How the applications of a service share what it has.
-pub(super) enum Inside {
+pub(crate) enum Inside {
     /// By a weight each.
     Given(Vec<f64>),
     /// By their sensitivity, for each set of them that meets.
@@ -16,7 +16,7 @@ pub(super) enum Inside {
 }
 
 /// Saba's weights, kept for each set of applications that was seen.
-pub(super) struct Sensitive {
+pub(crate) struct Sensitive {
     models: Vec<Polynomial>,
     solver: Solver,
     known: BTreeMap<Vec<u32>, Vec<f64>>,
@@ -33,7 +33,7 @@ impl Inside {
 
     /// Puts the weights of these applications, by their position in the service, into `out`. O(applications), but for a set
     /// that Saba has to solve Eq. 2 for.
-    pub(super) fn weights(&mut self, here: &[u32], out: &mut Vec<f64>) {
+    pub(crate) fn weights(&mut self, here: &[u32], out: &mut Vec<f64>) {
         out.clear();
         match self {
             Inside::Given(weights) => out.extend(here.iter().map(|&at| weights[at as usize])),

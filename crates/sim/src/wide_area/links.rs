@@ -1,7 +1,7 @@
 //! Who sends how fast on which link, and what that comes to.
 
 use weir_core::solve::{Class, max_min};
-use weir_core::wide_area::{Turns, Waiting, groups};
+use weir_core::wide_area::{Share, Turns, Waiting, groups};
 
 use super::Inside;
 
@@ -25,6 +25,8 @@ pub struct Active {
     pub index: usize,
     /// How many came before it.
     pub seq: u64,
+    /// Its leaf in a tree of policies.
+    pub leaf: u32,
     /// Its groups in the order in which they go.
     pub groups: Vec<usize>,
     pub transfers: Vec<Transfer>,
@@ -37,7 +39,8 @@ impl Active {
         for transfer in &self.transfers {
             transfer.links.iter().flatten().for_each(|&link| left[link as usize] += transfer.left);
         }
-        Waiting { seq: self.seq, left: (0..).zip(left).filter(|(_, bytes)| *bytes > 0.0).collect() }
+        let left = (0..).zip(left).filter(|(_, bytes)| *bytes > 0.0).collect();
+        Waiting { seq: self.seq, leaf: self.leaf, left }
     }
 }
 
@@ -52,54 +55,94 @@ pub fn order(sizes: &[f64], inside: Inside) -> Vec<usize> {
 
 /// The links, and who goes first.
 pub struct Links {
-    /// The numbers of coflows in order; none if all share.
-    turns: Option<Vec<usize>>,
+    /// As places among those that are active.
+    turns: Turns,
     /// What is left of each link.
     left: Vec<f64>,
+    /// What is left of the parts of all.
+    spare: Vec<f64>,
 }
 
 impl Links {
     pub fn new(links: usize) -> Links {
-        Links { turns: None, left: vec![0.0; links] }
+        Links { turns: Turns::Shared, left: vec![0.0; links], spare: Vec::new() }
     }
 
     /// Who goes first from now on, as places among those that are active. Until the next decision none of them leaves.
     pub fn set(&mut self, turns: Turns) {
-        self.turns = match turns {
-            Turns::Shared => None,
-            Turns::InOrder(order) => Some(order),
-        };
+        self.turns = turns;
+    }
+
+    /// Whether parts of links are others when a transfer has ended.
+    pub fn are_divided(&self) -> bool {
+        matches!(self.turns, Turns::Divided(_))
     }
 
     /// Sets all rates.
     pub fn assign(&mut self, active: &mut [Active], rates: &[f64], inside: Inside) {
-        self.left.copy_from_slice(rates);
-        let Some(turns) = &self.turns else {
-            share(active.iter_mut().flat_map(|coflow| &mut coflow.transfers).collect(), &mut self.left);
-            return;
-        };
-        for &place in turns {
-            let coflow = &mut active[place];
-            if inside == Inside::Shared {
-                share(coflow.transfers.iter_mut().collect(), &mut self.left);
-                continue;
+        active.iter_mut().flat_map(|coflow| &mut coflow.transfers).for_each(|transfer| transfer.rate = 0.0);
+        match &self.turns {
+            Turns::Shared => {
+                self.left.copy_from_slice(rates);
+                share(active.iter_mut().flat_map(|coflow| &mut coflow.transfers).collect(), &mut self.left);
             }
-            for group in &coflow.groups {
-                let of_group = coflow.transfers.iter_mut().filter(|transfer| transfer.group == *group);
-                share(of_group.collect(), &mut self.left);
+            Turns::InOrder(order) => {
+                self.left.copy_from_slice(rates);
+                in_order(order, active, inside, &mut self.left);
+            }
+            Turns::Divided(shares) => {
+                self.spare.clear();
+                self.spare.resize(rates.len(), 0.0);
+                for one in shares {
+                    for ((left, rate), part) in self.left.iter_mut().zip(rates).zip(&one.parts) {
+                        *left = rate * part;
+                    }
+                    serve(one, active, inside, &mut self.left);
+                    self.spare.iter_mut().zip(&self.left).for_each(|(spare, left)| *spare += left);
+                }
+                for one in shares {
+                    serve(one, active, inside, &mut self.spare);
+                }
             }
         }
     }
 }
 
-/// Max-min between transfers of what is left of links.
+/// Gives the coflows of one share more of what is left.
+fn serve(one: &Share, active: &mut [Active], inside: Inside, left: &mut [f64]) {
+    match &one.order {
+        Some(order) => in_order(order, active, inside, left),
+        None => {
+            let mut own = vec![false; active.len()];
+            one.coflows.iter().for_each(|&place| own[place] = true);
+            let own = active.iter_mut().zip(own).filter(|(_, own)| *own);
+            share(own.flat_map(|(coflow, _)| &mut coflow.transfers).collect(), left);
+        }
+    }
+}
+
+fn in_order(order: &[usize], active: &mut [Active], inside: Inside, left: &mut [f64]) {
+    for &place in order {
+        let coflow = &mut active[place];
+        if inside == Inside::Shared {
+            share(coflow.transfers.iter_mut().collect(), left);
+            continue;
+        }
+        for group in &coflow.groups {
+            let of_group = coflow.transfers.iter_mut().filter(|transfer| transfer.group == *group);
+            share(of_group.collect(), left);
+        }
+    }
+}
+
+/// Gives transfers more of what is left of links, max-min.
 fn share(mut transfers: Vec<&mut Transfer>, left: &mut [f64]) {
     let links: Vec<Vec<u32>> =
         transfers.iter().map(|transfer| transfer.links.iter().flatten().copied().collect()).collect();
     let classes: Vec<Class<'_>> = links.iter().map(|links| Class { links, flows: 1.0 }).collect();
     let rates = max_min(left, &classes);
     for ((transfer, rate), links) in transfers.iter_mut().zip(rates).zip(&links) {
-        transfer.rate = rate;
+        transfer.rate += rate;
         for &link in links {
             left[link as usize] = (left[link as usize] - rate).max(0.0);
         }

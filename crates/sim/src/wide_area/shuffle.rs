@@ -76,7 +76,7 @@ impl Shuffle {
             let flows = from.filter_map(|(from, &bytes)| Some((area.link(from, task.region)?, bytes)));
             Group { bytes: task.reads.iter().sum(), flows: flows.filter(|(_, bytes)| *bytes > 0.0).collect() }
         };
-        Demand { arrival: 0.0, groups: self.tasks.iter().map(group).collect() }
+        Demand { arrival: 0.0, of: (0, 0), groups: self.tasks.iter().map(group).collect() }
     }
 
     /// Runs it alone.

@@ -62,6 +62,7 @@ fn figure_1(first: &[f64], second: &[f64], spec: &str, seed: u64) -> [f64; 2] {
     let area = area(3, &[first, second, constant, constant, constant, constant]);
     let coflow = |on_first, on_second| Demand {
         arrival: 0.0,
+        of: (0, 0),
         groups: vec![Group { bytes: on_first + on_second, flows: vec![(0, on_first), (1, on_second)] }],
     };
     let demands = [coflow(100.0, 10.0), coflow(10.0, 100.0)];
@@ -99,6 +100,7 @@ fn constant_bandwidth_needs_no_simulation() {
         let constant = area(3, &[&[10.0]]);
         let coflow = |arrival, bytes| Demand {
             arrival,
+            of: (0, 0),
             groups: vec![Group { bytes: 2.0 * bytes, flows: vec![(0, bytes), (1, bytes)] }],
         };
         let options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
@@ -115,7 +117,8 @@ fn constant_bandwidth_needs_no_simulation() {
 fn section_3_3_a_detour_halves_the_bottleneck() {
     // 120 bytes from 1 to 2 at 1 byte/s; the ways over 3 carry 2 and 1. D (1 - a) / B = D a / B' at a = 1/2.
     let slow = area(3, &[&[1.0], &[2.0], &[1.0], &[1.0], &[1.0], &[1.0]]);
-    let demand = Demand { arrival: 0.0, groups: vec![Group { bytes: 120.0, flows: vec![(0, 120.0)] }] };
+    let demand =
+        Demand { arrival: 0.0, of: (0, 0), groups: vec![Group { bytes: 120.0, flows: vec![(0, 120.0)] }] };
     let options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
     for (spec, end) in [("fair", 120.0), ("fair:detours=on", 60.0), ("siphon:detours=on", 60.0)] {
         let found =
