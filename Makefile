@@ -71,7 +71,7 @@ allocator: ## Make docs/results/allocator.md anew: what the central allocator ta
 		$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy; } > docs/results/allocator.md.new
 	mv docs/results/allocator.md.new docs/results/allocator.md
 
-live: ## Make docs/results/live.md anew: real traffic over a testbed of namespaces; needs root, and takes twenty minutes
+live: ## Make docs/results/live.md anew: real traffic over a testbed of namespaces; needs root, and takes half an hour
 	$(WEIR) reproduce live --out docs/results/live.md
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)

@@ -160,12 +160,10 @@ pub enum Experiment {
 /// `weir reproduce live`.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It needs what `weir testbed check` asks for, and runs in real time: some twenty minutes.
+#[command(after_help = "It needs what `weir testbed check` asks for, and runs in real time: half an hour.
 
 Example:
-  weir reproduce live --out docs/results/live.md"
-)]
+  weir reproduce live --out docs/results/live.md")]
 pub struct LiveReproduction {
     /// Which of the experiments to do
     #[arg(
