@@ -29,12 +29,12 @@ class Application:
 
     @classmethod
     def register(
-        cls, coordinator: Coordinator, id: str, *, model: str, service: Optional[str] = None
+        cls, coordinator: Coordinator, id: str, *, model: Optional[str] = None, service: Optional[str] = None
     ) -> Application:
         """Registers the application ``id`` (1 to 128 printable characters without spaces), whose sensitivity the table has as ``model``.
 
-        The service is a framework's own, or ``default``, if there is none given. The same again changes nothing. Raises
-        :class:`CoordinatorError`.
+        Only a coordinator whose queues go by services does without a model. The service is a framework's own, or ``default``, if
+        there is none given. The same again changes nothing. Raises :class:`CoordinatorError`.
         """
         answer = coordinator.put(path("applications", id), {"service": service, "model": model})
         return cls(coordinator, id, _level_of(answer))

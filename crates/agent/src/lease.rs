@@ -49,8 +49,8 @@ pub enum Refused {
     /// Weights.
     #[error("weights that are not 1 to {MOST_SERVICES} finite numbers above zero")]
     Weights,
-    /// Classes of applications.
-    #[error("classes of applications that are not those of queues")]
+    /// Classes, of applications or with their queues.
+    #[error("classes that are not 1 to {MOST_SERVICES}, each with a queue that is there")]
     Classes,
 }
 
@@ -97,7 +97,7 @@ impl Refusals {
     }
 }
 
-/// Keeps the orders to one host.
+/// Keeps the orders to one host or switch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Keeper {
     links: Vec<Rate>,
@@ -111,7 +111,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// For a host whose interfaces carry so much.
+    /// For a host whose link carries so much, or a switch whose ports do.
     pub fn new(links: Vec<Rate>) -> Keeper {
         let (rates, queues) = (BTreeMap::new(), BTreeMap::new());
         let (ends, lease) = (None, Duration::ZERO);
@@ -171,7 +171,7 @@ impl Keeper {
                 return Err(Refused::Rate);
             }
         }
-        for (interface, Queues { weights, classes }) in &order.queues {
+        for (interface, Queues { weights, queue_of, classes }) in &order.queues {
             if *interface as usize >= self.links.len() {
                 return Err(Refused::Interface);
             }
@@ -179,7 +179,9 @@ impl Keeper {
             if !(1..=MOST_SERVICES).contains(&weights.len()) || !weights.iter().all(good) {
                 return Err(Refused::Weights);
             }
-            if !classes.iter().all(|&(_, class)| class >= 1 && class as usize <= weights.len()) {
+            let has_queue = queue_of.iter().all(|&queue| (queue as usize) < weights.len());
+            let has_mark = classes.iter().all(|&(_, class)| class >= 1 && class as usize <= queue_of.len());
+            if !(1..=MOST_SERVICES).contains(&queue_of.len()) || !has_queue || !has_mark {
                 return Err(Refused::Classes);
             }
         }
@@ -212,9 +214,9 @@ impl Keeper {
         rates.map(|(key, rate)| (key, *rate))
     }
 
-    /// The queues of an interface, whatever the lease; none if there are none.
-    pub fn queues(&self, interface: u32) -> Option<&Queues> {
-        self.queues.get(&interface)
+    /// The queues of all interfaces that have some, whatever the lease.
+    pub fn queues(&self) -> &BTreeMap<u32, Queues> {
+        &self.queues
     }
 
     /// What was refused so far.

@@ -15,6 +15,7 @@
 //! otherwise than the coordinator reckons is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
 //! Interfaces are changed beside it, since that takes longer than an interval.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
@@ -53,22 +54,26 @@ const ALONE: Duration = Duration::from_millis(8);
 /// How often everything is reported anew: a coordinator may have heard of a flow before it heard of its coflow.
 const ANEW: Duration = Duration::from_secs(1);
 
-/// What a coordinator calls the host's link: it has one.
-const LINK: u32 = 0;
-
 /// What an agent has to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where the coordinator is.
     pub coordinator: Endpoint,
-    /// Which host this is, by its number there.
+    /// Which host or switch this is, by its number there.
     pub host: u32,
-    /// What its link carries: orders above it are refused.
+    /// The link of a host, or those of a switch as the coordinator numbers them.
+    pub links: Vec<Link>,
+    /// Where programs find the agent: the path of a Unix socket; none if they are not to.
+    pub door: Option<PathBuf>,
+}
+
+/// A link out of a host or switch.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// What it carries: orders above it are refused.
     pub rate: Rate,
-    /// The interfaces that are its link, which get the queues of orders. Several share its rate evenly.
+    /// The interfaces that are this link, which get the queues of orders. Several share its rate evenly.
     pub interfaces: Vec<Interface>,
-    /// Where programs find the agent: the path of a Unix socket.
-    pub door: PathBuf,
 }
 
 /// What is known on this host, for the loop and for programs that come in between.
@@ -80,8 +85,8 @@ struct Host {
     voice: Voice,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
-    /// Where the queues of its link go when there are others.
-    queues: watch::Sender<Option<Queues>>,
+    /// Where the queues of its links go when there are others.
+    queues: watch::Sender<BTreeMap<u32, Queues>>,
     began: Instant,
 }
 
@@ -126,11 +131,11 @@ impl Host {
         }
         self.refused = refused;
         self.pace();
-        let queues = self.keeper.queues(LINK);
+        let queues = self.keeper.queues();
         self.queues.send_if_modified(|last| {
-            let is_other = last.as_ref() != queues;
+            let is_other = last != queues;
             if is_other {
-                *last = queues.cloned();
+                last.clone_from(queues);
             }
             is_other
         });
@@ -164,13 +169,13 @@ pub async fn run(
     traffic: Option<Traffic>,
     stop: impl Future<Output = ()>,
 ) -> (Option<Traffic>, io::Result<()>) {
-    let door = match door::Door::open(&settings.door) {
+    let door = match settings.door.as_deref().map(door::Door::open).transpose() {
         Ok(door) => door,
         Err(error) => return (traffic, Err(error)),
     };
-    let (queues, ordered) = watch::channel(None);
+    let (queues, ordered) = watch::channel(BTreeMap::new());
     let host = Host {
-        keeper: Keeper::new(vec![settings.rate]),
+        keeper: Keeper::new(settings.links.iter().map(|link| link.rate).collect()),
         refused: None,
         flows: Flows::default(),
         voice: Voice::default(),
@@ -181,15 +186,23 @@ pub async fn run(
     let shared = Shared(Arc::new(Mutex::new(host)));
     let (said, mut events) = mpsc::channel(16);
     let ended = tokio::select! {
-        ended = door.serve(shared.clone()) => ended,
+        ended = serve(door, shared.clone()) => ended,
         () = link::keep(settings.coordinator, settings.host, said, say) => Ok(()),
         () = work(&shared, settings.host, &mut events) => Ok(()),
-        () = shape::keep(&shared, &settings.interfaces, settings.rate, ordered) => Ok(()),
+        () = shape::keep(&shared, &settings.links, ordered) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();
     host.flows.free();
     (host.applications.take().map(|applications| applications.traffic), ended)
+}
+
+/// Lets programs in, if there is a door.
+async fn serve(door: Option<door::Door>, shared: Shared) -> io::Result<()> {
+    match door {
+        Some(door) => door.serve(shared).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Tells whoever looks after the host.

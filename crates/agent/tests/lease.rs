@@ -31,7 +31,8 @@ fn order(epoch: u64, seq: u64, whole: bool, flows: &[(u32, Pace)]) -> Order {
 }
 
 fn queues(weights: &[f64], class: u32) -> Queues {
-    Queues { weights: weights.to_vec(), classes: vec![("web".into(), class)] }
+    let queue_of = (0..weights.len() as u32).collect();
+    Queues { weights: weights.to_vec(), queue_of, classes: vec![("web".into(), class)] }
 }
 
 fn ms(ms: u64) -> Duration {
@@ -49,7 +50,7 @@ fn orders_hold_until_their_lease_ends() {
     assert_eq!([1, 2, 3].map(|flow| keeper.rate(&key(flow), ms(89))), [Some(500_000), None, None]);
     // Open from then on, and the queues stay.
     assert_eq!((keeper.rate(&key(1), ms(90)), keeper.rates(ms(90)).count()), (None, 0));
-    assert_eq!((keeper.queues(1), keeper.queues(0)), (Some(&queues(&[1.0, 3.0], 2)), None));
+    assert_eq!(keeper.queues(), &BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
     let paced = |keeper: &Keeper, now| keeper.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
     // The next goes on where the last was, late as it is.
     keeper.accept(order(1, 2, false, &[(2, Pace::Rate(1_000_000))]), ms(500)).unwrap();
@@ -75,6 +76,10 @@ fn what_is_refused_changes_nothing_and_is_counted() {
         ..next(&[])
     };
     let weighted = |interface, weights: &[f64]| classed(interface, weights, 1);
+    let known = |queue_of: &[u32]| {
+        let queues = Queues { queue_of: queue_of.to_vec(), classes: vec![], ..queues(&[1.0, 3.0], 1) };
+        Order { queues: vec![(0, queues)], ..next(&[]) }
+    };
     let fastest = LINKS[1];
     let cases = [
         (order(4, 9, true, &[]), Refused::Older),
@@ -96,10 +101,13 @@ fn what_is_refused_changes_nothing_and_is_counted() {
         (weighted(0, &[0.0]), Refused::Weights),
         (classed(0, &[1.0, 3.0], 3), Refused::Classes),
         (classed(0, &[1.0, 3.0], 0), Refused::Classes),
+        (known(&[]), Refused::Classes),
+        (known(&[0; 64]), Refused::Classes),
+        (known(&[0, 2]), Refused::Classes),
     ];
     let in_force = |keeper: &Keeper| {
         let rates: Vec<_> = keeper.rates(ms(1)).map(|(key, rate)| (key.clone(), rate)).collect();
-        (rates, keeper.obeys(), keeper.ends(), keeper.queues(0).cloned())
+        (rates, keeper.obeys(), keeper.ends(), keeper.queues().clone())
     };
     let before = in_force(&keeper);
     for (order, why) in cases {
@@ -116,7 +124,7 @@ fn what_is_refused_changes_nothing_and_is_counted() {
         interface: 1,
         rate: 3,
         weights: 4,
-        classes: 2,
+        classes: 5,
     };
     assert_eq!(keeper.refusals(), counts);
     keeper.accept(next(&[(2, Pace::Rate(fastest))]), ms(1)).unwrap();
@@ -218,8 +226,7 @@ proptest! {
                     prop_assert_eq!(keeper.rate(key, ms(at)), Some(rate));
                     rates.insert(key.clone(), rate);
                 }
-                let queues = (0..3).filter_map(|at| Some((at, keeper.queues(at)?.clone()))).collect();
-                prop_assert_eq!((rates, queues), account(&believed, at));
+                prop_assert_eq!((rates, keeper.queues().clone()), account(&believed, at));
                 prop_assert!(later < 100_000 || keeper.rates(ms(at)).next().is_none());
             }
             let Refusals { older, repeated, gap, lease, unsorted, flows, interface, rate, weights, classes } = keeper.refusals();

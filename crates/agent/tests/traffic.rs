@@ -20,7 +20,7 @@ use group::Group;
 use pair::{Pair, interface, pair};
 use programs::{Python, events, flood, rules, sink, speed, start, there};
 use weir_agent::batch::feed;
-use weir_agent::queues::Desired;
+use weir_agent::queues::{Change, Desired};
 use weir_agent::traffic::{Class, Connection, Ends, Happened, Rule, Traffic, TrafficError, cleanup};
 use wire::{Packet, capture};
 
@@ -346,7 +346,7 @@ fn a_connection_is_paced_and_the_pace_turns() {
 }
 
 #[test]
-fn two_applications_share_by_weight_without_a_filter() {
+fn two_applications_share_by_weight() {
     let test = "shares";
     let (one, three) = (Group::new("one"), Group::new("three"));
     let Some((pair, mut traffic)) = start(test, &[(&one, 1), (&three, 2)]) else { return };
@@ -356,8 +356,8 @@ fn two_applications_share_by_weight_without_a_filter() {
         &[1.0, 3.0],
         &BTreeMap::new(),
     );
-    interface().reconcile(&desired.unwrap()).unwrap();
-    feed(Command::new("tc"), "tc", String::new, "filter del dev e0 parent 7765:\n").unwrap();
+    let desired = desired.unwrap();
+    interface().reconcile(&desired).unwrap();
     let (mut first, a, _) = flood(&pair, &one, &mut traffic);
     let (mut second, b, _) = flood(&pair, &three, &mut traffic);
     let share = |traffic: &Traffic, expected: f64| {
@@ -379,6 +379,13 @@ fn two_applications_share_by_weight_without_a_filter() {
     assert!(traffic.set_class(&one.name, Class::new(2)).unwrap());
     assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
     share(&traffic, 0.75);
+    // The queues of the classes change places too.
+    let changes = interface().reconcile(&desired.with_classes(&[1, 0]).unwrap()).unwrap();
+    assert!(
+        changes.iter().all(|c| matches!(c, Change::DropFilter(_) | Change::AddFilter(..))),
+        "{changes:?}"
+    );
+    share(&traffic, 0.25);
     for child in [&mut first, &mut second] {
         child.kill().unwrap();
         child.wait().unwrap();

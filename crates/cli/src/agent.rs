@@ -9,11 +9,11 @@ use std::path::Path;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-use weir_agent::live::{self, Settings};
-use weir_agent::queues::{self, Change, Desired, QueueError};
+use weir_agent::live::{self, Link, Settings};
+use weir_agent::queues::{self, Change, Desired, Interface, QueueError};
 use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
 
-use crate::args;
+use crate::args::{self, Port};
 use crate::failure::Failure;
 use crate::serve::asked_to_stop;
 use crate::{interrupt, output};
@@ -33,10 +33,12 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let coordinator = endpoint(&args.coordinator, &args.credentials, args.insecure)?;
-    let door = args.socket.clone();
-    let interfaces = args.found.interfaces.clone();
-    let settings =
-        Settings { coordinator, host: args.host, rate: args.rate, interfaces: interfaces.clone(), door };
+    // What a switch has are ports, and no programs.
+    let door = args.rate.map(|_| args.socket.clone());
+    let mut links: Vec<Link> = args.ports.iter().map(Port::link).collect();
+    links.extend(args.rate.map(|rate| Link { rate, interfaces: args.found.interfaces.clone() }));
+    let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
+    let settings = Settings { coordinator, host: args.host, links, door };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
     let traffic = match &args.found.applications[..] {

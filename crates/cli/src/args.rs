@@ -26,7 +26,7 @@ use crate::sweep::Vary;
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentQueues, AgentTraffic, Found};
 #[cfg(target_os = "linux")]
-pub use live::AgentRun;
+pub use live::{AgentRun, Port};
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 pub use predict::{Predict, PredictConnections, PredictTrain};

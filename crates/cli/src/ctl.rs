@@ -21,6 +21,8 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     let coordinator = reach(args)?;
     match &args.what {
         Wish::Status => show(args, HOSTS, coordinator.get("/v1/hosts")?),
+        Wish::Switches => show(args, SWITCHES, coordinator.get("/v1/switches")?),
+        Wish::Queues => show(args, QUEUES, coordinator.get("/v1/queues")?),
         Wish::Coflows => show(args, COFLOWS, coflows(&coordinator)?),
         Wish::Allocation => show(args, FLOWS, allocation(&coordinator)?),
         Wish::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
@@ -54,6 +56,8 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
 /// Keys of answers, as columns.
 const HOSTS: &[&str] =
     &["name", "present", "silent_seconds", "told", "obeys", "send_bytes_per_second", "recv_bytes_per_second"];
+const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "hosts"];
+const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
 const SERVICES: &[&str] = &["name", "weight", "in_force", "applications"];
@@ -64,8 +68,8 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
     let list = list.as_array().unwrap_or(&empty);
     let plain = |value: &Value| match value {
         Value::Array(items) => {
-            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
-            Value::from(items.join(" "))
+            let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+            Value::from(items.iter().map(word).collect::<Vec<_>>().join(" "))
         }
         // Only rates are objects: so many bytes per second.
         Value::Object(rate) => rate.values().next().cloned().unwrap_or_default(),

@@ -80,7 +80,7 @@ fn connections_of_an_application_carry_its_class() {
     let place = Place::new();
     let mut serving = serve(&place);
     let coordinator = Coordinator::local(&serving.api).unwrap();
-    assert_eq!(status(Application::register(&coordinator, "lr", None, "LR").unwrap_err()), 422);
+    assert_eq!(status(Application::register(&coordinator, "lr", None, Some("LR")).unwrap_err()), 422);
     let mut socket = std::net::TcpStream::connect(&serving.api).unwrap();
     let head = format!("PUT /v1/sensitivity HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", TABLE.len());
     socket.write_all(format!("{head}{TABLE}").as_bytes()).unwrap();
@@ -88,7 +88,7 @@ fn connections_of_an_application_carry_its_class() {
     BufReader::new(socket).read_line(&mut line).unwrap();
     assert_eq!(line.trim(), "HTTP/1.1 204 No Content");
 
-    let application = Application::register(&coordinator, "lr", None, "LR").unwrap();
+    let application = Application::register(&coordinator, "lr", None, Some("LR")).unwrap();
     let level = coordinator.get("/v1/applications/lr").unwrap()["level"].as_u64().unwrap();
     assert_eq!((u64::from(application.level()), u64::from(application.dscp())), (level, level + 1));
     let field = i32::from(application.dscp()) << 2;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Place, wait_within};
+use common::{Place, counted, wait_within};
 use group::Group;
 use nix::sched::{CloneFlags, setns};
 
@@ -125,18 +125,8 @@ impl Pair {
 
     /// Where everything that comes is counted.
     fn sink(&self) -> (SocketAddr, Arc<AtomicU64>) {
-        let arrived = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&arrived);
         let listener = self.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
-        let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            let mut stream = listener.accept().unwrap().0;
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
-                count.fetch_add(bytes as u64, Ordering::Relaxed);
-            }
-        });
-        (address, arrived)
+        (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
     }
 }
 

@@ -26,8 +26,9 @@ pub struct Application {
 }
 
 impl Application {
-    /// Registers the application `id` (1 to 128 printable characters without spaces), whose sensitivity the table has as `model`. The
-    /// service is a framework's own, or `default`, if there is none given. The same again changes nothing.
+    /// Registers the application `id` (1 to 128 printable characters without spaces), whose sensitivity the table has as `model`, which
+    /// only a coordinator whose queues go by services does without. The service is a framework's own, or `default`, if there is none given.
+    /// The same again changes nothing.
     ///
     /// # Errors
     /// Why it is not registered.
@@ -35,7 +36,7 @@ impl Application {
         coordinator: &Coordinator,
         id: &str,
         service: Option<&str>,
-        model: &str,
+        model: Option<&str>,
     ) -> Result<Application, CoordinatorError> {
         let body = json!({ "service": service, "model": model });
         let answer = coordinator.put(&path("applications", id), &body)?;

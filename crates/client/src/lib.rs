@@ -10,7 +10,7 @@
 //! use weir_client::{Application, Coordinator};
 //!
 //! let coordinator = Coordinator::local("127.0.0.1:7701")?;
-//! let application = Application::register(&coordinator, "sort-17", None, "sort")?;
+//! let application = Application::register(&coordinator, "sort-17", None, Some("sort"))?;
 //! let connection = application.connect("node-1", "node-3", "10.0.0.3:7000")?;
 //! connection.stream().write_all(b"...")?;
 //! connection.destroy()?;

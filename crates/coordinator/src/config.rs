@@ -5,19 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
-use weir_core::model::{Names, NodeId, Topology};
+use weir_core::model::Names;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, controller};
-use weir_core::units::{Bytes, Rate, Time};
+use weir_core::units::{Bytes, Time};
 use weir_trace::fields::{self, Fields, Source, Value};
-use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, topology, tree};
+use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 
 use crate::plane::{Link, Settings};
 use crate::policy::{Asked, Chosen, PolicyError};
+
+mod hosts;
 
 /// The longest file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -27,6 +29,9 @@ pub const VERSION: u32 = 1;
 
 /// The most hosts.
 pub const MAX_HOSTS: usize = 10_000;
+
+/// The most classes of packets: each has a mark (DSCP) of its own.
+const MOST_CLASSES: usize = 63;
 
 /// The key of the version.
 const MAGIC: &str = "weir-serve";
@@ -47,6 +52,10 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// In order of their numbers.
     pub hosts: Vec<Host>,
+    /// In order of their numbers, which go on from those of the hosts.
+    pub switches: Vec<Switch>,
+    /// Which host an address is, as far as that is said.
+    pub addresses: BTreeMap<IpAddr, u32>,
     /// Services and their applications.
     pub names: Names,
     /// Services whose weight is not left to the policy.
@@ -55,10 +64,19 @@ pub struct Config {
     pub policy: Chosen,
     /// How the plane goes about it.
     pub settings: Settings,
-    /// How Saba's applications share a link.
-    pub saba: Saba,
+    /// What the queues of links go by.
+    pub queues: Queueing,
     /// What callers can use up.
     pub limits: Limits,
+}
+
+/// What the queues of links go by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Queueing {
+    /// Saba: applications by their sensitivity.
+    Applications(Saba),
+    /// NetShare, group allocation: each service has a queue with its weight at every port.
+    Services,
 }
 
 /// How Saba's applications share a link.
@@ -85,6 +103,15 @@ pub struct Host {
     pub name: String,
     /// What its link carries.
     pub link: Link,
+}
+
+/// A switch whose ports an agent gives queues.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Switch {
+    /// What its certificate and its agent call it.
+    pub name: String,
+    /// The host at each port, by number.
+    pub hosts: Vec<u32>,
 }
 
 /// Files in PEM.
@@ -144,16 +171,21 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let settings = settings(&mut all)?;
     let asked = all.need("policy", POLICY)?;
     let (listen, tls, limits) = (all.need("listen", LISTEN)?, all.maybe("tls"), all.maybe("limits"));
-    let saba = all.maybe("saba");
+    let (queues, saba) = (all.maybe("queues"), all.maybe("saba"));
     let (topology, host, service) = (all.maybe("topology"), all.maybe("host"), all.maybe("service"));
+    let (switch, address_of) = (all.maybe("switch"), all.maybe("address"));
     all.finish()?;
-    let (hosts, services) = (hosts(&all, topology, host, folder)?, service);
-    let (names, weights) = match services {
+    let hosts = hosts::hosts(&all, topology, host, folder)?;
+    let numbers = (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
+    let switches = switch.map(|value| hosts::switches(&all, &value, &numbers)).transpose()?;
+    let addresses = address_of.map(|value| hosts::addresses(&all, &value, &numbers)).transpose()?;
+    let (switches, addresses) = (switches.unwrap_or_default(), addresses.unwrap_or_default());
+    let (names, weights) = match service {
         Some(value) => read_services(&all, &value)?,
         None => (Names::default(), BTreeMap::new()),
     };
     let policy = policy(&all, &asked, folder, &names)?;
-    let saba = saba.map(|value| read_saba(&all, &value)).transpose()?.unwrap_or_default();
+    let queues = queueing(&all, queues, saba, &names)?;
     let tls = tls.map(|value| read_tls(&all, &value, folder)).transpose()?;
     let mut listen = all.table(&listen, "listen ".to_owned())?;
     let (agents, api) = (address(&mut listen, "agents", &tls)?, address(&mut listen, "api", &tls)?);
@@ -162,7 +194,21 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         Some(value) => read_limits(&all, &value, settings)?,
         None => (Limits::default(), settings),
     };
-    Ok(Config { store, agents, api, tls, hosts, names, weights, policy, settings, saba, limits })
+    Ok(Config {
+        store,
+        agents,
+        api,
+        tls,
+        hosts,
+        switches,
+        addresses,
+        names,
+        weights,
+        policy,
+        settings,
+        queues,
+        limits,
+    })
 }
 
 const LISTEN: &str = "a table with the addresses `agents` and `api`";
@@ -205,64 +251,6 @@ fn time(
     let Some(value) = fields.maybe(key) else { return Ok(default) };
     let time = fields.read_time(&value)?.get();
     if range.contains(&time) { Ok(time) } else { Err(fields.wrong(&value, expected)) }
-}
-
-/// The hosts of a topology, or those that are listed.
-fn hosts(
-    fields: &Fields<'_>,
-    topology: Option<Value<'_>>,
-    host: Option<Value<'_>>,
-    folder: &Path,
-) -> Result<Vec<Host>, TraceError> {
-    const FILE: &str = "the file of a topology";
-    let hosts = match (topology, host) {
-        (Some(value), None) => {
-            let network = topology::read(&folder.join(fields.text(&value, FILE)?))?;
-            let hosts: Vec<Host> =
-                (0..network.hosts() as u32).map(|host| host_of(&network, NodeId(host))).collect();
-            if let Some(host) = hosts.iter().find(|host| !Names::is_name(&host.name)) {
-                let expected = format!("hosts whose names are {}", Names::RULE);
-                return Err(fields.wrong_at("topology", &host.name, &expected));
-            }
-            hosts
-        }
-        (None, Some(value)) => listed(&fields.table(&value, "host ".to_owned())?)?,
-        (Some(value), Some(_)) => return Err(fields.wrong(&value, "either `topology` or `[host]`")),
-        (None, None) => {
-            let expected = "a table `[host]` of names and rates, or `topology = \"FILE\"`";
-            return Err(fields.wrong_at("host", "nothing", expected));
-        }
-    };
-    if hosts.is_empty() || hosts.len() > MAX_HOSTS {
-        let found = hosts.len().to_string();
-        let key = if topology.is_some() { "topology" } else { "host" };
-        return Err(fields.wrong_at(key, &found, &format!("1 to {MAX_HOSTS} hosts")));
-    }
-    Ok(hosts)
-}
-
-/// What a host's cables carry together.
-fn host_of(network: &Topology, host: NodeId) -> Host {
-    let sum = |links: &mut dyn Iterator<Item = Rate>| {
-        Rate::new(links.map(Rate::get).sum()).expect("rates of a topology are far below the greatest number")
-    };
-    let out = network.out(host);
-    let send = sum(&mut out.iter().map(|&link| network.link(link).rate));
-    let into = |link| network.between(network.link(link).to, host);
-    let recv = sum(&mut out.iter().filter_map(|&link| into(link)).map(|link| network.link(link).rate));
-    Host { name: network.name(host).to_owned(), link: Link { send, recv } }
-}
-
-fn listed(fields: &Fields<'_>) -> Result<Vec<Host>, TraceError> {
-    let each = fields.named().into_iter().map(|(name, value)| {
-        check_name(fields, name)?;
-        let rate = fields.read_rate(&value)?;
-        if rate.get() < 1.0 {
-            return Err(fields.wrong(&value, "a rate of at least 8bit"));
-        }
-        Ok(Host { name: name.to_owned(), link: Link { send: rate, recv: rate } })
-    });
-    each.collect()
 }
 
 fn check_name(fields: &Fields<'_>, name: &str) -> Result<(), TraceError> {
@@ -338,6 +326,30 @@ fn policy(
         PolicyError::Params(error) => fields.wrong(value, &format!("{POLICY} ({error})")),
         PolicyError::Tree(error) => error,
     })
+}
+
+fn queueing(
+    fields: &Fields<'_>,
+    queues: Option<Value<'_>>,
+    saba: Option<Value<'_>>,
+    names: &Names,
+) -> Result<Queueing, TraceError> {
+    const EXPECTED: &str = "\"applications\" or \"services\"";
+    let by = queues.as_ref().map(|value| fields.text(value, EXPECTED)).transpose()?;
+    match (by, queues, saba) {
+        (None | Some("applications"), _, saba) => {
+            let saba = saba.map(|value| read_saba(fields, &value)).transpose()?;
+            Ok(Queueing::Applications(saba.unwrap_or_default()))
+        }
+        (Some("services"), _, None) if names.services() <= MOST_CLASSES => Ok(Queueing::Services),
+        (Some("services"), _, None) => {
+            let found = names.services().to_string();
+            let expected = format!("at most {MOST_CLASSES} services, since queues go by them");
+            Err(fields.wrong_at("service", &found, &expected))
+        }
+        (Some("services"), _, Some(saba)) => Err(fields.wrong(&saba, "none, since queues go by services")),
+        (Some(other), ..) => Err(fields.wrong_at("queues", other, EXPECTED)),
+    }
 }
 
 fn read_saba(fields: &Fields<'_>, value: &Value<'_>) -> Result<Saba, TraceError> {
@@ -454,8 +466,16 @@ impl fmt::Display for Config {
         let Limits { body, request, connections, events } = self.limits;
         writeln!(f, "limits    {most_coflows} coflows, {most_flows} flows")?;
         writeln!(f, "          {connections} connections, {body} and {request} a request, {events} events")?;
-        let Saba { settings: controller::Settings { c_saba, levels, .. }, queues } = self.saba;
-        writeln!(f, "saba      {levels} priority levels in {queues} queues, {} of every link", c_saba.get())?;
+        match self.queues {
+            Queueing::Applications(Saba {
+                settings: controller::Settings { c_saba, levels, .. },
+                queues,
+            }) => {
+                let share = c_saba.get();
+                writeln!(f, "saba      {levels} priority levels in {queues} queues, {share} of every link")?;
+            }
+            Queueing::Services => writeln!(f, "queues    one for each service, at every port")?,
+        }
         for service in 0..self.names.services() as u32 {
             let name = self.names.service(service);
             let weight = match self.weights.get(name) {
@@ -472,7 +492,12 @@ impl fmt::Display for Config {
                 writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
             }
         }
-        if !self.weights.is_empty() && !self.policy.heeds_weights() {
+        for Switch { name, hosts } in &self.switches {
+            let hosts: Vec<&str> = hosts.iter().map(|&host| &*self.hosts[host as usize].name).collect();
+            writeln!(f, "switch    {name}: {}", hosts.join(", "))?;
+        }
+        let by_weight = self.queues == Queueing::Services || self.policy.heeds_weights();
+        if !self.weights.is_empty() && !by_weight {
             writeln!(f, "note      this policy does not go by the weights of services")?;
         }
         Ok(())

@@ -205,7 +205,7 @@ impl Handle {
         self.every
     }
 
-    /// How many hosts there are: they are numbered from 0.
+    /// How many hosts and switches there are: they are numbered from 0.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
@@ -261,9 +261,13 @@ impl Handle {
     ///
     /// # Errors
     /// If there is nobody to give orders.
-    pub async fn set_queues(&self, of_hosts: Vec<(u32, Queues)>) -> Result<(), Stopped> {
-        self.ask(move |state| of_hosts.into_iter().for_each(|(host, q)| state.plane.set_queues(host, q)))
-            .await
+    pub async fn set_queues(&self, of_links: Vec<((u32, u32), Queues)>) -> Result<(), Stopped> {
+        self.ask(move |state| {
+            for ((host, link), queues) in of_links {
+                state.plane.set_queues(host, link, queues);
+            }
+        })
+        .await
     }
 
     // For hosts.

@@ -7,6 +7,7 @@
 //! - *Believed* are hosts about their own flows, as far as their link could have carried it. Bytes that go back or come from
 //!   nowhere are counted as [`Doubts`], and the rest of the report stands.
 //! - *Reckoned* are flows that nothing is said of: they send as they were told, since hosts report what goes otherwise.
+//! - *Payload* is what the engine counts, as frameworks and hosts do; links and orders count whole packets, and have that many more bytes.
 //! - *Nobody waits at zero.* A flow without a rate in the schedule gets its part of [`Settings::reserve`] of its two ports, which
 //!   the engine does not see: connections stay alive, and no port is over its capacity.
 //! - *Orders end.* Each carries the epoch of its coordinator, a number and a lease. A host gets one when something of its own changes, and
@@ -21,7 +22,7 @@ use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, Names, Side, Slo
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_proto::{MOST_FLOWS, is_id};
+use weir_proto::{FRAME, MOST_FLOWS, PAYLOAD, is_id};
 
 mod decide;
 mod doubts;
@@ -35,9 +36,6 @@ pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
 pub use weir_proto::{FlowKey, Found, Order, Pace, Queues, Report, Seen};
-
-/// What hosts call their link: each has one here.
-const LINK: u32 = 0;
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
@@ -101,10 +99,9 @@ pub struct Link {
     pub recv: Rate,
 }
 
-/// A host, and what it was told.
-#[derive(Debug)]
+/// A host or a switch, and what it was told. What is of flows is of hosts only.
+#[derive(Debug, Default)]
 struct Host {
-    link: Link,
     /// When it was last heard of; never, before it reports.
     heard: Option<f64>,
     /// Whether the engine counts on its flows.
@@ -124,14 +121,18 @@ struct Host {
     gone: Vec<FlowKey>,
     /// How many flows it sends, over or not.
     flows: usize,
-    /// The queues that its link should have, and whether the last orders said so.
-    queues: Option<Queues>,
-    queues_told: bool,
+    /// The queues that its links should have, by their numbers there, and whether the last orders said so.
+    queues: BTreeMap<u32, (Queues, bool)>,
     /// The connections that it found.
     found: found::Connections,
 }
 
 impl Host {
+    /// One that is told everything first.
+    fn new() -> Host {
+        Host { whole: true, ..Host::default() }
+    }
+
     /// Seconds since it was heard of.
     fn silent_for(&self, now: f64) -> f64 {
         self.heard.map_or(f64::INFINITY, |heard| now - heard)
@@ -180,6 +181,8 @@ pub struct Plane {
     engine: Engine,
     /// Whether the policy goes by sizes.
     sizes: bool,
+    /// Of hosts, which come before switches.
+    links: Vec<Link>,
     hosts: Vec<Host>,
     coflows: BTreeMap<Arc<str>, Coflow>,
     by_slot: Vec<Option<Arc<str>>>,
@@ -207,23 +210,7 @@ impl Plane {
     ) -> Result<Plane, TreeError> {
         let sizes = matches!(policy, AnyPolicy::Sizes(_));
         let engine = engine(links, policy, &names, settings.reserve)?;
-        let host = |&link: &Link| Host {
-            link,
-            heard: None,
-            present: false,
-            addressed: false,
-            whole: true,
-            seq: 0,
-            obeys: 0,
-            told: 0.0,
-            owes: 0.0,
-            gone: Vec::new(),
-            flows: 0,
-            queues: None,
-            queues_told: false,
-            found: found::Connections::default(),
-        };
-        let hosts = links.iter().map(host).collect();
+        let hosts = std::iter::repeat_with(Host::new).take(links.len()).collect();
         let (coflows, by_slot) = (BTreeMap::new(), Vec::new());
         let doubts = Doubts::default();
         Ok(Plane {
@@ -232,6 +219,7 @@ impl Plane {
             names,
             engine,
             sizes,
+            links: links.to_vec(),
             hosts,
             coflows,
             by_slot,
@@ -241,6 +229,12 @@ impl Plane {
             ended: Vec::new(),
             now: 0.0,
         })
+    }
+
+    /// The same with so many switches more, which are numbered after the hosts: they report nothing of flows, and are told queues.
+    pub fn with_switches(mut self, switches: usize) -> Plane {
+        self.hosts.extend(std::iter::repeat_with(Host::new).take(switches));
+        self
     }
 
     /// How it goes about it.
@@ -360,8 +354,7 @@ impl Plane {
                 return Err(Refusal::Size(flow));
             }
         }
-        let links: Vec<Link> = self.hosts.iter().map(|host| host.link).collect();
-        let engine = engine(&links, policy, &self.names, self.settings.reserve)?;
+        let engine = engine(&self.links, policy, &self.names, self.settings.reserve)?;
         let order: Vec<Slot> = self.engine.network().active().to_vec();
         let ids: Vec<Arc<str>> =
             order.iter().filter_map(|&slot| self.by_slot[slot as usize].clone()).collect();
@@ -376,13 +369,12 @@ impl Plane {
         Ok(())
     }
 
-    /// Gives a host's link out of it these queues from now on. They go with an order when they change, and with those that name
-    /// everything.
-    pub fn set_queues(&mut self, host: u32, queues: Queues) {
+    /// Gives a link out of a host, which has the one with the number 0, or out of a switch these queues from now on. They go with an order
+    /// when they change, and with those that name everything.
+    pub fn set_queues(&mut self, host: u32, link: u32, queues: Queues) {
         let Some(known) = self.hosts.get_mut(host as usize) else { return };
-        if known.queues.as_ref() != Some(&queues) {
-            known.queues = Some(queues);
-            known.queues_told = false;
+        if known.queues.get(&link).is_none_or(|(last, _)| *last != queues) {
+            known.queues.insert(link, (queues, false));
         }
     }
 
@@ -394,7 +386,7 @@ impl Plane {
         if self.flows - before.len() + flows.len() > self.settings.most_flows {
             return Err(Refusal::Full { what: "flows", most: self.settings.most_flows });
         }
-        let last = self.hosts.len() as u32 - 1;
+        let last = self.links.len() as u32 - 1;
         for (flow, transfer) in flows.iter().enumerate() {
             if let Some(&host) = [transfer.src, transfer.dst].iter().find(|&&host| host > last) {
                 return Err(Refusal::Host { flow, host, last });
@@ -498,15 +490,19 @@ impl Plane {
     }
 }
 
-/// An engine for ports that keep a reserve.
+/// The part of a full packet that is payload.
+const PART: f64 = PAYLOAD as f64 / FRAME as f64;
+
+/// An engine for the payload of ports that keep a reserve.
 fn engine(links: &[Link], policy: AnyPolicy, names: &Names, reserve: f64) -> Result<Engine, TreeError> {
     let rates = links.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
-    let nominal = rates.fold(1.0, f64::max) * (1.0 - reserve);
+    let part = (1.0 - reserve) * PART;
+    let nominal = rates.fold(1.0, f64::max) * part;
     let fabric = Fabric::big_switch(links.len() as u32, Rate::new(nominal).expect("links have rates"));
     let mut engine = Engine::new(fabric, policy, names)?;
     for (port, link) in links.iter().enumerate() {
         for (side, rate) in [(Side::Send, link.send), (Side::Receive, link.recv)] {
-            let factor = rate.get() * (1.0 - reserve) / nominal;
+            let factor = rate.get() * part / nominal;
             if factor != 1.0 {
                 engine.scale_port(port as u32, side, factor, 0.0);
             }

@@ -15,7 +15,7 @@ use weir_core::units::{Bytes, Time};
 use weir_trace::sensitivity::SensitivityTable;
 use weir_trace::{TraceError, sensitivity};
 
-use crate::config::{Config, Host};
+use crate::config::{Config, Host, Queueing, Switch};
 use crate::events::{Events, What};
 use crate::master::{Declined, Handle};
 use crate::plane::{Refusal, Registration, Standing, Transfer};
@@ -23,6 +23,7 @@ use crate::policy::{Asked, Chosen, PolicyError};
 use crate::problem::Problem;
 use crate::store::{Room, Store};
 
+mod division;
 mod found;
 mod sharing;
 mod watcher;
@@ -101,7 +102,7 @@ pub struct ServiceState {
     pub applications: Vec<String>,
     /// Its weight; nothing if it is left to the policy.
     pub weight: Option<f64>,
-    /// Whether the policy in force goes by weights of services.
+    /// Whether the policy in force, or queues, go by weights of services.
     pub in_force: bool,
 }
 
@@ -111,11 +112,16 @@ pub struct Registry {
     store: Store,
     names: Names,
     hosts: Vec<Host>,
+    switches: Vec<Switch>,
+    /// The switch at each host, and which of its ports, both by number.
+    ports_of_switches: BTreeMap<u32, (u32, u32)>,
     numbers: BTreeMap<String, u32>,
     deciding: Mutex<Deciding>,
     sharing: Mutex<sharing::Sharing>,
     stripes: Vec<Mutex<()>>,
     hasher: RandomState,
+    /// Whether queues go by services.
+    by_services: bool,
     /// What happens.
     pub events: Events,
 }
@@ -155,8 +161,12 @@ impl Registry {
             .set_policy(policy.build(&config.names, &weights))
             .await
             .map_err(|error| format!("policy: {error}"))?;
-        let sharing = sharing::Sharing::new(config, &table, &store)?;
+        let sharing = sharing::Sharing::new(config, &table, &weights, &store)?;
         let numbers = (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
+        let switches = (config.hosts.len() as u32..).zip(&config.switches);
+        let ports_of_switches = switches.flat_map(|(number, switch)| {
+            (0u32..).zip(&switch.hosts).map(move |(port, &host)| (host, (number, port)))
+        });
         let deciding =
             Deciding { policy, configured, weights, configured_weights: config.weights.clone(), table };
         let registry = Registry {
@@ -164,11 +174,14 @@ impl Registry {
             store,
             names: config.names.clone(),
             hosts: config.hosts.clone(),
+            switches: config.switches.clone(),
+            ports_of_switches: ports_of_switches.collect(),
             numbers,
             deciding: Mutex::new(deciding),
             sharing: Mutex::new(sharing),
             stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
             hasher: RandomState::new(),
+            by_services: config.queues == Queueing::Services,
             events: Events::new(config.limits.events as usize),
         };
         registry.restore().await?;
@@ -204,6 +217,17 @@ impl Registry {
     /// The hosts, in order of their numbers.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
+    }
+
+    /// The switches, in order of their numbers, which go on from those of the hosts.
+    pub fn switches(&self) -> &[Switch] {
+        &self.switches
+    }
+
+    /// What everybody with an agent is called, in order of their numbers.
+    pub fn attendants(&self) -> impl Iterator<Item = &str> {
+        let hosts = self.hosts.iter().map(|host| &*host.name);
+        hosts.chain(self.switches.iter().map(|switch| &*switch.name))
     }
 
     /// Rises by one at each start of a coordinator.
@@ -355,7 +379,7 @@ impl Registry {
                 name: name.to_owned(),
                 applications: self.names.applications(number).to_vec(),
                 weight: deciding.weights.get(name).copied(),
-                in_force: deciding.policy.heeds_weights(),
+                in_force: self.by_services || deciding.policy.heeds_weights(),
             }
         };
         (0..self.names.services() as u32).map(state).collect()
@@ -380,6 +404,7 @@ impl Registry {
         if deciding.policy.heeds_weights() {
             self.handle.set_policy(deciding.policy.build(&self.names, &weights)).await?;
         }
+        self.set_weights_of_queues(&weights).await?;
         deciding.weights = weights;
         let configured = deciding.configured_weights.get(service).copied();
         self.store.put(Room::Weights, service, &Set { set: Some(weight), configured }).await?;

@@ -40,7 +40,7 @@ mod sharing;
 mod standing;
 
 pub use coflows::{CoflowAnswer, CoflowList, CoflowState, FlowState};
-pub use standing::{AllocationList, HostState, Rate};
+pub use standing::{AllocationList, HostState, Rate, SwitchState};
 
 /// The longest head of a request, in bytes, and the most lines it has.
 const MOST_HEAD: usize = 16 << 10;
@@ -82,6 +82,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(policy::services))
         .routes(routes!(policy::set_service))
         .routes(routes!(standing::hosts))
+        .routes(routes!(standing::switches))
         .routes(routes!(standing::allocation))
         .routes(routes!(sharing::table, sharing::set_table))
         .routes(routes!(sharing::list))

@@ -15,7 +15,7 @@ use tonic::transport::server::Connected;
 use tracing::{debug, error, info};
 
 use crate::agents;
-use crate::config::{Config, Host};
+use crate::config::Config;
 use crate::identity::Identity;
 use crate::listen::{self, Peer};
 use crate::master;
@@ -53,7 +53,7 @@ impl Coordinator {
         let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
         let policy = config.policy.build(&config.names, &config.weights);
         let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
-        let plane = plane.map_err(|error| format!("policy: {error}"))?;
+        let plane = plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
         // The thread ends with the last handle, which requests under way may have.
         let (handle, _) = master::start(plane).map_err(|error| format!("no thread: {error}"))?;
         let registry = Arc::new(Registry::new(&config, store, handle).await?);
@@ -81,17 +81,17 @@ impl Coordinator {
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { config, registry, agents, api } = self;
         // An agent has one connection, and a second one while it finds out that the first is gone.
-        let peers = listen::peers(agents.0, agents.1, 2 * config.hosts.len() + 16);
+        let names: Vec<String> = registry.attendants().map(str::to_owned).collect();
+        let peers = listen::peers(agents.0, agents.1, 2 * names.len() + 16);
         let handle = registry.handle().clone();
         let mut ended = stop.clone();
         let ended = async move {
             let _ = ended.wait_for(|stop| *stop).await;
         };
         let proven = config.tls.is_some();
-        let hosts = config.hosts.clone();
         let attending = async move {
             let served = if proven {
-                agents::serve_connections(proven_agents(peers, hosts), handle, ended).await
+                agents::serve_connections(proven_agents(peers, names), handle, ended).await
             } else {
                 agents::serve_connections(local_agents(peers), handle, ended).await
             };
@@ -129,21 +129,21 @@ struct Line<P> {
 /// Agents that are who their certificates say.
 fn proven_agents(
     peers: mpsc::Receiver<Peer>,
-    hosts: Vec<Host>,
+    names: Vec<String>,
 ) -> impl Stream<Item = io::Result<Line<agents::Identity>>> {
-    unfold((peers, hosts), |(mut peers, hosts)| async {
+    unfold((peers, names), |(mut peers, names)| async {
         loop {
             let peer = peers.recv().await?;
             let number = match &peer.identity {
-                Identity::Agent(name) => hosts.iter().position(|host| host.name == *name),
+                Identity::Agent(name) => names.iter().position(|known| known == name),
                 _ => None,
             };
             let Some(number) = number else {
-                debug!(address = %peer.address, identity = %peer.identity, "refused: no agent of a host");
+                debug!(address = %peer.address, identity = %peer.identity, "refused: no agent of a host or switch");
                 continue;
             };
             let proven = agents::Identity(number as u32);
-            return Some((Ok(Line { peer, proven }), (peers, hosts)));
+            return Some((Ok(Line { peer, proven }), (peers, names)));
         }
     })
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use weir_coordinator::config::{self, Config};
+use weir_coordinator::config::{self, Config, Queueing, Saba};
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::Plan;
 use weir_core::units::Rate;
@@ -80,6 +80,46 @@ fn hosts_can_be_those_of_a_topology() {
 }
 
 #[test]
+fn switches_and_addresses_are_of_hosts() {
+    let text = format!(
+        "{}[switch]\nedge = [\"b\", \"a\"]\n[address]\na = [\"10.0.0.1\", \"fe80::1\"]\nb = [\"::ffff:10.0.0.2\"]\n",
+        SMALL.replace("policy =", "queues = \"services\"\npolicy =")
+    );
+    let config = parse(&text).unwrap();
+    let [edge] = &config.switches[..] else { panic!("{:?}", config.switches) };
+    assert_eq!((&*edge.name, &edge.hosts[..]), ("edge", &[1, 0][..]));
+    let of = |address: &str| config.addresses.get(&address.parse().unwrap()).copied();
+    assert_eq!(["10.0.0.1", "fe80::1", "10.0.0.2", "10.0.0.3"].map(of), [Some(0), Some(0), Some(1), None]);
+    assert_eq!(config.queues, Queueing::Services);
+    for line in ["switch    edge: b, a", "queues    one for each service, at every port"] {
+        assert!(config.to_string().contains(line), "`{line}` in\n{config}");
+    }
+    assert_eq!(parse(SMALL).unwrap().queues, Queueing::Applications(Saba::default()));
+}
+
+#[test]
+fn switches_have_an_end() {
+    let (mut text, mut ports) = (SMALL.to_owned(), Vec::new());
+    for port in 0..1025 {
+        text += &format!("h{port} = \"1Gbit\"\n");
+        ports.push(format!("\"h{port}\""));
+    }
+    let switch = |count: usize| format!("{text}[switch]\ns = [{}]\n", ports[..count].join(", "));
+    assert_eq!(parse(&switch(1024)).unwrap().switches[0].hosts.len(), 1024);
+    let error = parse(&switch(1025)).unwrap_err();
+    assert!(error.contains("field `switch s`: `1025`: expected at most 1024 ports"), "{error}");
+}
+
+#[test]
+fn queues_by_services_have_an_end() {
+    let services = |count| (0..count).map(|n| format!("[service.s{n}]\n")).collect::<String>();
+    let text = |count| SMALL.replace("policy =", "queues = \"services\"\npolicy =") + &services(count);
+    assert!(parse(&text(63)).is_ok());
+    let error = parse(&text(64)).unwrap_err();
+    assert!(error.contains("field `service`: `64`: expected at most 63 services"), "{error}");
+}
+
+#[test]
 fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
     let cases = [
         ("weir-serve = 1", "weir-serve = 2", "serve.toml:1: field `weir-serve`: `2`: expected version 1"),
@@ -147,6 +187,42 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
             "field `limits flows`: `0`: expected a whole number from 1",
         ),
         ("[host]", "[host", "field `TOML`"),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\na = [\"b\"]\n",
+            "field `switch a`: `a`: expected another name",
+        ),
+        ("b = \"10Gbit\"\n", "b = \"10Gbit\"\n[switch]\ns = []\n", "field `switch s`: `[]`: expected a list"),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\ns = [\"x\"]\n",
+            "`\"x\"`: expected the name of a host",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\ns = [\"a\"]\nt = [\"b\", \"a\"]\n",
+            "serve.toml:14: field `switch t`: `\"a\"`: expected a host that is at no other port",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[address]\na = [\"10.0.0\"]\n",
+            "field `address a`: `\"10.0.0\"`: expected a list of the host's IP addresses",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.1\"]\n",
+            "field `address b`: `\"10.0.0.1\"`: expected an address that is there once",
+        ),
+        (
+            "policy =",
+            "queues = \"ports\"\npolicy =",
+            "field `queues`: `ports`: expected \"applications\" or \"services\"",
+        ),
+        (
+            "policy =",
+            "queues = \"services\"\nsaba = { queues = 8 }\npolicy =",
+            "field `saba`: `{ queues = 8 }`: expected none, since queues go by services",
+        ),
     ];
     for (from, to, expected) in cases {
         let error = refused(from, to);

@@ -110,9 +110,8 @@ impl Running {
         let settings = AgentSettings {
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
             host,
-            rate: Rate::new(LINE).unwrap(),
-            interfaces: Vec::new(),
-            door: place.path().join("door"),
+            links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
+            door: Some(place.path().join("door")),
         };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
@@ -323,9 +322,8 @@ fn what_is_no_flow_is_refused() {
     let settings = AgentSettings {
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
         host: 1,
-        rate: Rate::new(LINE).unwrap(),
-        interfaces: Vec::new(),
-        door: running.door(),
+        links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
+        door: Some(running.door()),
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let taken = runtime.block_on(live::run(settings, None, std::future::pending())).1.unwrap_err();

@@ -161,8 +161,12 @@ fn two_lost_orders_in_a_row_end_no_lease() {
 /// Queues go with one order, and with those that name everything.
 #[test]
 fn queues_are_told_when_they_change() {
-    let mut plane = plane("saath", 1);
-    let queues = |weight| Queues { weights: vec![1.0, weight], classes: vec![("web".into(), 2)] };
+    let mut plane = plane("saath", 1).with_switches(1);
+    let queues = |weight| Queues {
+        weights: vec![1.0, weight],
+        queue_of: vec![0, 1, 1],
+        classes: vec![("web".into(), 3)],
+    };
     let mut now = 0.0;
     let mut told = |plane: &mut Plane| {
         for (host, state) in (0..).zip(plane.hosts()) {
@@ -170,24 +174,45 @@ fn queues_are_told_when_they_change() {
         }
         now += STEP;
         let mut orders = plane.tick(now);
-        assert!(orders.iter().all(|(host, order)| *host == 2 || order.queues.is_empty()));
-        orders
-            .iter_mut()
-            .find(|(host, _)| *host == 2)
-            .map_or(Vec::new(), |(_, order)| std::mem::take(&mut order.queues))
+        assert!(orders.iter().all(|(host, order)| [2, HOSTS].contains(host) || order.queues.is_empty()));
+        [2, HOSTS].map(|told| {
+            let order = orders.iter_mut().find(|(host, _)| *host == told);
+            order.map_or(Vec::new(), |(_, order)| std::mem::take(&mut order.queues))
+        })
     };
-    assert_eq!(told(&mut plane), []);
+    assert_eq!(told(&mut plane), [vec![], vec![]]);
     // Also if the host was not there when they came.
-    plane.set_queues(2, queues(3.0));
-    plane.set_queues(HOSTS, queues(3.0));
-    assert_eq!(told(&mut plane), [(0, queues(3.0))]);
-    plane.set_queues(2, queues(3.0));
-    assert_eq!(told(&mut plane), []);
-    plane.set_queues(2, queues(5.0));
-    assert_eq!(told(&mut plane), [(0, queues(5.0))]);
+    plane.set_queues(2, 0, queues(3.0));
+    plane.set_queues(HOSTS + 1, 0, queues(3.0));
+    assert_eq!(told(&mut plane), [vec![(0, queues(3.0))], vec![]]);
+    plane.set_queues(2, 0, queues(3.0));
+    // A switch has many links.
+    for (link, weight) in [(3, 7.0), (1, 5.0)] {
+        plane.set_queues(HOSTS, link, queues(weight));
+    }
+    assert_eq!(told(&mut plane), [vec![], vec![(1, queues(5.0)), (3, queues(7.0))]]);
+    plane.set_queues(2, 0, queues(5.0));
+    plane.set_queues(HOSTS, 3, queues(9.0));
+    assert_eq!(told(&mut plane), [vec![(0, queues(5.0))], vec![(3, queues(9.0))]]);
     plane.renew(2);
-    assert_eq!(told(&mut plane), [(0, queues(5.0))]);
-    assert_eq!(told(&mut plane), []);
+    plane.renew(HOSTS);
+    let all = [vec![(0, queues(5.0))], vec![(1, queues(5.0)), (3, queues(9.0))]];
+    assert_eq!(told(&mut plane), all);
+    assert_eq!(told(&mut plane), [vec![], vec![]]);
+}
+
+/// What a switch says of flows or connections is not believed.
+#[test]
+fn switches_have_no_flows() {
+    let mut plane = plane("saath", 1).with_switches(1);
+    plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    let seen = Seen { key: key("a", 0), sent: 5, closed: true };
+    let found = Found { application: "web".into(), peer: [10, 0, 0, 1].into(), open: 1, sent: 5 };
+    plane.report(HOSTS, &Report { obeys: (0, 0), flows: vec![seen], found: vec![found] }, 0.001);
+    assert_eq!((plane.doubts().foreign, plane.is_over("a")), (2, Some(false)));
+    assert_eq!(plane.found(), []);
+    let to_switch = plane.register("b", registration(&[(0, HOSTS, 1e6)]), 0.002);
+    assert_eq!(to_switch, Err(Refusal::Host { flow: 0, host: HOSTS, last: HOSTS - 1 }));
 }
 
 /// What a host finds is kept up to a bound, told once, and forgotten some time after the host.

@@ -181,8 +181,8 @@ fn of_both<'a>(queues: &'a Value, host: &str, way: &str) -> &'a Value {
     queues.as_array().unwrap().iter().find(|q| q["host"] == host && q["way"] == way).unwrap()
 }
 
-/// The queues of a host that begins to attend, by its first order.
-fn told(server: &Server, host: u32) -> Option<Queues> {
+/// The queues of a host or switch that begins to attend, by its first order, with the numbers of its links.
+fn all_told(server: &Server, host: u32) -> Vec<(u32, Queues)> {
     let registry = server.registry();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let order = async {
@@ -192,7 +192,11 @@ fn told(server: &Server, host: u32) -> Option<Queues> {
     };
     let order = runtime.block_on(order);
     assert!(order.whole);
-    order.queues.into_iter().map(|(_, queues)| queues).next()
+    order.queues
+}
+
+fn told(server: &Server, host: u32) -> Option<Queues> {
+    all_told(server, host).into_iter().map(|(_, queues)| queues).next()
 }
 
 /// Saba, section 6: register, create a connection, destroy it, deregister.
@@ -229,8 +233,9 @@ fn applications_get_levels_and_links_get_queues() {
     let least = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
     let expected: Vec<f64> = shared.iter().map(|&weight| weight.max(least)).collect();
     assert_eq!(told.weights, expected);
-    let queue_of = of_both(&queues, "a", "out")["queue_of"].clone();
-    let class = |level: &Value| queue_of[level.as_u64().unwrap() as usize].as_u64().unwrap() as u32 + 1;
+    // Packets have the marks of their levels, and each port its own queues for these.
+    assert_eq!(json!(told.queue_of), of_both(&queues, "a", "out")["queue_of"]);
+    let class = |level: &Value| level.as_u64().unwrap() as u32 + 1;
     let s1 = get(&server, "/v1/applications/s1").1["level"].clone();
     assert_eq!(told.classes, [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]);
     assert_eq!(self::told(&server, 2), None);
@@ -244,6 +249,74 @@ fn applications_get_levels_and_links_get_queues() {
     assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 204);
     let unknown = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
+}
+
+/// What follows the services of the usual configuration.
+const SWITCH: &str = "[switch]\nedge = [\"b\", \"c\"]\n[address]\nc = [\"10.0.0.3\"]\n";
+
+/// The link into a host is a port of its switch, also for connections that agents found.
+#[test]
+fn switches_are_told_the_queues_of_links_into_hosts() {
+    let mut server = Server::start();
+    server.restart(|text| text + SWITCH);
+    let state = &get(&server, "/v1/switches").1[0];
+    assert_eq!(
+        (&state["name"], &state["hosts"], &state["present"]),
+        (&json!("edge"), &json!(["b", "c"]), &json!(false))
+    );
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    for (id, model) in [("s1", "sort"), ("s2", "scan")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
+    }
+    let body = json!({ "application": "s1", "from": "a", "to": "c" });
+    assert_eq!(put(&server, "/v1/connections/x1", &body).0, 200);
+    let found = Found { application: "s2".into(), peer: "10.0.0.3".parse().unwrap(), open: 1, sent: 7 };
+    let report = Report { found: vec![found], ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    // Both come to c.
+    let into_c = |queues: &Value| {
+        let queues =
+            queues.as_array().unwrap().iter().find(|q| q["host"] == "c" && q["way"] == "in").cloned();
+        queues.is_some_and(|q| q["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count() == 2)
+    };
+    wait_for(&server, "/v1/queues", into_c);
+    let told = all_told(&server, 3);
+    let [(1, queues)] = &told[..] else { panic!("{told:?}") };
+    assert!(queues.classes.is_empty());
+    assert_eq!(json!(queues.queue_of), of_both(&get(&server, "/v1/queues").1, "c", "in")["queue_of"]);
+    wait_for(&server, "/v1/switches", |switches| switches[0]["present"] == true);
+}
+
+/// NetShare, section 4.1: each service has a queue with its weight at every port, whoever sends.
+#[test]
+fn queues_can_go_by_services() {
+    let mut server = Server::start();
+    let by_services = |text: String| text.replace("policy =", "queues = \"services\"\npolicy =") + SWITCH;
+    server.restart(by_services);
+    assert_eq!(get(&server, "/v1/services").1[1]["in_force"], true);
+    let (_, job) = put(&server, "/v1/applications/job", &json!({ "service": "ads" }));
+    assert_eq!((&job["level"], &job["model"]), (&json!(1), &Value::Null));
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    let expected = |classes: Vec<_>| Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes };
+    for host in 0..3 {
+        assert_eq!(all_told(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
+    }
+    assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
+    // It is kept.
+    server.restart(|text| text);
+    assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
+    assert_eq!(get(&server, "/v1/applications/job").1, job);
+    assert_eq!(
+        put(&server, "/v1/connections/x1", &json!({ "application": "job", "from": "a", "to": "b" })).0,
+        200
+    );
+    assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/job", b"").0, 204);
+    assert_eq!(all_told(&server, 0), [(0, expected(vec![]))]);
+    // By sensitivity an application has to have a model.
+    server.restart(|text| text.replace("queues = \"services\"\n", ""));
+    assert_eq!(put(&server, "/v1/applications/job", &json!({ "service": "ads" })).0, 422);
 }
 
 /// Asks until the answer is as it should be.

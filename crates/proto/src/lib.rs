@@ -41,8 +41,11 @@ pub const MOST_REPORT: usize = 4 << 20;
 /// The longest order on the wire, in bytes.
 pub const MOST_ORDER: usize = 32 << 20;
 
-/// The most interfaces and queues of all of them that an order gives weights.
-pub const MOST_QUEUES: usize = 1 << 12;
+/// The most ports of a switch.
+pub const MOST_PORTS: usize = 1 << 10;
+
+/// The most interfaces, and queues and classes of all of them, that an order names: there are 63 marks.
+pub const MOST_QUEUES: usize = MOST_PORTS << 6;
 
 /// The most applications at once, and so the most that an order gives classes.
 pub const MOST_APPLICATIONS: usize = 1 << 12;

@@ -31,7 +31,7 @@ pub fn reckon(rate: u64, time: f64) -> f64 {
     rate as f64 * time * f64::from(PAYLOAD) / f64::from(FRAME)
 }
 
-/// What one host is to do.
+/// What one host or switch is to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
     /// Which coordinator decided: of two, the one with the higher number is right.
@@ -51,8 +51,10 @@ pub struct Order {
 /// The queues of an interface, and who uses which.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Queues {
-    /// The weight of each, finite and above zero; the classes of their packets are numbered from 1.
+    /// The weight of each, finite and above zero.
     pub weights: Vec<f64>,
+    /// The queue of each class, from 0. Classes are numbered from 1, which is the mark (DSCP) of their packets everywhere.
+    pub queue_of: Vec<u32>,
     /// The class of each application that has one, by the application's name, in order. Names are ids as those of coflows are.
     pub classes: Vec<(Arc<str>, u32)>,
 }

@@ -40,12 +40,20 @@ pub enum Malformed {
     #[error("a weight: expected a finite number above 0")]
     Weight,
     /// A class.
-    #[error("class {class} of an application: expected 1 to {most}, as many as there are queues")]
+    #[error("class {class} of an application: expected 1 to {most}, as many as there are")]
     Class {
         /// What was found.
         class: u32,
-        /// How many queues there are.
+        /// How many classes there are.
         most: usize,
+    },
+    /// The queue of a class.
+    #[error("queue {queue} of a class: expected one below {queues}")]
+    Queue {
+        /// What was found.
+        queue: u32,
+        /// How many queues there are.
+        queues: usize,
     },
 }
 
@@ -262,6 +270,8 @@ impl From<&Order> for wire::Order {
             classed: order.queues.iter().map(|(_, queues)| queues.classes.len() as u32).collect(),
             applications: classes().map(|(name, _)| &**name).collect::<Vec<_>>().join(" "),
             classes: classes().map(|(_, class)| *class).collect(),
+            known: order.queues.iter().map(|(_, queues)| queues.queue_of.len() as u32).collect(),
+            queue_of: order.queues.iter().flat_map(|(_, queues)| &queues.queue_of).copied().collect(),
         }
     }
 }
@@ -285,19 +295,31 @@ impl TryFrom<wire::Order> for Order {
         even("classes", order.classes.len(), order.classed.iter().map(|&count| count as usize).sum())?;
         let names = || order.applications.split(' ').filter(|_| !order.applications.is_empty());
         even("names of applications", names().count(), order.classes.len())?;
+        limit("queues of classes", order.queue_of.len(), MOST_QUEUES)?;
+        even("counts of classes", order.known.len(), order.interfaces.len())?;
+        even(
+            "queues of classes",
+            order.queue_of.len(),
+            order.known.iter().map(|&count| count as usize).sum(),
+        )?;
         let mut weights = order.weights.into_iter();
         let mut classes = names().zip(order.classes);
+        let mut queue_of = order.queue_of.into_iter();
         let mut queues = Vec::with_capacity(order.interfaces.len());
-        for ((interface, count), classed) in order.interfaces.into_iter().zip(order.queues).zip(order.classed)
-        {
+        let counts = order.queues.into_iter().zip(order.known).zip(order.classed);
+        for (interface, ((count, known), classed)) in order.interfaces.into_iter().zip(counts) {
             let weights: Vec<f64> = weights.by_ref().take(count as usize).collect();
+            let queue_of: Vec<u32> = queue_of.by_ref().take(known as usize).collect();
+            if let Some(&queue) = queue_of.iter().find(|&&queue| queue as usize >= weights.len()) {
+                return Err(Malformed::Queue { queue, queues: weights.len() });
+            }
             let mine = classes.by_ref().take(classed as usize);
-            let classes = mine.map(|(name, class)| classified(name, class, weights.len()));
+            let classes = mine.map(|(name, class)| classified(name, class, queue_of.len()));
             let classes = classes.collect::<Result<Vec<_>, Malformed>>()?;
             if classes.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
                 return Err(Malformed::Unsorted("applications"));
             }
-            queues.push((interface, Queues { weights, classes }));
+            queues.push((interface, Queues { weights, queue_of, classes }));
         }
         Ok(Order {
             epoch: order.epoch,

@@ -22,12 +22,14 @@ fn pace() -> impl Strategy<Value = Pace> {
 }
 
 fn queues() -> impl Strategy<Value = Queues> {
-    let classes = btree_map("[!-~]{1,3}", any::<prop::sample::Index>(), 0..4);
-    (vec(1e-3..1e3, 1..4), classes).prop_map(|(weights, classes)| {
+    let at = any::<prop::sample::Index>;
+    let classes = btree_map("[!-~]{1,3}", at(), 0..4);
+    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes).prop_map(|(weights, queue_of, classes)| {
+        let queue_of: Vec<u32> = queue_of.into_iter().map(|at| at.index(weights.len()) as u32).collect();
         let class =
-            |(name, at): (String, prop::sample::Index)| (name.into(), at.index(weights.len()) as u32 + 1);
+            |(name, at): (String, prop::sample::Index)| (name.into(), at.index(queue_of.len()) as u32 + 1);
         let classes = classes.into_iter().map(class).collect();
-        Queues { weights, classes }
+        Queues { weights, queue_of, classes }
     })
 }
 
@@ -165,13 +167,21 @@ fn what_is_no_order_is_refused() {
         queues: queues.to_vec(),
         weights: weights.to_vec(),
         classed: vec![0; interfaces.len()],
+        known: vec![0; interfaces.len()],
         ..wire::Order::default()
     };
     let classed = |classed: &[u32], applications: &str, classes: &[u32]| wire::Order {
         classed: classed.to_vec(),
         applications: applications.to_owned(),
         classes: classes.to_vec(),
+        known: vec![3],
+        queue_of: vec![0, 1, 1],
         ..order(&[0], &[2], &[1.0, 3.0])
+    };
+    let known = |known: &[u32], queue_of: &[u32]| wire::Order {
+        known: known.to_vec(),
+        queue_of: queue_of.to_vec(),
+        ..classed(&[0], "", &[])
     };
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
     let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
@@ -191,8 +201,12 @@ fn what_is_no_order_is_refused() {
         (classed(&[2], "b a", &[1, 1]), Malformed::Unsorted("applications")),
         (classed(&[2], "a a", &[1, 1]), Malformed::Unsorted("applications")),
         (classed(&[1], "\u{7}", &[1]), Malformed::Id),
-        (classed(&[1], "a", &[0]), Malformed::Class { class: 0, most: 2 }),
-        (classed(&[1], "a", &[3]), Malformed::Class { class: 3, most: 2 }),
+        (classed(&[1], "a", &[0]), Malformed::Class { class: 0, most: 3 }),
+        (classed(&[1], "a", &[4]), Malformed::Class { class: 4, most: 3 }),
+        (known(&[], &[]), uneven("counts of classes", 0, 1)),
+        (known(&[2], &[0]), uneven("queues of classes", 1, 2)),
+        (known(&[u32::MAX], &[0]), uneven("queues of classes", 1, u32::MAX as usize)),
+        (known(&[1], &[2]), Malformed::Queue { queue: 2, queues: 2 }),
     ];
     for (order, why) in cases {
         assert_eq!(Order::try_from(order.clone()), Err(why), "{order:?}");

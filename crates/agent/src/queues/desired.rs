@@ -27,6 +27,19 @@ pub enum DesiredError {
         /// Which.
         value: f64,
     },
+    /// Too many classes, or none.
+    #[error("{0} classes: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MOST_SERVICES)]
+    Classes(usize),
+    /// A class that has no queue.
+    #[error("class {class} has queue {queue}: expected one below {queues}")]
+    NoQueue {
+        /// Whose, from 1 on.
+        class: usize,
+        /// Which, from 0 on.
+        queue: u32,
+        /// How many there are.
+        queues: usize,
+    },
     /// The number of a limited flow.
     #[error("limited flow {0}: expected numbers below {most}", most = ids::MOST_LIMITED)]
     Number(u16),
@@ -120,24 +133,14 @@ impl Desired {
         let left = left(link, limited)?;
         let whole = settled(Class::whole(link, segments));
         let mut classes = BTreeMap::from([(ids::WHOLE, Want { parent: None, class: whole })]);
-        let mut filters = BTreeMap::new();
         let inside = |class: Class| Want { parent: Some(ids::WHOLE), class: settled(class) };
         for (number, class) in Class::weighted(link, segments, &weights).into_iter().enumerate() {
             let rate = (class.rate as f64 * left) as u64;
             let minor = if number < weights.len() { ids::QUEUES + number as u16 } else { ids::REST };
             classes.insert(minor, inside(Class { rate, ..class }));
-            if number < weights.len() {
-                let node = number as u16 + 1;
-                let mark = u32::from(dscp(number)) << 2;
-                let by = |shift: u32| Filter {
-                    keys: vec![Key { at: 0, value: mark << shift, mask: 0xfc << shift }],
-                    to: minor,
-                };
-                // IPv4 has it in the second byte, IPv6 four bits earlier.
-                filters.insert((ids::BY_MARK, node), by(16));
-                filters.insert((ids::BY_MARK6, node), by(20));
-            }
         }
+        let mut filters: BTreeMap<(u16, u16), Filter> =
+            (0..weights.len()).flat_map(|number| by_mark(number, number as u16)).collect();
         for (&number, flow) in limited {
             let minor = ids::LIMITED + number;
             let rate = (flow.rate.get() * 8.0) as u64;
@@ -145,6 +148,25 @@ impl Desired {
             filters.insert((ids::BY_FLOW, number + 1), by_flow(flow, minor));
         }
         Ok(Desired { classes, filters })
+    }
+
+    /// The same queues, but each class of packets has the one that it is given here, from 0 on: several may share one. Classes are
+    /// those with the marks from 1 on.
+    ///
+    /// # Errors
+    /// Too many classes, or a queue that is not there.
+    pub fn with_classes(mut self, queue_of: &[u32]) -> Result<Desired, DesiredError> {
+        if !(1..=MOST_SERVICES).contains(&queue_of.len()) {
+            return Err(DesiredError::Classes(queue_of.len()));
+        }
+        let queues = self.classes.range(ids::QUEUES..ids::REST).count();
+        if let Some(class) = queue_of.iter().position(|&queue| queue as usize >= queues) {
+            return Err(DesiredError::NoQueue { class: class + 1, queue: queue_of[class], queues });
+        }
+        self.filters.retain(|(preference, _), _| !matches!(*preference, ids::BY_MARK | ids::BY_MARK6));
+        let marked = queue_of.iter().enumerate().flat_map(|(class, &queue)| by_mark(class, queue as u16));
+        self.filters.extend(marked);
+        Ok(self)
     }
 
     /// Classes by number.
@@ -171,6 +193,17 @@ fn left(link: Rate, limited: &BTreeMap<u16, Limited>) -> Result<f64, DesiredErro
         }
     }
     Ok(left / link.get())
+}
+
+/// The filters that lead packets with the mark of a class to a queue, both counted from 0.
+fn by_mark(class: usize, queue: u16) -> [((u16, u16), Filter); 2] {
+    let (node, mark) = (class as u16 + 1, u32::from(dscp(class)) << 2);
+    let by = |shift: u32| Filter {
+        keys: vec![Key { at: 0, value: mark << shift, mask: 0xfc << shift }],
+        to: ids::QUEUES + queue,
+    };
+    // IPv4 has it in the second byte, IPv6 four bits earlier.
+    [((ids::BY_MARK, node), by(16)), ((ids::BY_MARK6, node), by(20))]
 }
 
 fn by_flow(flow: &Limited, to: u16) -> Filter {

@@ -12,6 +12,10 @@ pub const QUEUES: u16 = 0x100;
 /// The class of packets that no filter knows.
 pub const REST: u16 = 0x1ff;
 
+/// What packets of the first class of applications have as their priority; those of the others follow. There is no class of HTB of this
+/// number, so filters by mark find their queue, here as at every other port.
+pub const MARKS: u16 = 0x400;
+
 /// The class of the first limited flow; the others follow.
 pub const LIMITED: u16 = 0x1000;
 

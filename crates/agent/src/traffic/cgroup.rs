@@ -13,7 +13,7 @@ use super::TrafficError;
 use crate::htb::MOST_SERVICES;
 use crate::queues::ids;
 
-/// A class of traffic: a mark, and the queue that belongs to it.
+/// A class of traffic: a mark, by which every port finds the queue that belongs to it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Class(u8);
 
@@ -28,14 +28,14 @@ impl Class {
         self.0
     }
 
-    /// The handle of its class of HTB, as `tc` and the kernel number them.
-    pub const fn handle(self) -> u32 {
+    /// What its packets have as their priority on their way to the interface.
+    pub const fn priority(self) -> u32 {
         FIRST + self.0 as u32 - 1
     }
 }
 
-/// The handle of the first class.
-pub(super) const FIRST: u32 = (ids::ROOT as u32) << 16 | ids::QUEUES as u32;
+/// The priority of the first class.
+pub(super) const FIRST: u32 = (ids::ROOT as u32) << 16 | ids::MARKS as u32;
 
 impl FromStr for Class {
     type Err = String;
@@ -158,7 +158,7 @@ mod tests {
         let rule: Rule = "web=a/cri:x.scope:63".parse().unwrap();
         assert_eq!(rule, Rule { name: "web".into(), cgroup: "a/cri:x.scope".into(), class: Class::new(63) });
         assert_eq!(rule.to_string(), "web=a/cri:x.scope:63");
-        assert_eq!(rule.class.unwrap().handle(), 0x7765_013e);
+        assert_eq!(rule.class.unwrap().priority(), 0x7765_043e);
         let rule: Rule = "web=a/cri:x.scope".parse().unwrap();
         assert_eq!((rule.class, rule.to_string()), (None, "web=a/cri:x.scope".to_owned()));
         for (text, said) in [

@@ -60,7 +60,7 @@ impl Maps {
         let place = place(application, interface);
         let Some(class) = class else { return gone(self.classes.remove(&place), "classes") };
         let failed = |error: MapError| TrafficError::kernel("classes", &error);
-        self.classes.insert(place, class.handle(), 0).map_err(failed)
+        self.classes.insert(place, class.priority(), 0).map_err(failed)
     }
 
     fn keep_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {

@@ -1,8 +1,14 @@
 //! `weir serve`, `weir agent run` and `weir ctl`.
 
 use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+#[cfg(target_os = "linux")]
+use weir_agent::live::Link;
+#[cfg(target_os = "linux")]
+use weir_agent::queues::Interface;
 use weir_client::is_own;
 use weir_core::units::Rate;
 
@@ -104,16 +110,21 @@ Examples:
   weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700
   weir agent run --host 3 --rate 1Gbit --interface eth0 --application web=system.slice/web.service
   weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 \\
-    --certificate node-4.pem --key node-4.key --authority authority.pem"
+    --certificate node-4.pem --key node-4.key --authority authority.pem
+  weir agent run --host 48 --port eth1=10Gbit --port eth2=10Gbit"
 )]
 pub struct AgentRun {
-    /// Which host this is, by its number at the coordinator
+    /// Which host or switch this is, by its number at the coordinator
     #[arg(long, value_name = "N")]
     pub host: u32,
 
     /// What this host's link carries: orders above it are refused; with a unit
-    #[arg(long, value_name = "RATE", value_parser = port_rate)]
-    pub rate: Rate,
+    #[arg(long, value_name = "RATE", value_parser = port_rate, required_unless_present = "ports")]
+    pub rate: Option<Rate>,
+
+    /// A port of a switch and what it carries, in the order in which the coordinator has the hosts there; for switches, several times
+    #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
+    pub ports: Vec<Port>,
 
     /// Where the coordinator waits for agents
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = place)]
@@ -132,6 +143,33 @@ pub struct AgentRun {
 
     #[command(flatten)]
     pub credentials: Credentials,
+}
+
+/// A port of a switch.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Clone, PartialEq)]
+pub struct Port {
+    interface: Interface,
+    rate: Rate,
+}
+
+#[cfg(target_os = "linux")]
+impl Port {
+    /// As an agent has it.
+    pub fn link(&self) -> Link {
+        Link { rate: self.rate, interfaces: vec![self.interface.clone()] }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Port, String> {
+        let (interface, rate) =
+            text.split_once('=').ok_or_else(|| format!("`{text}`: expected IF=RATE, as in eth1=10Gbit"))?;
+        Ok(Port { interface: interface.parse()?, rate: port_rate(rate)? })
+    }
 }
 
 /// `weir ctl`.
@@ -163,6 +201,10 @@ pub struct Ctl {
 pub enum Wish {
     /// The hosts, and whether they are heard of
     Status,
+    /// The switches, and whether they are heard of
+    Switches,
+    /// What queues links should have
+    Queues,
     /// All coflows that are known
     Coflows,
     /// What all flows were given last

@@ -57,8 +57,13 @@ impl Bed {
         Some(bed)
     }
 
+    /// What the namespaces' names begin with.
+    pub fn prefix(&self) -> String {
+        format!("weir-{}-", self.name)
+    }
+
     pub fn namespace(&self, host: u32) -> String {
-        format!("weir-{}-h{host}", self.name)
+        format!("{}h{host}", self.prefix())
     }
 
     /// A program inside a host.

@@ -5,8 +5,12 @@
 pub mod serving;
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,6 +104,20 @@ impl Place {
     pub fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.print(line)).unwrap()
     }
+}
+
+/// What comes out of a connection, which is waited for beside it.
+pub fn counted(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<AtomicU64> {
+    let arrived = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&arrived);
+    thread::spawn(move || {
+        let mut stream = accept();
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
+            count.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    });
+    arrived
 }
 
 /// The words of a command of `weir` name a command, and options of it.

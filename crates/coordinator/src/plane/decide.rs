@@ -8,7 +8,7 @@ use weir_core::model::Slot;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, Host, LINK, Plane, found};
+use super::{Coflow, Flow, Host, PART, Plane, found};
 
 impl Plane {
     /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose
@@ -49,9 +49,13 @@ impl Plane {
             let gone = std::mem::take(&mut host.gone);
             let flows =
                 if whole { Vec::new() } else { gone.into_iter().map(|key| (key, Pace::Gone)).collect() };
-            let queues = host.queues.as_ref().filter(|_| whole || !host.queues_told);
-            let queues = queues.map(|queues| (LINK, queues.clone())).into_iter().collect();
-            host.queues_told = host.addressed;
+            let addressed = host.addressed;
+            let untold = host.queues.iter_mut().filter(|(_, (_, told))| whole || !told);
+            let queues = untold.map(|(&link, (queues, told))| {
+                *told = addressed;
+                (link, queues.clone())
+            });
+            let queues = queues.collect();
             orders.push(Order {
                 epoch: self.epoch,
                 seq: host.seq + 1,
@@ -130,7 +134,7 @@ impl Plane {
             let open = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
             open.flat_map(|(slot, c)| c.flows.iter().filter(|f| !f.done).map(move |flow| (slot, flow)))
         };
-        let mut waiting = vec![(0u32, 0u32); self.hosts.len()];
+        let mut waiting = vec![(0u32, 0u32); self.links.len()];
         let decided: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
         for ((_, flow), _) in flows().zip(&decided).filter(|(_, rate)| **rate < 1.0) {
             waiting[flow.transfer.src as usize].0 += 1;
@@ -139,12 +143,13 @@ impl Plane {
         let trickle = |flow: &Flow| {
             let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
             let part = |rate: Rate, among: u32| rate.get() / f64::from(rounded(among));
-            let send = part(self.hosts[src].link.send, waiting[src].0);
-            let recv = part(self.hosts[dst].link.recv, waiting[dst].1);
+            let send = part(self.links[src].send, waiting[src].0);
+            let recv = part(self.links[dst].recv, waiting[dst].1);
             self.settings.reserve * send.min(recv)
         };
         let pace = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
-            let rate = if rate < 1.0 { trickle(flow) } else { rate };
+            // What rounding took from a whole number is not to make it the one before.
+            let rate = if rate < 1.0 { trickle(flow) } else { rate / PART + 1e-6 };
             Pace::Rate((rate as u64).max(1))
         };
         flows().zip(&decided).map(pace).collect()

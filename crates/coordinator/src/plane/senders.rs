@@ -24,7 +24,7 @@ impl Plane {
         let served: Vec<(Slot, &Flow, f64)> = live
             .filter_map(|(slot, flow)| Some((slot, flow, *first.get(&(flow.transfer.src, slot))?)))
             .collect();
-        let mut wanted = vec![Vec::new(); self.hosts.len()];
+        let mut wanted = vec![Vec::new(); self.links.len()];
         served.iter().for_each(|(_, flow, rate)| wanted[flow.transfer.dst as usize].push(*rate));
         let most: Vec<f64> = wanted.into_iter().zip(fabric.recv()).map(|(w, &recv)| level(w, recv)).collect();
         let (mut send, mut recv) = (fabric.send().to_vec(), fabric.recv().to_vec());
@@ -54,7 +54,7 @@ impl Plane {
             Weights::Weighted(weights) => weights.len(),
             Weights::Strict(classes) => *classes,
         };
-        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.hosts.len()];
+        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.links.len()];
         for &slot in network.active() {
             let class = self.engine.allocation().class(slot).min(classes - 1);
             for load in network.coflow(slot).senders().iter().filter(|load| load.live > 0) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::allocation::Allocation;
 use weir_proto::{FlowKey, Pace};
 
-use super::{Coflow, Doubts, Link, Plane, Registration, Transfer};
+use super::{Coflow, Doubts, Plane, Registration, Transfer};
 
 /// A coflow in a list.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,11 +60,9 @@ pub struct Share {
     pub pace: Pace,
 }
 
-/// A host as it stands.
+/// A host or switch as it stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HostState {
-    /// What its link carries.
-    pub link: Link,
     /// Seconds since it was heard of; none if it never was.
     pub silent: Option<f64>,
     /// Whether schedules count on it.
@@ -166,10 +164,9 @@ impl Plane {
         shares.filter(|share| after.is_none_or(|after| share.key > *after)).take(most).collect()
     }
 
-    /// All hosts, by number.
+    /// All hosts and then all switches, by number.
     pub fn hosts(&self) -> Vec<HostState> {
         let state = |host: &super::Host| HostState {
-            link: host.link,
             silent: host.heard.map(|heard| self.now - heard),
             present: host.present,
             told: host.seq,

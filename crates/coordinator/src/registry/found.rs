@@ -1,13 +1,13 @@
-//! Connections that agents find: an application that has some from a host is there as if it had opened one.
+//! Connections that agents find: an application that has some from a host to another is there as if it had opened one.
 //!
-//! They pass the host's link out. Which host an address is nobody says, so links into hosts do not count them.
+//! They pass the host's link out, and the one into the other if the configuration says whose the address is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::saba::controller::{AppId, ConnectionId, ControllerError};
+use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port};
 
 use super::Registry;
 use super::sharing::Sharing;
@@ -28,24 +28,31 @@ pub struct FoundState {
     pub sent_bytes: u64,
 }
 
+/// A host, an application that has connections from there, and the host at their other ends, if it is known.
+pub(super) type Way = (u32, Arc<str>, Option<u32>);
+
 impl Sharing {
     /// Makes the controller know of connections that were found, of applications that are registered, and of no others.
     pub(super) fn settle(&mut self) -> Result<(), ControllerError> {
-        let seen =
-            self.seen.iter().flat_map(|(&host, found)| found.iter().map(move |f| (host, &f.application)));
-        let registered = seen.filter(|(_, application)| self.applications.contains_key(&**application));
-        let wanted: BTreeSet<(u32, Arc<str>)> =
-            registered.map(|(host, application)| (host, Arc::clone(application))).collect();
-        for (_, number) in self.found.extract_if(.., |key, _| !wanted.contains(key)) {
-            self.controller.close(ConnectionId(number))?;
+        let seen = self.seen.iter().flat_map(|(&host, found)| found.iter().map(move |found| (host, found)));
+        let registered = seen.filter(|(_, found)| self.applications.contains_key(&*found.application));
+        let way = |(host, found): (u32, &weir_proto::Found)| {
+            let to = self.addresses.get(&found.peer.to_canonical()).copied().filter(|&to| to != host);
+            (host, Arc::clone(&found.application), to)
+        };
+        let wanted: BTreeSet<Way> = registered.map(way).collect();
+        for (_, number) in self.found.extract_if(.., |way, _| !wanted.contains(way)) {
+            self.division.close(ConnectionId(number))?;
         }
-        for (host, application) in wanted {
-            if self.found.contains_key(&(host, Arc::clone(&application))) {
+        for way in wanted {
+            if self.found.contains_key(&way) {
                 continue;
             }
-            let app = AppId(self.applications[&application].number);
-            self.controller.open(ConnectionId(self.next), app, &[2 * host])?;
-            self.found.insert((host, application), self.next);
+            let (host, application, to) = &way;
+            let app = AppId(self.applications[application].number);
+            let path: Vec<Port> = [2 * host].into_iter().chain(to.map(|to| 2 * to + 1)).collect();
+            self.division.open(ConnectionId(self.next), app, &path)?;
+            self.found.insert(way, self.next);
             self.next += 1;
         }
         Ok(())
@@ -64,7 +71,7 @@ impl Registry {
         if let Err(error) = sharing.settle() {
             tracing::error!(%error, "what was found cannot be counted");
         }
-        let changed = sharing.controller.update().changed;
+        let changed = sharing.division.update();
         self.order(&sharing, changed).await
     }
 

@@ -1,18 +1,22 @@
-//! Saba's applications and their connections (section 6): who registers gets a priority level, and each host's port its queues.
+//! Applications and their connections (Saba, section 6): who registers gets a priority level, and each port its queues.
 //!
 //! The network is the one of the plane: every host has a port out and one in, and a connection passes its sender's and its receiver's.
+//! The one in is a port of a switch, and is told to that if it is known.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_core::saba::controller::{AppId, ConnectionId, Controller, Port};
+use weir_core::model::Names;
+use weir_core::saba::controller::{AppId, ConnectionId, Port};
 use weir_proto::{Found, LONGEST_ID, MOST_APPLICATIONS, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
-use super::Registry;
-use crate::config::Config;
+use super::division::Division;
+use super::{Registry, found};
+use crate::config::{Config, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
 use crate::problem::Problem;
@@ -27,8 +31,8 @@ const MOST_CONNECTIONS: usize = 100_000;
 pub struct ApplicationBody {
     /// The service that it belongs to; a framework's own, or `default`, if it does not say.
     pub service: Option<String>,
-    /// What the sensitivity table calls it.
-    pub model: String,
+    /// What the sensitivity table calls it; nothing only if queues go by services.
+    pub model: Option<String>,
 }
 
 /// An application that is registered.
@@ -39,8 +43,8 @@ pub struct Application {
     /// The service that it belongs to.
     pub service: String,
     /// What the sensitivity table calls it.
-    pub model: String,
-    /// Its priority level, from 0.
+    pub model: Option<String>,
+    /// Its priority level, from 0: packets of level 0 have the mark (DSCP) 1.
     pub level: u16,
 }
 
@@ -89,26 +93,40 @@ pub(super) struct Known<T> {
     body: T,
 }
 
-/// The controller, and what things are called outside.
+/// How links are divided, and what things are called outside.
 pub(super) struct Sharing {
-    pub(super) controller: Controller,
+    pub(super) division: Division,
     table: SensitivityTable,
-    settings: (weir_core::saba::controller::Settings, Vec<u16>),
+    /// Services in order of their numbers.
+    names: Names,
+    /// Which host an address is.
+    pub(super) addresses: BTreeMap<IpAddr, u32>,
     pub(super) applications: BTreeMap<Arc<str>, Known<ApplicationBody>>,
     connections: BTreeMap<String, Known<(ConnectionBody, [Port; 2])>>,
-    /// What each host has found, and the numbers of the connections that stand for it, by host and application.
+    /// What each host has found, and the numbers of the connections that stand for it.
     pub(super) seen: BTreeMap<u32, Vec<Found>>,
-    pub(super) found: BTreeMap<(u32, Arc<str>), u64>,
+    pub(super) found: BTreeMap<found::Way, u64>,
     /// The next number for any.
     pub(super) next: u64,
 }
 
 impl Sharing {
     /// What the store has, as far as the configuration still has a place for it.
-    pub(super) fn new(config: &Config, table: &SensitivityTable, store: &Store) -> Result<Sharing, String> {
-        let queues = vec![config.saba.queues; 2 * config.hosts.len()];
-        let mut sharing = Sharing::empty(table.clone(), (config.saba.settings, queues))
-            .map_err(|problem| problem.to_string())?;
+    pub(super) fn new(
+        config: &Config,
+        table: &SensitivityTable,
+        weights: &BTreeMap<String, f64>,
+        store: &Store,
+    ) -> Result<Sharing, String> {
+        let division = match config.queues {
+            Queueing::Applications(saba) => {
+                let queues = vec![saba.queues; 2 * config.hosts.len()];
+                Division::applications(table, (saba.settings, queues)).map_err(|error| error.to_string())?
+            }
+            Queueing::Services => Division::services(&of_services(&config.names, weights)),
+        };
+        let (names, addresses) = (config.names.clone(), config.addresses.clone());
+        let mut sharing = Sharing::empty(division, table.clone(), names, addresses);
         let applications = store.all::<ApplicationBody>(Room::Applications).map_err(|e| e.to_string())?;
         for (id, body) in applications {
             if let Err(problem) = sharing.register(&id, body) {
@@ -126,33 +144,36 @@ impl Sharing {
                 tracing::warn!(connection = id, %problem, "not taken from the store");
             }
         }
-        sharing.controller.update();
+        sharing.division.update();
         Ok(sharing)
     }
 
     fn empty(
+        division: Division,
         table: SensitivityTable,
-        settings: (weir_core::saba::controller::Settings, Vec<u16>),
-    ) -> Result<Sharing, Problem> {
-        let controller = Controller::central(table.models(), settings.0, &settings.1)?;
-        Ok(Sharing {
-            controller,
+        names: Names,
+        addresses: BTreeMap<IpAddr, u32>,
+    ) -> Sharing {
+        Sharing {
+            division,
             table,
-            settings,
+            names,
+            addresses,
             applications: BTreeMap::new(),
             connections: BTreeMap::new(),
             seen: BTreeMap::new(),
             found: BTreeMap::new(),
             next: 0,
-        })
+        }
     }
 
     /// The same applications and connections under another table.
     pub(super) fn with_table(&self, table: &SensitivityTable) -> Result<Sharing, Problem> {
-        let mut next = Sharing::empty(table.clone(), self.settings.clone())?;
+        let division = self.division.anew(table)?;
+        let mut next = Sharing::empty(division, table.clone(), self.names.clone(), self.addresses.clone());
         for (id, known) in &self.applications {
             next.register(id, known.body.clone()).map_err(|_| {
-                let model = &known.body.model;
+                let model = known.body.model.as_deref().unwrap_or_default();
                 Problem::conflict(&format!(
                     "application `{id}` has the model `{model}`: expected it in the table"
                 ))
@@ -164,7 +185,7 @@ impl Sharing {
         }
         next.seen = self.seen.clone();
         next.settle()?;
-        next.controller.update();
+        next.division.update();
         Ok(next)
     }
 
@@ -184,14 +205,27 @@ impl Sharing {
                 "applications: expected at most {MOST_APPLICATIONS} at once"
             )));
         }
-        let model = self.table.position(&body.model).ok_or_else(|| {
-            let expected = "the name of an application in the table of GET /v1/sensitivity";
-            Problem::invalid("model".to_owned(), &body.model, expected)
-        })?;
-        let registered = self.controller.register(AppId(self.next), model)?;
+        let app = AppId(self.next);
+        let moved = match &mut self.division {
+            Division::Applications { controller, .. } => {
+                let model = body.model.as_deref().and_then(|model| self.table.position(model));
+                let model = model.ok_or_else(|| {
+                    let found = body.model.as_deref().unwrap_or("nothing");
+                    let expected = "the name of an application in the table of GET /v1/sensitivity";
+                    Problem::invalid("model".to_owned(), found, expected)
+                })?;
+                controller.register(app, model)?.moved.into_iter().map(|(app, _)| app).collect()
+            }
+            Division::Services { of, .. } => {
+                let service = service_of(&body);
+                let number = self.names.service_number(&service).ok_or_else(|| no_service(&service))?;
+                of.insert(app, number as u16);
+                Vec::new()
+            }
+        };
         self.applications.insert(id.into(), Known { number: self.next, body });
         self.next += 1;
-        Ok((true, registered.moved.into_iter().map(|(app, _)| app).collect()))
+        Ok((true, moved))
     }
 
     fn open(&mut self, id: &str, body: ConnectionBody, from: u32, to: u32) -> Result<bool, Problem> {
@@ -212,7 +246,7 @@ impl Sharing {
             return Err(Problem::invalid("application".to_owned(), &body.application, expected));
         };
         let path = [2 * from, 2 * to + 1];
-        self.controller.open(ConnectionId(self.next), AppId(application.number), &path)?;
+        self.division.open(ConnectionId(self.next), AppId(application.number), &path)?;
         self.connections.insert(id.to_owned(), Known { number: self.next, body: (body, path) });
         self.next += 1;
         Ok(true)
@@ -224,7 +258,7 @@ impl Sharing {
             id: id.to_owned(),
             service: service_of(&known.body),
             model: known.body.model.clone(),
-            level: self.controller.level(AppId(known.number)).unwrap_or(0),
+            level: self.division.level(AppId(known.number)).unwrap_or(0),
         })
     }
 
@@ -242,24 +276,36 @@ impl Sharing {
         moved.map(|(id, known)| (id.to_string(), service_of(&known.body))).collect()
     }
 
-    /// The queues of a host's link out of it, and those of all applications there, as the host is told; none if no connection is
-    /// known there.
-    fn told(&self, host: u32) -> Option<Queues> {
-        let plan = self.controller.plan(2 * host)?;
+    /// The queues of a port, as a host or switch is told, to a host with the classes of all applications; none if no connection is known
+    /// there.
+    fn told(&self, port: Port) -> Option<Queues> {
+        let plan = self.division.plan(port)?;
         // Who comes to a queue that nobody is in is not to wait there until that is known. It keeps nobody from what it does not use.
         let used = || plan.weights.iter().copied().filter(|&weight| weight > 0.0);
         let least = used().fold(f64::INFINITY, f64::min);
         let weights = plan.weights.iter().map(|&weight| if weight > 0.0 { weight } else { least }).collect();
         let class = |(id, known): (&Arc<str>, &Known<ApplicationBody>)| {
-            let queue = plan.queue_of.get(usize::from(self.controller.level(AppId(known.number))?))?;
-            Some((Arc::clone(id), u32::from(*queue) + 1))
+            Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
         };
-        Some(Queues { weights, classes: self.applications.iter().filter_map(class).collect() })
+        // Only packets that begin there have to be given one.
+        let begin = if port.is_multiple_of(2) { self.applications.iter() } else { Default::default() };
+        let queue_of = plan.queue_of.iter().map(|&queue| queue.into()).collect();
+        Some(Queues { weights, queue_of, classes: begin.filter_map(class).collect() })
     }
 }
 
+/// The weights of services by number: who has none has 1.
+fn of_services(names: &Names, weights: &BTreeMap<String, f64>) -> Vec<f64> {
+    let weight = |service| weights.get(names.service(service)).copied().unwrap_or(1.0);
+    (0..names.services() as u32).map(weight).collect()
+}
+
+fn no_service(name: &str) -> Problem {
+    Problem::invalid("service".to_owned(), name, "a service of GET /v1/services")
+}
+
 fn service_of(body: &ApplicationBody) -> String {
-    body.service.clone().unwrap_or_else(|| weir_core::model::Names::DEFAULT.to_owned())
+    body.service.clone().unwrap_or_else(|| Names::DEFAULT.to_owned())
 }
 
 fn check_id(id: &str) -> Result<(), Problem> {
@@ -304,16 +350,16 @@ impl Registry {
     ) -> Result<Application, Problem> {
         let service = service_of(&body);
         if self.names.service_number(&service).is_none() {
-            return Err(Problem::invalid("service".to_owned(), &service, "a service of GET /v1/services"));
+            return Err(no_service(&service));
         }
         let mut sharing = self.sharing.lock().await;
         let (is_new, moved) = sharing.register(id, body.clone())?;
         sharing.settle()?;
-        sharing.controller.update();
+        sharing.division.update();
         if let Err(error) = self.store.put(Room::Applications, id, &body).await {
             if is_new && let Some(known) = sharing.applications.remove(id) {
                 sharing.settle()?;
-                sharing.controller.deregister(AppId(known.number))?;
+                sharing.division.deregister(AppId(known.number))?;
             }
             return Err(error.into());
         }
@@ -325,15 +371,29 @@ impl Registry {
         sharing.application(id)
     }
 
-    /// Hands on the queues of hosts that are others now: those of these ports.
+    /// Hands on the queues of ports that are others now.
     pub(super) async fn order(
         &self,
         sharing: &Sharing,
         ports: impl IntoIterator<Item = Port>,
     ) -> Result<(), Stopped> {
-        let hosts = ports.into_iter().filter(|port| port.is_multiple_of(2)).map(|port| port / 2);
-        let told: Vec<(u32, Queues)> = hosts.filter_map(|host| Some((host, sharing.told(host)?))).collect();
+        // A host's link out is its own; the one into it is a switch's, if one is known.
+        let place = |port: Port| {
+            let host = port / 2;
+            if port.is_multiple_of(2) { Some((host, 0)) } else { self.ports_of_switches.get(&host).copied() }
+        };
+        let told: Vec<((u32, u32), Queues)> =
+            ports.into_iter().filter_map(|port| Some((place(port)?, sharing.told(port)?))).collect();
         if told.is_empty() { Ok(()) } else { self.handle.set_queues(told).await }
+    }
+
+    /// Gives services other weights in their queues, if they have some.
+    pub(super) async fn set_weights_of_queues(&self, weights: &BTreeMap<String, f64>) -> Result<(), Stopped> {
+        let mut sharing = self.sharing.lock().await;
+        if sharing.division.set_weights(&of_services(&self.names, weights)) {
+            self.order(&sharing, self.ports()).await?;
+        }
+        Ok(())
     }
 
     /// All ports: which applications there are, or their levels, changed.
@@ -361,10 +421,9 @@ impl Registry {
         self.store.remove(Room::Applications, id).await?;
         if let Some(known) = sharing.applications.remove(id) {
             sharing.settle()?;
-            let left = sharing.controller.deregister(AppId(known.number))?;
-            sharing.controller.update();
+            let moved = sharing.division.deregister(AppId(known.number))?;
+            sharing.division.update();
             self.events.tell(What::ApplicationDeregistered, id, Some(service));
-            let moved: Vec<AppId> = left.moved.into_iter().map(|(app, _)| app).collect();
             self.tell_moved(&sharing, &moved);
             self.order(&sharing, self.ports()).await?;
         }
@@ -390,11 +449,11 @@ impl Registry {
         let is_new = sharing.open(id, body.clone(), from, to)?;
         if let Err(error) = self.store.put(Room::Connections, id, &body).await {
             if is_new && let Some(known) = sharing.connections.remove(id) {
-                sharing.controller.close(ConnectionId(known.number))?;
+                sharing.division.close(ConnectionId(known.number))?;
             }
             return Err(error.into());
         }
-        let changed = sharing.controller.update().changed;
+        let changed = sharing.division.update();
         self.order(&sharing, changed).await?;
         sharing.connection(id)
     }
@@ -408,23 +467,23 @@ impl Registry {
         sharing.connection(id)?;
         self.store.remove(Room::Connections, id).await?;
         if let Some(known) = sharing.connections.remove(id) {
-            sharing.controller.close(ConnectionId(known.number))?;
-            let changed = sharing.controller.update().changed;
+            sharing.division.close(ConnectionId(known.number))?;
+            let changed = sharing.division.update();
             self.order(&sharing, changed).await?;
         }
         Ok(())
     }
 
-    /// What queues links should have for the connections that are open; links without any are left out.
+    /// What queues links should have; links of which none are known are left out.
     pub async fn queues(&self) -> Vec<PortQueues> {
         let sharing = self.sharing.lock().await;
         let of = |port: u32| {
-            let plan = sharing.controller.plan(port)?;
+            let plan = sharing.division.plan(port)?;
             Some(PortQueues {
                 host: self.hosts[port as usize / 2].name.clone(),
                 way: if port.is_multiple_of(2) { "out" } else { "in" },
-                weights: plan.weights.clone(),
-                queue_of: plan.queue_of.clone(),
+                weights: plan.weights.to_vec(),
+                queue_of: plan.queue_of.to_vec(),
             })
         };
         self.ports().filter_map(of).collect()

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(250);
 pub(super) async fn watch(registry: &Registry, mut stop: watch::Receiver<bool>) {
     let mut clock = interval(EVERY);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut present = vec![false; registry.hosts().len()];
+    let mut present = vec![false; registry.attendants().count()];
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
@@ -41,12 +41,12 @@ async fn look(registry: &Registry, present: &mut [bool]) -> Result<(), Stopped> 
     }
     registry.take_found().await?;
     let states = registry.handle().host_states().await?;
-    for ((was, state), host) in present.iter_mut().zip(states).zip(registry.hosts()) {
+    for ((was, state), name) in present.iter_mut().zip(states).zip(registry.attendants()) {
         if *was != state.present {
             *was = state.present;
             let event = if state.present { What::HostCame } else { What::HostWent };
-            info!(host = host.name, present = state.present, "a host came or went");
-            registry.events.tell(event, &host.name, None);
+            info!(host = name, present = state.present, "a host or switch came or went");
+            registry.events.tell(event, name, None);
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::{Api, Who, may_see};
 use crate::master::Overview;
+use crate::plane::HostState;
 use crate::problem::Problem;
 
 /// How long the plane may take to answer.
@@ -50,10 +51,12 @@ async fn overview(api: &Api) -> Result<Overview, Problem> {
 pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
     may_see(&who, None)?;
     let overview = overview(&api).await?;
-    let hosts = api.registry.handle().host_states().await?;
+    let states = api.registry.handle().host_states().await?;
+    let (hosts, switches) = states.split_at(api.registry.hosts().len());
+    let present = |states: &[HostState]| states.iter().filter(|state| state.present).count();
     let figures = Figures {
-        present: hosts.iter().filter(|host| host.present).count(),
-        hosts: hosts.len(),
+        hosts: (hosts.len(), present(hosts)),
+        switches: (switches.len(), present(switches)),
         epoch: api.registry.epoch(),
         overview,
     };
@@ -70,8 +73,9 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
 #[derive(Debug)]
 struct Figures {
     overview: Overview,
-    hosts: usize,
-    present: usize,
+    /// How many there are, and how many of these are present.
+    hosts: (usize, usize),
+    switches: (usize, usize),
     epoch: u64,
 }
 
@@ -79,14 +83,16 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, reports, .. } =
             &self.overview;
-        let gauges: [(&str, &str, u64); 7] = [
+        let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
             ("weir_coflows", "Coflows that are known", *coflows as u64),
             ("weir_coflows_under_way", "Coflows that are not over", *under_way as u64),
             ("weir_flows", "Flows of all coflows that are known", *flows as u64),
-            ("weir_hosts", "Hosts of the configuration", self.hosts as u64),
-            ("weir_hosts_present", "Hosts that schedules count on", self.present as u64),
-            ("weir_hosts_attending", "Hosts that take orders", *attending as u64),
+            ("weir_hosts", "Hosts of the configuration", self.hosts.0 as u64),
+            ("weir_hosts_present", "Hosts that schedules count on", self.hosts.1 as u64),
+            ("weir_hosts_attending", "Hosts and switches that take orders", *attending as u64),
+            ("weir_switches", "Switches of the configuration", self.switches.0 as u64),
+            ("weir_switches_present", "Switches that are heard of", self.switches.1 as u64),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);

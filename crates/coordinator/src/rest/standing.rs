@@ -1,4 +1,4 @@
-//! `/v1/hosts` and `/v1/allocation`.
+//! `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
 
 use axum::Json;
 use axum::extract::State;
@@ -52,6 +52,23 @@ pub struct HostState {
     obeys: u64,
 }
 
+/// A switch as it stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SwitchState {
+    /// Its name.
+    name: String,
+    /// The host at each of its ports.
+    hosts: Vec<String>,
+    /// Whether it is heard of.
+    present: bool,
+    /// Seconds since it was heard of; nothing if it never was.
+    silent_seconds: Option<f64>,
+    /// The number of the last order to it.
+    told: u64,
+    /// The number of the last order that it says it carries out.
+    obeys: u64,
+}
+
 /// Which part of the allocation.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -96,14 +113,34 @@ pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostStat
     let states = api.registry.handle().host_states().await?;
     let hosts = api.registry.hosts().iter().zip(states).map(|(host, state)| HostState {
         name: host.name.clone(),
-        send_bytes_per_second: state.link.send.get(),
-        recv_bytes_per_second: state.link.recv.get(),
+        send_bytes_per_second: host.link.send.get(),
+        recv_bytes_per_second: host.link.recv.get(),
         present: state.present,
         silent_seconds: state.silent,
         told: state.told,
         obeys: state.obeys,
     });
     Ok(Json(hosts.collect()))
+}
+
+/// All switches that have an agent by the configuration.
+#[utoipa::path(get, path = "/v1/switches",
+    responses((status = 200, body = Vec<SwitchState>), (status = "4XX", body = Problem)))]
+pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<SwitchState>>, Problem> {
+    may_see(&who, None)?;
+    let hosts = api.registry.hosts();
+    let states = api.registry.handle().host_states().await?;
+    let name = |&host: &u32| hosts[host as usize].name.clone();
+    let states = states.into_iter().skip(hosts.len());
+    let switches = api.registry.switches().iter().zip(states).map(|(switch, state)| SwitchState {
+        name: switch.name.clone(),
+        hosts: switch.hosts.iter().map(name).collect(),
+        present: state.present,
+        silent_seconds: state.silent,
+        told: state.told,
+        obeys: state.obeys,
+    });
+    Ok(Json(switches.collect()))
 }
 
 /// What all flows were given last. A framework sees that of its own in its coflows.

@@ -82,6 +82,7 @@ impl Authority {
 }
 
 /// A client that trusts the authority, and shows a certificate if it has one.
+#[allow(dead_code, reason = "each test has its own copy of this file")]
 pub fn client(authority: &Authority, pair: Option<Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();

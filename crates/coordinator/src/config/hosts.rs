@@ -1,0 +1,131 @@
+//! Hosts, their addresses, and the switches that they are at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use weir_core::model::{Names, NodeId, Topology};
+use weir_core::units::Rate;
+use weir_proto::MOST_PORTS;
+use weir_trace::fields::{Fields, Value};
+use weir_trace::{TraceError, topology};
+
+use super::{Host, MAX_HOSTS, Switch, check_name};
+use crate::plane::Link;
+
+/// What a host is called by.
+const HOST: &str = "the name of a host";
+
+/// The hosts of a topology, or those that are listed.
+pub(super) fn hosts(
+    fields: &Fields<'_>,
+    topology: Option<Value<'_>>,
+    host: Option<Value<'_>>,
+    folder: &Path,
+) -> Result<Vec<Host>, TraceError> {
+    const FILE: &str = "the file of a topology";
+    let hosts = match (topology, host) {
+        (Some(value), None) => {
+            let network = topology::read(&folder.join(fields.text(&value, FILE)?))?;
+            let hosts: Vec<Host> =
+                (0..network.hosts() as u32).map(|host| host_of(&network, NodeId(host))).collect();
+            if let Some(host) = hosts.iter().find(|host| !Names::is_name(&host.name)) {
+                let expected = format!("hosts whose names are {}", Names::RULE);
+                return Err(fields.wrong_at("topology", &host.name, &expected));
+            }
+            hosts
+        }
+        (None, Some(value)) => listed(&fields.table(&value, "host ".to_owned())?)?,
+        (Some(value), Some(_)) => return Err(fields.wrong(&value, "either `topology` or `[host]`")),
+        (None, None) => {
+            let expected = "a table `[host]` of names and rates, or `topology = \"FILE\"`";
+            return Err(fields.wrong_at("host", "nothing", expected));
+        }
+    };
+    if hosts.is_empty() || hosts.len() > MAX_HOSTS {
+        let found = hosts.len().to_string();
+        let key = if topology.is_some() { "topology" } else { "host" };
+        return Err(fields.wrong_at(key, &found, &format!("1 to {MAX_HOSTS} hosts")));
+    }
+    Ok(hosts)
+}
+
+/// What a host's cables carry together.
+fn host_of(network: &Topology, host: NodeId) -> Host {
+    let sum = |links: &mut dyn Iterator<Item = Rate>| {
+        Rate::new(links.map(Rate::get).sum()).expect("rates of a topology are far below the greatest number")
+    };
+    let out = network.out(host);
+    let send = sum(&mut out.iter().map(|&link| network.link(link).rate));
+    let into = |link| network.between(network.link(link).to, host);
+    let recv = sum(&mut out.iter().filter_map(|&link| into(link)).map(|link| network.link(link).rate));
+    Host { name: network.name(host).to_owned(), link: Link { send, recv } }
+}
+
+fn listed(fields: &Fields<'_>) -> Result<Vec<Host>, TraceError> {
+    let each = fields.named().into_iter().map(|(name, value)| {
+        check_name(fields, name)?;
+        let rate = fields.read_rate(&value)?;
+        if rate.get() < 1.0 {
+            return Err(fields.wrong(&value, "a rate of at least 8bit"));
+        }
+        Ok(Host { name: name.to_owned(), link: Link { send: rate, recv: rate } })
+    });
+    each.collect()
+}
+
+/// Switches, each with the hosts at its ports. A host is at one of them at most.
+pub(super) fn switches(
+    fields: &Fields<'_>,
+    value: &Value<'_>,
+    numbers: &BTreeMap<&str, u32>,
+) -> Result<Vec<Switch>, TraceError> {
+    const HOSTS: &str = "a list of the names of hosts, in the order of the switch's ports";
+    let mut taken = BTreeSet::new();
+    let table = fields.table(value, "switch ".to_owned())?;
+    let each = table.named().into_iter().map(|(name, value)| {
+        check_name(&table, name)?;
+        if numbers.contains_key(name) {
+            return Err(table.wrong_at(name, name, "another name than that of a host"));
+        }
+        let number = |value: &Value<'_>| {
+            let name = table.text(value, HOST)?;
+            let &number = numbers.get(name).ok_or_else(|| table.wrong(value, HOST))?;
+            let is_free = taken.insert(number);
+            if is_free { Ok(number) } else { Err(table.wrong(value, "a host that is at no other port")) }
+        };
+        let at_ports = table.list(&value, HOSTS)?;
+        let hosts: Vec<u32> = at_ports.iter().map(number).collect::<Result<_, _>>()?;
+        if hosts.is_empty() {
+            return Err(table.wrong(&value, HOSTS));
+        }
+        if hosts.len() > MOST_PORTS {
+            let found = hosts.len().to_string();
+            return Err(table.wrong_at(name, &found, &format!("at most {MOST_PORTS} ports of a switch")));
+        }
+        Ok(Switch { name: name.to_owned(), hosts })
+    });
+    each.collect()
+}
+
+/// Whose addresses these are.
+pub(super) fn addresses(
+    fields: &Fields<'_>,
+    value: &Value<'_>,
+    numbers: &BTreeMap<&str, u32>,
+) -> Result<BTreeMap<IpAddr, u32>, TraceError> {
+    const ADDRESSES: &str = "a list of the host's IP addresses, such as [\"10.0.0.1\"]";
+    let table = fields.table(value, "address ".to_owned())?;
+    let mut of = BTreeMap::new();
+    for (name, value) in table.named() {
+        let &host = numbers.get(name).ok_or_else(|| table.wrong_at(name, name, HOST))?;
+        for value in table.list(&value, ADDRESSES)? {
+            let address: Option<IpAddr> = table.text(&value, ADDRESSES)?.parse().ok();
+            let address = address.ok_or_else(|| table.wrong(&value, ADDRESSES))?.to_canonical();
+            if of.insert(address, host).is_some() {
+                return Err(table.wrong(&value, "an address that is there once"));
+            }
+        }
+    }
+    Ok(of)
+}
