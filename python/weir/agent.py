@@ -34,7 +34,9 @@ class Agent:
             raise AgentError(f"{door}: {error}") from error
 
     def open(self, coflow: str, flow: int, sock: socket.socket) -> None:
-        """Hands over the socket of a flow: TCP, and connected. ``flow`` is its place in the coflow's registration.
+        """Hands over the socket of a flow: TCP, or UDP over IPv4 where the agent has an interface, and connected.
+
+        ``flow`` is its place in the coflow's registration.
 
         The agent has a duplicate of it, so closing it is not enough to end the connection: shut it down for writing, or say
         :meth:`done`.

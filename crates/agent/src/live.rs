@@ -29,7 +29,7 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Queues, Report};
 
 use crate::lease::{Keeper, Refused};
-use crate::queues::Interface;
+use crate::queues::{Interface, Limited};
 use crate::traffic::Traffic;
 
 mod beat;
@@ -85,9 +85,20 @@ struct Host {
     voice: Voice,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
-    /// Where the queues of its links go when there are others.
-    queues: watch::Sender<BTreeMap<u32, Queues>>,
+    /// Where what its links should have goes when it is something else.
+    wanted: watch::Sender<Wanted>,
+    /// What its link carries in bytes per second, if it has interfaces.
+    shaped: Option<f64>,
     began: Instant,
+}
+
+/// What is wanted of interfaces.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Wanted {
+    /// The queues of links.
+    queues: BTreeMap<u32, Queues>,
+    /// The classes of flows of UDP, at a host's link.
+    limited: BTreeMap<u16, Limited>,
 }
 
 /// The same for all who work on it.
@@ -111,11 +122,25 @@ impl Host {
         let now = self.now();
         let keeper = &self.keeper;
         self.flows.pace(|key| keeper.rate(key, now));
+        self.want();
+    }
+
+    /// Says what interfaces should have, if that is something else than before.
+    fn want(&self) {
+        let limited = self.shaped.map(|link| self.flows.limited(link)).unwrap_or_default();
+        let queues = self.keeper.queues();
+        self.wanted.send_if_modified(|last| {
+            let is_other = last.queues != *queues || last.limited != limited;
+            if is_other {
+                *last = Wanted { queues: queues.clone(), limited };
+            }
+            is_other
+        });
     }
 
     fn open(&mut self, key: FlowKey, owner: u64, socket: std::os::fd::OwnedFd) -> Result<(), flows::Refusal> {
         let rate = self.keeper.rate(&key, self.now());
-        self.flows.open(key, owner, socket, rate)
+        self.flows.open(key, owner, socket, rate, self.shaped.is_some())
     }
 
     fn obey(&mut self, order: weir_proto::Order) {
@@ -131,14 +156,6 @@ impl Host {
         }
         self.refused = refused;
         self.pace();
-        let queues = self.keeper.queues();
-        self.queues.send_if_modified(|last| {
-            let is_other = last != queues;
-            if is_other {
-                last.clone_from(queues);
-            }
-            is_other
-        });
     }
 
     /// Nothing was told to whoever listens now.
@@ -173,14 +190,17 @@ pub async fn run(
         Ok(door) => door,
         Err(error) => return (traffic, Err(error)),
     };
-    let (queues, ordered) = watch::channel(BTreeMap::new());
+    let (wanted, ordered) = watch::channel(Wanted::default());
+    // A switch has no programs.
+    let shaped = settings.links.first().filter(|link| settings.door.is_some() && !link.interfaces.is_empty());
     let host = Host {
         keeper: Keeper::new(settings.links.iter().map(|link| link.rate).collect()),
         refused: None,
         flows: Flows::default(),
         voice: Voice::default(),
         applications: traffic.map(Applications::new),
-        queues,
+        wanted,
+        shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
     };
     let shared = Shared(Arc::new(Mutex::new(host)));

@@ -6,12 +6,11 @@
 mod common;
 #[path = "../../agent/tests/group/mod.rs"]
 mod group;
+mod pair;
 
-use std::fs::File;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -19,7 +18,7 @@ use std::time::Duration;
 
 use common::{Place, counted, wait_within};
 use group::Group;
-use nix::sched::{CloneFlags, setns};
+use pair::{Pair, Process};
 
 /// What the host's link carries, in bits per second.
 const LINK: u64 = 40_000_000;
@@ -37,129 +36,22 @@ fn table(light: f64, heavy: f64) -> String {
     format!("version = 1\n{}{}", model("light", light), model("heavy", heavy))
 }
 
-/// Two namespaces and a cable between them, gone in the end with whatever is in them.
-struct Pair(String);
-
-fn ip(line: &str) -> bool {
-    Command::new("ip")
-        .args(line.split(' '))
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+/// The rates of the queues' classes, in bits per second as they are printed.
+fn rates(pair: &Pair) -> Vec<String> {
+    let text = pair.tc("class");
+    let queue = |line: &str| {
+        let (class, rest) = line.strip_prefix("class htb 7765:10")?.split_once(' ')?;
+        Some(format!("{class} {}", rest.split_once("rate ")?.1.split(' ').next()?))
+    };
+    let mut rates: Vec<String> = text.lines().filter_map(queue).collect();
+    rates.sort();
+    rates
 }
 
-impl Pair {
-    fn up() -> Option<Pair> {
-        let pair = Pair(format!("weirhost{}", std::process::id()));
-        let [a, b] = ["a", "b"].map(|end| pair.name(end));
-        let cable = format!("link add e0 netns {a} type veth peer name e0 netns {b}");
-        if ![format!("netns add {a}"), format!("netns add {b}"), cable].iter().all(|line| ip(line)) {
-            return None;
-        }
-        for (name, address) in [(a, 1), (b, 2)] {
-            for line in ["link set lo up", &format!("addr add 10.9.0.{address}/24 dev e0"), "link set e0 up"]
-            {
-                assert!(ip(&format!("-n {name} {line}")), "{line}");
-            }
-        }
-        Some(pair)
-    }
-
-    fn name(&self, end: &str) -> String {
-        format!("{}{end}", self.0)
-    }
-
-    /// A command of the host's, which sees the cgroups, as `ip netns exec` would not have it.
-    fn host(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.name("a"))).arg(program).stdin(Stdio::null());
-        command
-    }
-
-    fn inside<T: Send>(&self, end: &str, work: impl FnOnce() -> T + Send) -> T {
-        let space = File::open(format!("/run/netns/{}", self.name(end))).unwrap();
-        let work = move || {
-            setns(space, CloneFlags::CLONE_NEWNET).unwrap();
-            work()
-        };
-        thread::scope(|scope| scope.spawn(work).join().unwrap())
-    }
-
-    /// Asks the coordinator for something, which has to be done.
-    fn put(&self, path: &str, body: &str) {
-        self.ask("PUT", path, body);
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        let answer = self.inside("a", || {
-            let mut socket = TcpStream::connect("127.0.0.1:7701").unwrap();
-            let head = format!(
-                "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            socket.write_all(head.as_bytes()).unwrap();
-            let mut answer = String::new();
-            socket.read_to_string(&mut answer).unwrap();
-            answer
-        });
-        assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
-        answer
-    }
-
-    fn tc(&self, what: &str) -> String {
-        let output = self.host("tc").args([what, "show", "dev", "e0"]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The rates of the queues' classes, in bits per second as they are printed.
-    fn rates(&self) -> Vec<String> {
-        let text = self.tc("class");
-        let queue = |line: &str| {
-            let (class, rest) = line.strip_prefix("class htb 7765:10")?.split_once(' ')?;
-            Some(format!("{class} {}", rest.split_once("rate ")?.1.split(' ').next()?))
-        };
-        let mut rates: Vec<String> = text.lines().filter_map(queue).collect();
-        rates.sort();
-        rates
-    }
-
-    /// Where everything that comes is counted.
-    fn sink(&self) -> (SocketAddr, Arc<AtomicU64>) {
-        let listener = self.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
-        (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        let _ = self.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output();
-        for end in ["a", "b"] {
-            ip(&format!("netns del {}", self.name(end)));
-        }
-    }
-}
-
-/// A process that is killed in the end.
-struct Process(Child);
-
-impl Process {
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    /// SIGTERM, by the system's own program.
-    fn end(&mut self) {
-        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Where everything that comes is counted.
+fn sink(pair: &Pair) -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = pair.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
+    (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
 }
 
 fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
@@ -221,8 +113,8 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     pair.put("/v1/connections/first", &connection);
     let mut first = agent(&pair, &place.path(""), &both);
     // One for each, and six that nobody is in.
-    wait_within(Duration::from_secs(20), "queues", || pair.rates().len() == 8);
-    let sinks = [pair.sink(), pair.sink()];
+    wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 8);
+    let sinks = [sink(&pair), sink(&pair)];
     let _sending = [0, 1].map(|at| {
         let mut command = both[at].command("nsenter");
         command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
@@ -247,14 +139,14 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     assert!((found - 0.75).abs() < 0.03, "{found}");
     // Nobody is there, and all stays.
     first.kill();
-    let (queues, rates) = (pair.tc("qdisc"), pair.rates());
+    let (queues, before) = (pair.tc("qdisc"), rates(&pair));
     pair.put("/v1/sensitivity", &table(1.0, 3.0));
     let found = share(&arrived);
     assert!((found - 0.75).abs() < 0.03, "{found}");
-    assert_eq!((pair.tc("qdisc"), pair.rates()), (queues.clone(), rates.clone()));
+    assert_eq!((pair.tc("qdisc"), rates(&pair)), (queues.clone(), before.clone()));
     // What was decided meanwhile is there at once; nothing is made anew.
     let mut second = agent(&pair, &place.path(""), &both);
-    wait_within(Duration::from_secs(1), "other rates", || pair.rates() != rates);
+    wait_within(Duration::from_secs(1), "other rates", || rates(&pair) != before);
     assert_eq!(pair.tc("qdisc"), queues);
     thread::sleep(Duration::from_millis(500));
     let found = share(&arrived);

@@ -52,7 +52,8 @@ impl Agent {
         Ok(Agent { socket: Mutex::new(socket) })
     }
 
-    /// Hands over the socket of a flow: TCP, and connected. `flow` is its place in the coflow's registration.
+    /// Hands over the socket of a flow: TCP, or UDP over IPv4 where the agent has an interface, and connected. `flow` is its place in the
+    /// coflow's registration.
     ///
     /// # Errors
     /// Why it is not paced.

@@ -310,8 +310,11 @@ fn what_is_no_flow_is_refused() {
         Err(AgentError::Refused(text)) => assert!(text.contains(why), "{text}"),
         other => panic!("{other:?}"),
     };
-    refused(agent.open("a", 0, &unix), "expected a TCP socket that is connected");
-    refused(agent.open("a", 0, &listener), "expected a TCP socket that is connected");
+    refused(agent.open("a", 0, &unix), "expected a socket of TCP, or of UDP over IPv4, that is connected");
+    refused(
+        agent.open("a", 0, &listener),
+        "expected a socket of TCP, or of UDP over IPv4, that is connected",
+    );
     refused(agent.open("", 0, &wire.stream), "coflow: expected 1 to 128");
     refused(agent.open("a b", 0, &wire.stream), "expected a word, a coflow and a flow");
     refused(agent.open(&"x".repeat(129), 0, &wire.stream), "coflow: expected 1 to 128");

@@ -2,21 +2,30 @@
 //!
 //! A socket here is a duplicate, which keeps its connection open. So it is let go of once its program says that it is done, or is gone,
 //! and all that it wrote has arrived; or when the connection ends.
+//!
+//! TCP is paced by the kernel and says what has arrived. UDP is not and does not: its packets have a class of their own at the interface
+//! ([`Flows::limited`]), and they count as sent at the rate that they were told, as far as that is known.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use weir_proto::{FlowKey, MOST_SEEN, Seen};
+use weir_core::units::Rate;
+use weir_proto::{FlowKey, MOST_SEEN, Seen, reckon};
 
 use super::news::Told;
 use super::socket::{self, Info};
+use crate::queues::{Limited, ids};
 
 /// The most sockets at a time.
 pub const MOST_SOCKETS: usize = 4096;
 
 /// How many flows that are over are remembered, the last ones.
 pub const MOST_OVER: usize = 1 << 14;
+
+/// What flows of UDP have of a link together at most: a little less than the kernel takes ([`crate::queues::Desired`]).
+const LIMITED: f64 = 0.985;
 
 /// Why a socket is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,21 +39,35 @@ pub enum Refusal {
     /// Nobody has handed it over.
     #[error("the flow has no socket of this program")]
     Unknown,
-    /// Not of TCP, or not connected.
-    #[error("expected a TCP socket that is connected")]
+    /// There is no interface to limit UDP at.
+    #[error("UDP needs an agent with --interface")]
+    Classes,
+    /// Not of TCP or UDP, or not connected.
+    #[error("expected a socket of TCP, or of UDP over IPv4, that is connected")]
     Socket,
+}
+
+/// How a flow is sent.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// With what was acknowledged before it came.
+    Tcp { base: u64 },
+    /// With its ends, the number of its class, and until when its bytes were counted.
+    Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, counted: Instant },
 }
 
 #[derive(Debug)]
 struct Flow {
     owner: u64,
     socket: OwnedFd,
-    /// What is on the socket.
+    way: Way,
+    /// What is on the socket, or on its class.
     rate: Option<u64>,
-    /// What was acknowledged before it came, and what the flow had sent by other sockets.
-    base: u64,
+    /// What the flow had sent by other sockets.
     before: u64,
     sent: u64,
+    /// What one of UDP has sent by this socket, as far as it is reckoned.
+    reckoned: f64,
     told: Option<Told>,
     /// Whether its program writes no more.
     done: bool,
@@ -70,18 +93,38 @@ pub struct Flows {
 impl Flow {
     /// Puts a rate on the socket, if it has another.
     fn pace(&mut self, rate: Option<u64>) {
-        // A socket that takes no rate is gone, which is seen when it is asked.
-        if rate != self.rate && socket::pace(&self.socket, rate).is_ok() {
-            self.rate = rate;
+        if rate == self.rate {
+            return;
         }
+        match self.way {
+            // A socket that takes no rate is gone, which is seen when it is asked.
+            Way::Tcp { .. } if socket::pace(&self.socket, rate).is_err() => {}
+            Way::Tcp { .. } => self.rate = rate,
+            Way::Udp { .. } => {
+                self.count(Instant::now());
+                self.rate = rate;
+            }
+        }
+    }
+
+    /// Counts what a flow of UDP has sent at its rate; of one without nobody knows.
+    fn count(&mut self, now: Instant) {
+        let Way::Udp { counted, .. } = &mut self.way else { return };
+        let since = now.saturating_duration_since(std::mem::replace(counted, now)).as_secs_f64();
+        self.reckoned += self.rate.map_or(0.0, |rate| reckon(rate, since));
+        self.sent = self.before + self.reckoned as u64;
     }
 
     /// Asks the socket; the answer is whether the flow is over.
     fn measure(&mut self) -> bool {
+        let Way::Tcp { base } = self.way else {
+            self.count(Instant::now());
+            return self.done;
+        };
         let Ok(info) = socket::info(&self.socket) else { return true };
         let Info { acked, drained, shut, gone, .. } = info;
         // The mark of the last packet counts as a byte.
-        let sent = self.before + acked.saturating_sub(self.base).saturating_sub(u64::from(shut));
+        let sent = self.before + acked.saturating_sub(base).saturating_sub(u64::from(shut));
         self.sent = self.sent.max(sent);
         gone || shut || self.done && drained
     }
@@ -91,13 +134,14 @@ impl Flows {
     /// Takes a socket of a flow, and paces it.
     ///
     /// # Errors
-    /// Why it is not taken; then it is closed.
+    /// Why it is not taken; then it is closed. One of UDP is taken only where it can have a class.
     pub fn open(
         &mut self,
         key: FlowKey,
         owner: u64,
         socket: OwnedFd,
         rate: Option<u64>,
+        has_classes: bool,
     ) -> Result<(), Refusal> {
         if self.open.contains_key(&key) {
             return Err(Refusal::Taken);
@@ -105,22 +149,60 @@ impl Flows {
         if self.open.len() == MOST_SOCKETS {
             return Err(Refusal::Full);
         }
-        let info = socket::info(&socket).ok().filter(|info| info.open).ok_or(Refusal::Socket)?;
+        let way = match socket::info(&socket) {
+            Ok(info) if info.open => Way::Tcp { base: info.acked },
+            Ok(_) => return Err(Refusal::Socket),
+            Err(_) => {
+                let ends = socket::datagrams(&socket).ok_or(Refusal::Socket)?;
+                if !has_classes {
+                    return Err(Refusal::Classes);
+                }
+                let class = self.class().ok_or(Refusal::Full)?;
+                Way::Udp { ends, class, counted: Instant::now() }
+            }
+        };
         // A flow that goes on over another socket has sent what it has.
         let before = self.over.remove(&key).map_or(0, |over| over.sent);
         let mut flow = Flow {
             owner,
             socket,
+            way,
             rate: None,
-            base: info.acked,
             before,
             sent: before,
+            reckoned: 0.0,
             told: None,
             done: false,
         };
         flow.pace(rate);
         self.open.insert(key, flow);
         Ok(())
+    }
+
+    /// The number of a class that no flow has.
+    fn class(&self) -> Option<u16> {
+        let taken: BTreeSet<u16> = self.datagrams().map(|(class, ..)| class).collect();
+        (0..ids::MOST_LIMITED).find(|class| !taken.contains(class))
+    }
+
+    /// Flows of UDP, each by its class: its ends and its rate.
+    fn datagrams(&self) -> impl Iterator<Item = (u16, (SocketAddrV4, SocketAddrV4), Option<u64>)> {
+        self.open.values().filter_map(|flow| match flow.way {
+            Way::Udp { ends, class, .. } => Some((class, ends, flow.rate)),
+            Way::Tcp { .. } => None,
+        })
+    }
+
+    /// The classes that flows of UDP have to have, on a link that carries so many bytes per second: together they leave a part of it.
+    pub fn limited(&self, link: f64) -> BTreeMap<u16, Limited> {
+        let paced = || self.datagrams().filter_map(|(class, ends, rate)| Some((class, ends, rate? as f64)));
+        let sum: f64 = paced().map(|(.., rate)| rate).sum();
+        let part = (LIMITED * link / sum).min(1.0);
+        let limited = |(class, (from, to), rate): (u16, (SocketAddrV4, SocketAddrV4), f64)| {
+            let rate = Rate::new((rate * part).max(1.0)).expect("an order's rate is finite");
+            (class, Limited { from, to, rate })
+        };
+        paced().map(limited).collect()
     }
 
     /// A program writes no more to a flow.

@@ -1,10 +1,11 @@
-//! What TCP of the kernel takes and says.
+//! What TCP of the kernel takes and says, and what a socket of UDP is.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::libc;
-use nix::sys::socket::sockopt::{GetStruct, SetStruct};
+use nix::sys::socket::sockopt::{GetStruct, SetStruct, SockType};
 use nix::sys::socket::{getsockopt, setsockopt};
 
 use crate::htb::{FRAME, PAYLOAD};
@@ -64,6 +65,19 @@ pub fn info(socket: &impl AsFd) -> io::Result<Info> {
         gone: state == CLOSE,
         segment: u32_at(16),
     })
+}
+
+/// The two ends of a socket of UDP over IPv4 that is connected; none if it is something else.
+pub fn datagrams(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
+    if getsockopt(socket, SockType).ok()? != nix::sys::socket::SockType::Datagram {
+        return None;
+    }
+    let socket = UdpSocket::from(socket.try_clone().ok()?);
+    let ipv4 = |address: SocketAddr| match address.ip().to_canonical() {
+        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, address.port())),
+        IpAddr::V6(_) => None,
+    };
+    Some((ipv4(socket.local_addr().ok()?)?, ipv4(socket.peer_addr().ok()?)?))
 }
 
 /// Lets a socket send so many bytes of packets per second at most; whatever it can, if there is no rate. The kernel counts payload.
