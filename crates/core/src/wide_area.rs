@@ -63,12 +63,21 @@ pub trait Policy: Send {
     fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns;
 }
 
+/// What goes with a policy, for the coflows that it decides about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct With {
+    /// Bottlenecks are relieved by detours ([`detour`]).
+    pub detours: bool,
+    /// Inside a coflow the largest flow group goes first ([`groups`]).
+    pub groups: bool,
+}
+
 /// A policy, and what goes with it.
 pub struct Scheme {
     /// Who goes first.
     pub policy: Box<dyn Policy>,
-    /// By leaf, whether bottlenecks of its coflows are relieved by detours ([`detour`]).
-    detours: Vec<bool>,
+    /// By leaf.
+    with: Vec<With>,
     /// By service and application; empty if there is one leaf.
     leaf_of: Vec<Vec<u32>>,
 }
@@ -87,17 +96,26 @@ impl Scheme {
         self.leaf_of.get(service as usize).map_or(0, |leaves| leaves[application as usize])
     }
 
-    /// Whether the coflows of a leaf go by detours.
-    pub fn detours(&self, leaf: u32) -> bool {
-        self.detours[leaf as usize]
+    /// What goes with the policy of a leaf.
+    pub fn with(&self, leaf: u32) -> With {
+        self.with[leaf as usize]
     }
 }
 
 const DETOURS: (&str, &str) = ("detours=off", "relieve bottlenecks by ways over a third region (3.3)");
 
+const GROUPS: (&str, &str) =
+    ("groups=off", "inside a coflow, the largest flow group first (3.2): all that one port waits for");
+
 fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
-    let detours = vec![params.switch("detours", false)?];
-    Ok(Scheme { policy: Box::new(policy), detours, leaf_of: Vec::new() })
+    let with = With { detours: params.switch("detours", false)?, groups: params.switch("groups", false)? };
+    Ok(Scheme { policy: Box::new(policy), with: vec![with], leaf_of: Vec::new() })
+}
+
+/// For a policy under which all flows share there are no turns inside a coflow either.
+fn shared(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
+    let with = With { detours: params.switch("detours", false)?, groups: false };
+    Ok(Scheme { policy: Box::new(policy), with: vec![with], leaf_of: Vec::new() })
 }
 
 /// All policies for a wide area, by name.
@@ -118,26 +136,27 @@ pub const TABLE: &[Entry<Scheme>] = &[
             ("seed=1", "different seeds draw differently"),
             ("threads=1", "threads of a simulation, 1 to 64; the result does not depend on them"),
             DETOURS,
+            GROUPS,
         ],
         build: |p| scheme(Siphon::read(p)?, p),
     },
     Entry {
         name: "mrtf",
         about: "minimum remaining time first, at median bandwidth; knows sizes, and bandwidth of the past",
-        params: &[DETOURS],
+        params: &[DETOURS, GROUPS],
         build: |p| scheme(mrtf::Mrtf, p),
     },
     Entry {
         name: "fifo",
         about: "coflows in order of arrival",
-        params: &[DETOURS],
+        params: &[DETOURS, GROUPS],
         build: |p| scheme(plain::Fifo, p),
     },
     Entry {
         name: "fair",
         about: "per-flow max-min at every link, as TCP shares; knows nothing",
         params: &[DETOURS],
-        build: |p| scheme(plain::Fair, p),
+        build: |p| shared(plain::Fair, p),
     },
 ];
 

@@ -19,11 +19,12 @@ pub mod shuffle;
 
 mod links;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use weir_core::model::{CoflowSpec, Past, WideArea, Workload, WorkloadError};
+use weir_core::model::{CoflowSpec, FlowSpec, Past, WideArea, Workload, WorkloadError};
 use weir_core::wide_area::detour::{self, Routes};
-use weir_core::wide_area::{Scheme, Waiting};
+use weir_core::wide_area::{Scheme, Waiting, With};
 
 use crate::outcome::{CoflowOutcome, Outcome, deviation};
 use bandwidth::Bandwidth;
@@ -65,7 +66,7 @@ pub enum Inside {
 pub struct Options {
     /// Different seeds draw different bandwidths; the same seed draws the same for every policy.
     pub seed: u64,
-    /// The order inside a coflow.
+    /// The order inside coflows, unless their policy says that the largest flow group goes first.
     pub inside: Inside,
     /// Whether to keep the end of every flow.
     pub keep_flows: bool,
@@ -123,10 +124,10 @@ pub enum WideAreaReplayError {
     },
 }
 
-/// The bytes between regions of a coflow's flows, by link.
-fn between(coflow: &CoflowSpec, area: &WideArea, ports: u32) -> Vec<(u32, f64)> {
+/// The bytes between regions of some flows, by link.
+fn between(flows: &[&FlowSpec], area: &WideArea, ports: u32) -> Vec<(u32, f64)> {
     let mut bytes = vec![0.0; area.links()];
-    for flow in &coflow.flows {
+    for flow in flows {
         if let Some(link) = area.link(area.region(flow.src, ports), area.region(flow.dst, ports)) {
             bytes[link as usize] += flow.bytes.get();
         }
@@ -134,11 +135,28 @@ fn between(coflow: &CoflowSpec, area: &WideArea, ports: u32) -> Vec<(u32, f64)> 
     (0..).zip(bytes).filter(|(_, bytes)| *bytes > 0.0).collect()
 }
 
+/// The ports that a coflow's flows go to, in order.
+fn receivers(coflow: &CoflowSpec) -> Vec<u32> {
+    let mut ports: Vec<u32> = coflow.flows.iter().map(|flow| flow.dst).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
 /// What the coflows of a workload have to move between regions, in the order of the workload; a group each.
 ///
 /// # Errors
 /// A workload that contradicts itself, or has what a wide area does not.
 pub fn demands(workload: &Workload, area: &WideArea) -> Result<Vec<Demand>, WideAreaReplayError> {
+    demands_in(workload, area, |_| false)
+}
+
+/// The same with a group for each receiving port, in their order, of those coflows that are `grouped`.
+fn demands_in(
+    workload: &Workload,
+    area: &WideArea,
+    grouped: impl Fn(&CoflowSpec) -> bool,
+) -> Result<Vec<Demand>, WideAreaReplayError> {
     workload.check()?;
     if !workload.events.is_empty() {
         return Err(WideAreaReplayError::Events);
@@ -151,8 +169,17 @@ pub fn demands(workload: &Workload, area: &WideArea) -> Result<Vec<Demand>, Wide
             () if computes => "computing around it",
             () if late => "flows whose data is late",
             () => {
-                let pairs = between(coflow, area, workload.ports);
-                let groups = vec![Group { bytes: coflow.bytes(), flows: pairs }];
+                let group = |flows: Vec<&FlowSpec>| Group {
+                    bytes: flows.iter().map(|flow| flow.bytes.get()).sum(),
+                    flows: between(&flows, area, workload.ports),
+                };
+                let groups = if grouped(coflow) {
+                    let mut by_port: BTreeMap<u32, Vec<&FlowSpec>> = BTreeMap::new();
+                    coflow.flows.iter().for_each(|flow| by_port.entry(flow.dst).or_default().push(flow));
+                    by_port.into_values().map(group).collect()
+                } else {
+                    vec![group(coflow.flows.iter().collect())]
+                };
                 let of = (coflow.service, coflow.application);
                 return Ok(Demand { arrival: coflow.arrival.get(), of, groups });
             }
@@ -174,18 +201,21 @@ pub fn replay(
     go_on: impl FnMut(usize) -> bool,
 ) -> Result<Outcome, WideAreaReplayError> {
     let start = Instant::now();
-    let demands = demands(workload, area)?;
+    let grouped = |coflow: &CoflowSpec| scheme.with(scheme.leaf(coflow.service, coflow.application)).groups;
+    let demands = demands_in(workload, area, grouped)?;
     let run = run(&demands, area, scheme, options, go_on)?;
     let coflows = workload.coflows.iter().zip(&demands).zip(&run.ends).enumerate();
     let coflows = coflows.map(|(index, ((coflow, demand), ends))| {
         let arrival = coflow.arrival.get();
         let region = |port| area.region(port, workload.ports);
-        let end_of = |link: Option<u32>| {
-            let found = link.and_then(|link| demand.groups[0].flows.iter().position(|flow| flow.0 == link));
-            found.map_or(arrival, |at| ends[0][at])
+        let receivers = if demand.groups.len() > 1 { receivers(coflow) } else { Vec::new() };
+        let end_of = |flow: &FlowSpec| {
+            let group = receivers.binary_search(&flow.dst).unwrap_or(0);
+            let link = area.link(region(flow.src), region(flow.dst));
+            let of_link = |link| demand.groups[group].flows.iter().position(|flow| flow.0 == link);
+            link.and_then(of_link).map_or(arrival, |at| ends[group][at])
         };
-        let flow_ends: Vec<f64> =
-            coflow.flows.iter().map(|f| end_of(area.link(region(f.src), region(f.dst)))).collect();
+        let flow_ends: Vec<f64> = coflow.flows.iter().map(end_of).collect();
         let end = flow_ends.iter().copied().fold(arrival, f64::max);
         CoflowOutcome {
             index,
@@ -268,7 +298,7 @@ pub fn run(
             found.decisions.push(u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX));
             asks = false;
         }
-        links.assign(&mut active, bandwidth.rates(), options.inside);
+        links.assign(&mut active, bandwidth.rates());
         let mut step = arrivals.peek().map_or(f64::INFINITY, |&index| demands[index].arrival - now);
         step = step.min(links::first_end(&active));
         if step == f64::INFINITY {
@@ -308,8 +338,9 @@ fn begin(
 ) -> (Active, Routes) {
     let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
     let leaf = scheme.leaf(demand.of.0, demand.of.1);
-    let routes =
-        if scheme.detours(leaf) { detour::relieve(past, &bytes) } else { detour::direct(past, &bytes) };
+    let With { detours, groups } = scheme.with(leaf);
+    let inside = if groups { Inside::LargestFirst } else { inside };
+    let routes = if detours { detour::relieve(past, &bytes) } else { detour::direct(past, &bytes) };
     let mut transfers = Vec::new();
     for (group, list) in demand.groups.iter().enumerate() {
         for (place, &(pair, bytes)) in list.flows.iter().enumerate() {
@@ -320,5 +351,5 @@ fn begin(
         }
     }
     let sizes: Vec<f64> = demand.groups.iter().map(|group| group.bytes).collect();
-    (Active { index, seq, leaf, groups: links::order(&sizes, inside), transfers }, routes)
+    (Active { index, seq, leaf, inside, groups: links::order(&sizes, inside), transfers }, routes)
 }

@@ -213,3 +213,32 @@ fn all_parts_of_siphon_go_together() {
     assert!(near(whole.cct(), 10.0, 1e-9) && near(whole.end(), 18.9, 1e-9), "{whole:?}");
     assert!(near(detours.end(), 19.9, 1e-9), "{detours:?}");
 }
+
+/// Section 3.2 inside the coflows of a trace: all that one port waits for is a group, and the largest goes first, whoever orders coflows.
+#[test]
+fn the_largest_group_of_a_coflow_goes_first() {
+    let rate = Rate::new(100.0).unwrap();
+    let pairs = [(0, 1), (1, 0)];
+    let measured = pairs.map(|(from, to)| Measured { from, to, samples: vec![rate] });
+    let names = ["a", "b"].map(str::to_owned);
+    let area = WideArea::new(names.into(), measured.into(), time(1.0), 0.0).unwrap();
+    // Ports 0 and 1 are in the first region, 2 and 3 in the second. Port 3 waits for 250 bytes from there and 50 of its own region.
+    let wide = coflow(1, 0.0, &[(0, 2, 200.0), (0, 3, 150.0), (1, 3, 100.0), (2, 3, 50.0)]);
+    let short = coflow(2, 1.0, &[(1, 2, 40.0), (0, 3, 60.0)]);
+    let both = workload(4, vec![wide, short]);
+    let ends = |policy: &str| -> Vec<Vec<f64>> {
+        let found = replay(&both, &area, build(policy).unwrap(), &OPTIONS, |_| true).unwrap();
+        found.coflows.into_iter().map(|coflow| coflow.flow_ends).collect()
+    };
+    // The short one comes at 1 s and goes first until 2 s; of the wide one 100 bytes are gone by then.
+    for policy in ["mrtf", "siphon"] {
+        let plain = ends(policy);
+        assert!(plain[0][..3].iter().all(|end| near(*end, 5.5, 1e-9)), "{policy}: {plain:?}");
+        let grouped = ends(&format!("{policy}:groups=on"));
+        let expected = [[5.5, 3.5, 3.5, 0.0].as_slice(), &[2.0, 1.6]];
+        for (found, expected) in grouped.iter().zip(expected) {
+            assert!(found.iter().zip(expected).all(|(a, b)| near(*a, *b, 1e-9)), "{policy}: {grouped:?}");
+        }
+    }
+    assert!(build("fair:groups=on").is_err());
+}

@@ -93,6 +93,18 @@ fn coflows_take_turns_inside_their_service() {
     assert_ends(&ran(&all, &area(&[RATE]), &plan, &names), &[3.0, 1.0, 3.0, 3.0]);
 }
 
+/// On the first link the leaf has a tenth, and the second it has alone: what is shorter over whole links is longer over its parts.
+#[test]
+fn leaves_decide_over_their_parts() {
+    let (plan, names) = services(&[(1.0, "mrtf"), (9.0, "fair")]);
+    let all = [
+        demand(0, 0, 0.0, &[(0, 100.0)]),
+        demand(0, 0, 0.0, &[(0, 50.0), (1, 120.0)]),
+        demand(1, 0, 0.0, &[(0, 1350.0)]),
+    ];
+    assert_ends(&ran(&all, &area(&[RATE]), &plan, &names), &[15.0, 5.0, 15.0]);
+}
+
 #[test]
 fn applications_share_what_their_service_has() {
     let model = Sensitivity::new(Polynomial::new(&[3.0, -2.0]).unwrap());

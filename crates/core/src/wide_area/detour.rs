@@ -15,6 +15,8 @@
 //!   link of the detour, the more loaded one now; the other may have less bandwidth, and no link ends later than the slowest did.
 //! - *The lightest detour* is the one to which most can move.
 //! - *Ties*: of links that are slowest but for a part in 10^6, the first that is relieved.
+//! - *When*: once, at a coflow's arrival, by its own bytes. What others have to carry then or later is not looked at, so a detour may lead into
+//!   their way: for a coflow alone it is never worse than the direct way, among others it can be.
 //! - *The end*: when none of them gets faster by more than that part, or after a bounded number of steps a link (`MOST_STEPS`).
 
 use crate::model::Past;

@@ -7,7 +7,7 @@
 //! coflows arrives or ends, and sees no others: a tree of one leaf is the leaf's policy. What a leaf cannot use others have.
 
 use super::{Policy, Scheme, Share, Turns, Waiting, build};
-use crate::model::{Names, Past};
+use crate::model::{Mask, Names, Past};
 use crate::tree::plan::{Group, Layout};
 use crate::tree::{Plan, TreeError};
 
@@ -31,32 +31,31 @@ struct Tree {
 /// A name that the plan has no place for, or a policy that is not for a wide area.
 pub(super) fn scheme(plan: &Plan, names: &Names) -> Result<Scheme, TreeError> {
     let Layout { groups, policies, leaf_of } = plan.lay_out(names)?;
-    let (mut leaves, mut detours) = (Vec::new(), Vec::new());
+    let (mut leaves, mut with) = (Vec::new(), Vec::new());
     for spec in policies {
-        let Scheme { policy, detours: own, .. } = build(&spec)?;
+        let Scheme { policy, with: own, .. } = build(&spec)?;
         leaves.push(Leaf { policy, asked: Vec::new(), turns: Turns::Shared });
-        detours.extend(own);
+        with.extend(own);
     }
-    Ok(Scheme { policy: Box::new(Tree { groups, leaves }), detours, leaf_of })
+    Ok(Scheme { policy: Box::new(Tree { groups, leaves }), with, leaf_of })
 }
 
 impl Policy for Tree {
-    /// O(links x leaves + coflows), besides the leaves' policies.
+    /// O(links x leaves + n) for n pairs of a coflow and a link that it has bytes for, besides weights and the leaves' policies.
     fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns {
-        let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.leaves.len()];
+        let empty = || Share { coflows: Vec::new(), order: None, parts: vec![0.0; past.links()] };
+        let mut shares: Vec<Share> = std::iter::repeat_with(empty).take(self.leaves.len()).collect();
+        let mut present: Vec<Mask> = self.leaves.iter().map(|_| Mask::empty(past.links())).collect();
         for (place, coflow) in waiting.iter().enumerate() {
-            places[coflow.leaf as usize].push(place);
-        }
-        let mut shares = Vec::with_capacity(self.leaves.len());
-        for (leaf, places) in self.leaves.iter_mut().zip(&places) {
-            let order = match leaf.turns_of(places, waiting, past) {
-                Turns::InOrder(order) => Some(order.iter().map(|&at| places[at]).collect()),
-                _ => None,
-            };
-            shares.push(Share { coflows: places.clone(), order, parts: vec![0.0; past.links()] });
+            let leaf = coflow.leaf as usize;
+            shares[leaf].coflows.push(place);
+            coflow.left.iter().for_each(|&(link, _)| present[leaf].insert(link as usize));
         }
         for link in 0..past.links() {
-            self.divide(link, waiting, &mut shares);
+            self.divide(link, &present, &mut shares);
+        }
+        for (leaf, share) in self.leaves.iter_mut().zip(&mut shares) {
+            share.order = leaf.order(share, waiting, past);
         }
         shares.retain(|share| !share.coflows.is_empty());
         Turns::Divided(shares)
@@ -64,31 +63,35 @@ impl Policy for Tree {
 }
 
 impl Leaf {
-    /// Who goes first among the leaf's coflows, as places among these.
-    fn turns_of(&mut self, places: &[usize], waiting: &[Waiting], past: &Past) -> &Turns {
-        let now: Vec<u64> = places.iter().map(|&place| waiting[place].seq).collect();
+    /// Who goes first among the leaf's coflows, as places among all that wait; none if they share.
+    fn order(&mut self, share: &Share, waiting: &[Waiting], past: &Past) -> Option<Vec<usize>> {
+        let now: Vec<u64> = share.coflows.iter().map(|&place| waiting[place].seq).collect();
         if now != self.asked {
-            let own: Vec<Waiting> = places.iter().map(|&place| waiting[place].clone()).collect();
+            // Over a part of a link bytes take as long as more of them over all of it.
+            let own = |&place: &usize| {
+                let left = waiting[place].left.iter();
+                let left = left.map(|&(link, bytes)| (link, bytes / share.parts[link as usize])).collect();
+                Waiting { left, ..waiting[place] }
+            };
+            let own: Vec<Waiting> = share.coflows.iter().map(own).collect();
             self.turns = if own.is_empty() { Turns::Shared } else { self.policy.turns(&own, past) };
             self.asked = now;
         }
-        &self.turns
+        match &self.turns {
+            Turns::InOrder(order) => Some(order.iter().map(|&at| share.coflows[at]).collect()),
+            Turns::Shared | Turns::Divided(_) => None,
+        }
     }
 }
 
 impl Tree {
     /// Divides a link between the leaves that have bytes for it.
-    fn divide(&mut self, link: usize, waiting: &[Waiting], shares: &mut [Share]) {
-        let has = |place: &usize| waiting[*place].left.iter().any(|&(on, _)| on as usize == link);
+    fn divide(&mut self, link: usize, present: &[Mask], shares: &mut [Share]) {
         let (mut all, mut groups) = (0.0, Vec::new());
         for group in &mut self.groups {
             let first = group.leaves.start;
-            let here: Vec<u32> = group
-                .leaves
-                .clone()
-                .filter(|&leaf| shares[leaf as usize].coflows.iter().any(has))
-                .map(|leaf| leaf - first)
-                .collect();
+            let is_here = |leaf: &u32| present[*leaf as usize].contains(link);
+            let here: Vec<u32> = group.leaves.clone().filter(is_here).map(|leaf| leaf - first).collect();
             if !here.is_empty() {
                 let mut weights = Vec::new();
                 group.inside.weights(&here, &mut weights);

@@ -27,6 +27,8 @@ pub struct Active {
     pub seq: u64,
     /// Its leaf in a tree of policies.
     pub leaf: u32,
+    /// The order inside it.
+    pub inside: Inside,
     /// Its groups in the order in which they go.
     pub groups: Vec<usize>,
     pub transfers: Vec<Transfer>,
@@ -79,7 +81,7 @@ impl Links {
     }
 
     /// Sets all rates.
-    pub fn assign(&mut self, active: &mut [Active], rates: &[f64], inside: Inside) {
+    pub fn assign(&mut self, active: &mut [Active], rates: &[f64]) {
         active.iter_mut().flat_map(|coflow| &mut coflow.transfers).for_each(|transfer| transfer.rate = 0.0);
         match &self.turns {
             Turns::Shared => {
@@ -88,7 +90,7 @@ impl Links {
             }
             Turns::InOrder(order) => {
                 self.left.copy_from_slice(rates);
-                in_order(order, active, inside, &mut self.left);
+                in_order(order, active, &mut self.left);
             }
             Turns::Divided(shares) => {
                 self.spare.clear();
@@ -97,11 +99,11 @@ impl Links {
                     for ((left, rate), part) in self.left.iter_mut().zip(rates).zip(&one.parts) {
                         *left = rate * part;
                     }
-                    serve(one, active, inside, &mut self.left);
+                    serve(one, active, &mut self.left);
                     self.spare.iter_mut().zip(&self.left).for_each(|(spare, left)| *spare += left);
                 }
                 for one in shares {
-                    serve(one, active, inside, &mut self.spare);
+                    serve(one, active, &mut self.spare);
                 }
             }
         }
@@ -109,9 +111,9 @@ impl Links {
 }
 
 /// Gives the coflows of one share more of what is left.
-fn serve(one: &Share, active: &mut [Active], inside: Inside, left: &mut [f64]) {
+fn serve(one: &Share, active: &mut [Active], left: &mut [f64]) {
     match &one.order {
-        Some(order) => in_order(order, active, inside, left),
+        Some(order) => in_order(order, active, left),
         None => {
             let mut own = vec![false; active.len()];
             one.coflows.iter().for_each(|&place| own[place] = true);
@@ -121,10 +123,10 @@ fn serve(one: &Share, active: &mut [Active], inside: Inside, left: &mut [f64]) {
     }
 }
 
-fn in_order(order: &[usize], active: &mut [Active], inside: Inside, left: &mut [f64]) {
+fn in_order(order: &[usize], active: &mut [Active], left: &mut [f64]) {
     for &place in order {
         let coflow = &mut active[place];
-        if inside == Inside::Shared {
+        if coflow.inside == Inside::Shared {
             share(coflow.transfers.iter_mut().collect(), left);
             continue;
         }
