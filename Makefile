@@ -28,7 +28,7 @@ lint: ## Check format, warnings and the code's documentation
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-bench: ## Print the tables of docs/results/bench.md, or some: ARGS="policies reference growth hosts solver"
+bench: ## Print the tables of docs/results/bench.md, or some: ARGS="policies reference growth hosts orders solver"
 	@$(CARGO) bench --locked --quiet -p weir-sim --bench table -- $(ARGS)
 
 criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the like

@@ -3,6 +3,9 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use slsqp::{Func, StopTols, minimize};
+use weir_core::saba::Fraction;
+use weir_core::saba::controller::AppId;
+use weir_core::saba::share::{FLOOR, Shares};
 use weir_core::solve::Solver;
 use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, fit};
 use weir_core::solve::separable::{Problem, SeparableError, Solution, value};
@@ -177,6 +180,24 @@ fn slsqp(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Option<f64
     // It may end outside.
     let inside = x.iter().chain(&[last(&x)]).all(|w| (lower - 1e-9..=upper + 1e-9).contains(w));
     inside.then(|| value(&costs[..others], &x) + costs[others].at(last(&x)))
+}
+
+/// The weights that ports have, with what Saba's controllers spend on a search.
+#[test]
+fn shares_of_a_port_are_never_worse_than_slsqp() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut compared = 0;
+    for case in 0..60 {
+        let size = [2, 3, 5, 8, 16, 32][case % 6];
+        let costs = proptest::collection::vec(profiled(), size).new_tree(&mut runner).unwrap().current();
+        let Some(rival) = slsqp(&costs, 1.0, FLOOR.get() / size as f64, 1.0) else { continue };
+        let apps: Vec<AppId> = (0..size as u64).map(AppId).collect();
+        let own = Shares::of(&mut Solver::default(), &apps, &costs, Fraction::ALL, FLOOR);
+        assert!(own.slowdown <= rival + 1e-6, "case {case}: {} but SLSQP {rival}", own.slowdown);
+        assert!(own.slowdown - own.gap <= rival + 1e-6, "case {case}: the bound is above what SLSQP has");
+        compared += 1;
+    }
+    assert!(compared >= 55, "SLSQP gave an answer in only {compared} cases");
 }
 
 #[test]

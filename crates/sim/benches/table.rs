@@ -7,6 +7,7 @@
 mod two_tier;
 
 mod naive;
+mod orders;
 
 use std::error::Error;
 use std::fmt::Display;
@@ -367,16 +368,17 @@ type Print = fn() -> Result<()>;
 
 /// Prints these tables, or all.
 fn tables(names: &[String]) -> Result<()> {
-    let known: [(&str, Print); 5] = [
+    let known: [(&str, Print); 6] = [
         ("policies", policies),
         ("reference", reference),
         ("growth", growth),
         ("hosts", hosts),
+        ("orders", orders::print),
         ("solver", solver),
     ];
     if let Some(name) = names.iter().find(|name| known.iter().all(|(other, _)| name != other)) {
         return Err(format!(
-            "no table is called {name}: expected policies, reference, growth, hosts or solver"
+            "no table is called {name}: expected policies, reference, growth, hosts, orders or solver"
         )
         .into());
     }

@@ -14,7 +14,7 @@ pub enum Reproduce {
     Saath(Reproduction),
     /// The examples and experiments of NetShare (UCSD 2010), and what accounts for the differences
     Netshare(NetshareReproduction),
-    /// The sensitivity models and the testbed of Saba (EuroSys '23), and what accounts for the differences
+    /// The sensitivity models, the testbed, the simulations and the controller of Saba (EuroSys '23), and what accounts for the differences
     Saba(SabaReproduction),
     /// Orders of coflows, detours and flow groups of Siphon (ATC '18), and what accounts for the differences
     Siphon(SiphonReproduction),

@@ -32,11 +32,12 @@ const APPLICATIONS: [(&str, f64); 3] =
 const DUST: f64 = 1e-6;
 
 /// What is compared.
-const WAYS: [Way; 9] = [
+const WAYS: [Way; 11] = [
     Way { name: "fair", levels: Levels::None, leaves: "fair" },
     Way { name: "services", levels: Levels::Services, leaves: "fair" },
     Way { name: "services, `saath`", levels: Levels::Services, leaves: "saath" },
     Way { name: "services, `varys`", levels: Levels::Services, leaves: "varys" },
+    Way { name: "services, `sincronia`", levels: Levels::Services, leaves: "sincronia" },
     Way { name: "services, applications", levels: Levels::Both, leaves: "fair" },
     Way { name: "services, applications, `saath`", levels: Levels::Both, leaves: "saath" },
     Way {
@@ -45,6 +46,7 @@ const WAYS: [Way; 9] = [
         leaves: "saath:all-or-none=off",
     },
     Way { name: "services, applications, `varys`", levels: Levels::Both, leaves: "varys" },
+    Way { name: "services, applications, `sincronia`", levels: Levels::Both, leaves: "sincronia" },
     Way { name: "`saath` alone", levels: Levels::None, leaves: "saath" },
 ];
 
@@ -341,7 +343,20 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
 
 /// What each level is for, and whether it did that.
 fn added(found: &[Found]) -> Vec<Vec<String>> {
-    let [fair, services, coflows, varys_in_services, both, saath, not_all, varys, alone] = found else {
+    let [
+        fair,
+        services,
+        coflows,
+        varys_in_services,
+        sincronia_in_services,
+        both,
+        saath,
+        not_all,
+        varys,
+        sincronia,
+        alone,
+    ] = found
+    else {
         return Vec::new();
     };
     let line = |level: &str, expected: &str, before: String, after: String, is: bool| {
@@ -387,6 +402,8 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
         falls("`saath` in services", "the mean CCT falls", services.cct, coflows.cct),
         falls("`saath` in applications", "the mean CCT falls", both.cct, saath.cct),
         falls("`varys` in applications", "the mean CCT falls", both.cct, varys.cct),
+        falls("`sincronia` in services", "the mean CCT falls", services.cct, sincronia_in_services.cct),
+        falls("`sincronia` in applications", "the mean CCT falls", both.cct, sincronia.cct),
         falls(
             "`saath` in applications",
             "all-or-none is what costs: without it, the mean CCT falls",

@@ -8,6 +8,16 @@
 //! priority when their link is the bottleneck. What rates connections then have is for TCP to find, and
 //! `solve::connections` here; flows without a rate have no connection.
 //!
+//! The messages of Table 1 are calls here, as tracker and hosts are in one place:
+//!
+//! | Message | Is |
+//! |---|---|
+//! | REQ_CANDIDATE | [`Django::connect`] puts together the flows of a reducer that have no connection, for [`Tracker::choose`] |
+//! | REPLY_CHOSEN | what that answers, and the bandwidth that it takes at once |
+//! | SEND_START | the first [`Open`] of a flow |
+//! | SEND_PAUSE | [`Django::close`]: a flow whose connection goes before it has ended |
+//! | SEND_RECOVERY | an [`Open`] of a flow that had one before |
+//!
 //! What the paper leaves open, or prints otherwise than it says:
 //!
 //! - Algorithm 4 sorts candidates by *rising* vacant bandwidth and takes the first; the text wants the largest, with those whose sender has
@@ -21,6 +31,8 @@
 //! - How many candidates a reducer without priority gets is only said to be "much smaller": a quarter of m.
 //! - A new connection counts at once with what its two ends have left, until the next schedule measures it. Hosts decide
 //!   one after the other, those with the smallest coflow first; in a network they would at the same time, and hear of each other later.
+//! - A reducer is all of a coflow at a host: several reduce tasks of one coflow there share its connections.
+//! - alpha below theta has no effect of its own: candidates for one more connection are looked for above theta only.
 //! - eta is 0.6 (Fig. 11c), theta 0.5: section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, of which the last cannot
 //!   be a number of connections.
 

@@ -142,7 +142,8 @@ proptest! {
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {
         let mut promises = Promises { connections, broken: None };
-        let _ = run_with(&w, &format!("django:connections={connections}"), 1.0, interval, &mut promises);
+        let ran = run_with(&w, &format!("django:connections={connections}"), 1.0, interval, &mut promises);
         prop_assert_eq!(promises.broken, None);
+        prop_assert!(ran.is_ok(), "{:?}", ran.err());
     }
 }

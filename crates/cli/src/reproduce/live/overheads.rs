@@ -88,7 +88,7 @@ fn text(all: &[Measured], interval: Duration) -> String {
     out.push_str(&table(&head, 2, &lines));
     out.push_str(&format!(
         "From when an agent gives its report to the stream until it has the order that answers it, in ms. It waits for the next schedule, which is up to \
-         an interval, so agents report five to nine sixteenths of one after the earliest that orders come. Hosts are doubled until one in a hundred orders \
+         an interval, so agents report three to eight sixteenths of one after the earliest that orders come. Hosts are doubled until one in a hundred orders \
          takes longer than an interval of {} ms, or there are {MOST}; leases are {} ms.\n",
         n(interval.as_secs_f64() * 1e3),
         n(settings.lease * 1e3),

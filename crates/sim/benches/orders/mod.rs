@@ -1,0 +1,102 @@
+//! What a decision of Siphon's takes.
+
+use weir_core::model::Past;
+use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
+use weir_sim::outcome::mean;
+
+use super::{Result, Table, fastest, short, strings};
+
+#[path = "../../../core/tests/montecarlo/cases.rs"]
+mod cases;
+
+/// Samples of each link.
+const SAMPLES: usize = 100;
+
+/// How many coflows a search chooses from.
+const BREADTH: usize = 10;
+
+/// Sets of coflows of each line.
+const SEEDS: u64 = 10;
+
+/// Coflows, depths and rounds; first what the others differ from in one.
+const CASES: [(usize, usize, usize); 11] = [
+    (10, 3, 1000),
+    (2, 3, 1000),
+    (5, 3, 1000),
+    (20, 3, 1000),
+    (50, 3, 1000),
+    (10, 1, 1000),
+    (10, 2, 1000),
+    (10, 4, 1000),
+    (10, 3, 100),
+    (10, 3, 300),
+    (10, 3, 10_000),
+];
+
+pub fn print() -> Result<()> {
+    println!("## A decision of Siphon's\n");
+    println!(
+        "An order of coflows with up to six flows over the six links between three regions, from the start, in one thread; the first {BREADTH} coflows by \
+         remaining time are chosen from."
+    );
+    println!(
+        "All rounds: no branch is closed. Closing: at the confidence of 95 % that is usual. Mean and slowest of {SEEDS} sets of coflows, each the \
+         fastest of three runs. Wanted is the first line within 10 ms.\n"
+    );
+    let mut table = Table::new(&[
+        "coflows",
+        "depth",
+        "rounds at most",
+        "all rounds: mean (ms)",
+        "slowest (ms)",
+        "closing: mean (ms)",
+        "slowest (ms)",
+        "rounds then, mean",
+    ]);
+    let past = cases::three_regions(SAMPLES);
+    for (count, depth, samples) in CASES {
+        eprintln!("orders of {count} coflows, depth {depth}, {samples} rounds");
+        let how = |confidence| {
+            let best = Best::MostOften;
+            Search { depth, breadth: BREADTH, best, samples, confidence, seed: 1, threads: 1 }
+        };
+        let all = decide(&past, count, &how(1.0));
+        let closing = decide(&past, count, &how(0.95));
+        table.line(strings(&[
+            &count,
+            &depth,
+            &samples,
+            &short(mean(&all.times)),
+            &short(slowest(&all.times)),
+            &short(mean(&closing.times)),
+            &short(slowest(&closing.times)),
+            &short(mean(&closing.rounds)),
+        ]));
+    }
+    table.print();
+    Ok(())
+}
+
+/// Milliseconds and rounds of each set of coflows.
+#[derive(Default)]
+struct Decided {
+    times: Vec<f64>,
+    rounds: Vec<f64>,
+}
+
+fn decide(past: &Past, count: usize, how: &Search) -> Decided {
+    let mut decided = Decided::default();
+    for seed in 1..=SEEDS {
+        let waiting = cases::coflows(seed, count, 6);
+        let coflows: Vec<Coflow<'_>> =
+            waiting.iter().zip(0..).map(|(left, key)| Coflow { key, left }).collect();
+        let (seconds, found) = fastest(3, || search(past, &coflows, how, |_| false));
+        decided.times.push(seconds * 1e3);
+        decided.rounds.push(found.rounds as f64);
+    }
+    decided
+}
+
+fn slowest(times: &[f64]) -> f64 {
+    times.iter().copied().fold(0.0, f64::max)
+}

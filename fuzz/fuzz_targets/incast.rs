@@ -1,0 +1,16 @@
+//! No input makes the readers of incast's measurements panic: what connections cost, and what the predictor learns from.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    if let Ok(incast) = weir_trace::incast::read_from(input, "input") {
+        for &buffer in incast.buffers() {
+            let goodput = incast.goodput(buffer, "1Gbit".parse().expect("a rate")).expect("it was measured");
+            for connections in [1, 10, 1_000_000] {
+                assert!((0.0..=1.0).contains(&goodput.part(connections)));
+            }
+        }
+    }
+    let _ = weir_predict::data::read_from(input, "input");
+});
