@@ -3,7 +3,8 @@
 //! A [`Policy`] is asked for an order of coflows whenever one arrives or ends. It has sizes, and measurements of the past
 //! ([`Past`]), not what links carry now. Who carries its decision out (the simulator; the relays of an overlay) serves
 //! coflows in that order at every link and every relay, and preempts whoever is later ("fully preemptive per link").
-//! [`detour`] chooses ways and [`groups`] orders the flows of one coflow; both go with every policy.
+//! [`detour`] chooses ways and [`groups`] orders the flows of one coflow; both go with every policy. [`relays`] puts all three down as what
+//! the relays of an overlay have to do.
 //!
 //! [`TABLE`] has them by name, as [`crate::policy::TABLE`] has those for one switch.
 
@@ -11,6 +12,7 @@ pub mod detour;
 pub mod groups;
 mod mrtf;
 mod plain;
+pub mod relays;
 mod siphon;
 mod tree;
 

@@ -197,3 +197,146 @@ pub fn advance(
     }
     active.retain(|coflow| !coflow.transfers.is_empty());
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_core::model::wide_area::Measured;
+    use weir_core::model::{Past, WideArea};
+    use weir_core::units::{Rate, Time};
+    use weir_core::wide_area::relays::{Carried, Class, Flow, Hop, Way, hops};
+
+    use super::*;
+
+    const RATE: f64 = 100.0;
+
+    fn past() -> Past {
+        let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+        let samples = vec![Rate::new(RATE).unwrap()];
+        let measured = pairs.map(|(from, to)| Measured { from, to, samples: samples.clone() });
+        let names = ["a", "b", "c"].map(str::to_owned);
+        WideArea::new(names.into(), measured.into(), Time::new(1.0).unwrap(), 0.0).unwrap().past()
+    }
+
+    /// Up to five coflows of up to three groups; each flow goes directly.
+    fn arb_active() -> impl Strategy<Value = Vec<Active>> {
+        let flows = prop::collection::btree_set((0..3usize, 0..6u32), 1..8);
+        let coflow = (flows, any::<bool>(), Just([2, 0, 1]).prop_shuffle());
+        prop::collection::vec(coflow, 1..6).prop_map(|all| {
+            let one = |(seq, (flows, grouped, groups)): (
+                u64,
+                (std::collections::BTreeSet<_>, bool, [usize; 3]),
+            )| {
+                let transfer = |(place, (group, link))| Transfer {
+                    group,
+                    place,
+                    links: [Some(link), None],
+                    left: 1.0,
+                    rate: 0.0,
+                };
+                Active {
+                    index: 0,
+                    seq,
+                    leaf: 0,
+                    inside: if grouped { Inside::LargestFirst } else { Inside::Shared },
+                    groups: groups.to_vec(),
+                    transfers: flows.into_iter().enumerate().map(transfer).collect(),
+                }
+            };
+            (0..).zip(all).map(one).collect()
+        })
+    }
+
+    fn carried(coflow: &Active) -> Carried {
+        let way = |transfer: &Transfer| {
+            let pair = transfer.links[0].expect("it has a way");
+            Way { group: transfer.group, pair, links: transfer.links, share: 1.0 }
+        };
+        let order = (coflow.inside != Inside::Shared).then(|| coflow.groups.clone());
+        Carried { seq: coflow.seq, order, ways: coflow.transfers.iter().map(way).collect() }
+    }
+
+    /// What a relay gives the flows of a hop that all want as much as they can get: its first turn has everything.
+    fn served(hop: &Hop) -> Vec<(Flow, f64)> {
+        let of_class = |class: &Class| {
+            let first = &class.turns[0];
+            let each = RATE * class.weight / first.len() as f64;
+            first.iter().map(|flow| (*flow, each)).collect::<Vec<_>>()
+        };
+        hop.classes.iter().flat_map(of_class).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Relays that do as they are told give flows the rates that the simulator gives them.
+        #[test]
+        fn hops_say_what_is_simulated(mut active in arb_active(), way in 0..3, parts in prop::collection::vec(1..9u32, 2)) {
+            let past = past();
+            let all: Vec<usize> = (0..active.len()).rev().collect();
+            let turns = match way {
+                0 => Turns::Shared,
+                1 => Turns::InOrder(all),
+                _ => {
+                    // Every other coflow is the second leaf's, which shares.
+                    let own = |leaf: usize| (0..active.len()).rev().filter(|at| at % 2 == leaf).collect::<Vec<_>>();
+                    let uses = |leaf: usize, link: usize| {
+                        let flows = own(leaf).into_iter().flat_map(|at| &active[at].transfers);
+                        flows.into_iter().any(|transfer| transfer.links[0] == Some(link as u32))
+                    };
+                    let share = |leaf: usize| {
+                        let part = |link| {
+                            let wanted = [0, 1].map(|leaf| if uses(leaf, link) { f64::from(parts[leaf]) } else { 0.0 });
+                            let sum: f64 = wanted.iter().sum();
+                            if sum > 0.0 { wanted[leaf] / sum } else { 0.0 }
+                        };
+                        let order = (leaf == 0).then(|| own(leaf));
+                        Share { coflows: own(leaf), order, parts: (0..6).map(part).collect() }
+                    };
+                    Turns::Divided(vec![share(0), share(1)])
+                }
+            };
+            let told = hops(&past, &turns, &active.iter().map(carried).collect::<Vec<_>>());
+            let mut links = Links::new(6);
+            links.set(turns);
+            links.assign(&mut active, &[RATE; 6]);
+            let mut expected = 0;
+            for hop in &told {
+                let link = past.link(hop.from, hop.to);
+                prop_assert!((hop.classes.iter().map(|class| class.weight).sum::<f64>() - 1.0).abs() < 1e-9);
+                for ((seq, way), rate) in served(hop) {
+                    let coflow = active.iter().find(|coflow| coflow.seq == seq).unwrap();
+                    let mut same = coflow.transfers.iter().filter(|t| t.group == way.group && t.links[0] == link);
+                    let found = same.next().unwrap().rate;
+                    prop_assert!((found - rate).abs() < 1e-6, "{} and {}", found, rate);
+                    expected += 1;
+                }
+            }
+            let moving = active.iter().flat_map(|coflow| &coflow.transfers).filter(|t| t.rate > 1e-6).count();
+            prop_assert_eq!(moving, expected);
+        }
+    }
+
+    /// A flow by a relay is at both of its hops, in the same turn, with the share of its bytes that goes that way.
+    #[test]
+    fn flows_by_a_relay_are_at_both_hops() {
+        let past = past();
+        let (ab, bc, ac) = (past.link(0, 1).unwrap(), past.link(1, 2).unwrap(), past.link(0, 2).unwrap());
+        let way = |links, share| Way { group: 0, pair: ac, links, share };
+        let first = Carried {
+            seq: 7,
+            order: None,
+            ways: vec![way([Some(ac), None], 0.75), way([Some(ab), Some(bc)], 0.25)],
+        };
+        let second = Carried { seq: 8, order: None, ways: vec![way([Some(ac), None], 1.0)] };
+        let told = hops(&past, &Turns::InOrder(vec![1, 0]), &[first.clone(), second.clone()]);
+        let flows = |from, to| -> Vec<Vec<Flow>> {
+            let hop = told.iter().find(|hop| (hop.from, hop.to) == (from, to)).unwrap();
+            hop.classes[0].turns.clone()
+        };
+        assert_eq!(told.len(), 3);
+        assert_eq!(flows(0, 2), [vec![(8, second.ways[0])], vec![(7, first.ways[0])]]);
+        assert_eq!(flows(0, 1), [vec![(7, first.ways[1])]]);
+        assert_eq!(flows(1, 2), flows(0, 1));
+    }
+}
