@@ -56,7 +56,7 @@ pub struct NetshareReproduction {
 #[command(
     after_help = "It needs no trace: the workloads are simulated, on the testbed's 32 servers (Fig. 8 and 9) and on 1,944 servers
 under Saba, ideal max-min, Homa-like priorities and Sincronia (Fig. 10 and 11). The time that the controller
-takes (Fig. 12) is processor time, which no two runs agree on. The 500 setups of the paper take some minutes.
+takes (Fig. 12) is processor time, which no two runs agree on, and takes ten minutes. The 500 setups of the paper take some more.
 
 Example:
   weir reproduce saba --out docs/results/saba.md --jobs 2"
