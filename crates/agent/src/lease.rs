@@ -41,7 +41,9 @@ pub enum Refused {
     #[error("more than {MOST_FLOWS} flows")]
     Flows,
     /// An interface that this host does not have.
-    #[error("an interface that is not there")]
+    #[error(
+        "an interface that is not there: expected as many as this host or switch has by the coordinator's configuration"
+    )]
     Interface,
     /// A rate.
     #[error("a rate that is not above zero, or is above that of every link")]

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -150,11 +150,12 @@ impl Host {
         let refused = self.keeper.accept(order, now).err();
         match refused {
             None => over.iter().for_each(|key| self.flows.settle(key)),
-            // Many that are alike are said once.
+            // What comes after one that was refused has a gap before it, and many that are alike are said once.
+            Some(Refused::Gap) if self.refused.is_some() => {}
             Some(_) if self.refused == refused => {}
             Some(why) => say(&format!("an order was refused: {why}")),
         }
-        self.refused = refused;
+        self.refused = if refused == Some(Refused::Gap) { self.refused.or(refused) } else { refused };
         self.pace();
     }
 
@@ -227,7 +228,8 @@ async fn serve(door: Option<door::Door>, shared: Shared) -> io::Result<()> {
 
 /// Tells whoever looks after the host.
 fn say(what: &str) {
-    eprintln!("weir agent: {what}");
+    // Whoever listens there may have gone, which is no reason to go too.
+    let _ = writeln!(io::stderr(), "weir agent: {what}");
 }
 
 async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {

@@ -496,6 +496,9 @@ impl fmt::Display for Config {
             let hosts: Vec<&str> = hosts.iter().map(|&host| &*self.hosts[host as usize].name).collect();
             writeln!(f, "switch    {name}: {}", hosts.join(", "))?;
         }
+        for (address, &host) in &self.addresses {
+            writeln!(f, "address   {address}: {}", self.hosts[host as usize].name)?;
+        }
         let by_weight = self.queues == Queueing::Services || self.policy.heeds_weights();
         if !self.weights.is_empty() && !by_weight {
             writeln!(f, "note      this policy does not go by the weights of services")?;

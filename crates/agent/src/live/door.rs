@@ -95,7 +95,7 @@ impl Door {
                 }
                 Err(error) => {
                     // Of descriptors there may be some again later.
-                    eprintln!("weir agent: a program was not let in: {error}");
+                    super::say(&format!("a program was not let in: {error}"));
                     sleep(Duration::from_millis(100)).await;
                 }
             }

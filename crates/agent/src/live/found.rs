@@ -81,7 +81,7 @@ impl Applications {
     pub fn look(&mut self, now: Instant) {
         let failed = self.try_look(now).err().map(|error| error.to_string());
         if let Some(why) = failed.as_ref().filter(|_| self.failed != failed) {
-            eprintln!("weir agent: {why}");
+            super::say(why);
         }
         self.failed = failed;
     }

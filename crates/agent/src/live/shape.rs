@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Says what failed, if that is something else than before.
 fn say(last: &mut Option<String>, failed: Option<String>) {
     if let Some(why) = failed.as_ref().filter(|_| *last != failed) {
-        eprintln!("weir agent: {why}");
+        super::say(why);
     }
     *last = failed;
 }
