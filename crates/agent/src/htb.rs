@@ -33,8 +33,8 @@ const MOST_TURN: f64 = 100.0;
 /// What packets without a mark have for sure, as a part of the link; they are none of a scenario's.
 const REST: f64 = 1e-3;
 
-/// The most services with queues of their own: each has one of the 63 marks (DSCP) other than none.
-pub const MOST_SERVICES: usize = 63;
+/// The most services with queues of their own: each has a mark.
+pub const MOST_SERVICES: usize = weir_proto::MOST_CLASSES;
 
 /// The mark of a service's packets. Those beyond [`MOST_SERVICES`] share the last.
 pub fn dscp(service: usize) -> u8 {

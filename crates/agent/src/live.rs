@@ -122,7 +122,6 @@ impl Host {
         let now = self.now();
         let keeper = &self.keeper;
         self.flows.pace(|key| keeper.rate(key, now));
-        self.want();
     }
 
     /// Says what interfaces should have, if that is something else than before.
@@ -157,6 +156,7 @@ impl Host {
         }
         self.refused = if refused == Some(Refused::Gap) { self.refused.or(refused) } else { refused };
         self.pace();
+        self.want();
     }
 
     /// Nothing was told to whoever listens now.
@@ -260,6 +260,10 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 let mut host = shared.lock();
                 host.flows.measure();
                 host.pace();
+                // Queues are others with orders only, which a switch with many ports need not look for each time.
+                if host.shaped.is_some() {
+                    host.want();
+                }
                 if let Some(applications) = &mut host.applications {
                     applications.look(Instant::now());
                 }

@@ -13,6 +13,7 @@ use weir_core::model::Names;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, controller};
 use weir_core::units::{Bytes, Time};
+use weir_proto::MOST_CLASSES;
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 
@@ -29,9 +30,6 @@ pub const VERSION: u32 = 1;
 
 /// The most hosts.
 pub const MAX_HOSTS: usize = 10_000;
-
-/// The most classes of packets: each has a mark (DSCP) of its own.
-const MOST_CLASSES: usize = 63;
 
 /// The key of the version.
 const MAGIC: &str = "weir-serve";
@@ -336,19 +334,19 @@ fn queueing(
 ) -> Result<Queueing, TraceError> {
     const EXPECTED: &str = "\"applications\" or \"services\"";
     let by = queues.as_ref().map(|value| fields.text(value, EXPECTED)).transpose()?;
-    match (by, queues, saba) {
-        (None | Some("applications"), _, saba) => {
+    match (by, saba) {
+        (None | Some("applications"), saba) => {
             let saba = saba.map(|value| read_saba(fields, &value)).transpose()?;
             Ok(Queueing::Applications(saba.unwrap_or_default()))
         }
-        (Some("services"), _, None) if names.services() <= MOST_CLASSES => Ok(Queueing::Services),
-        (Some("services"), _, None) => {
+        (Some("services"), None) if names.services() <= MOST_CLASSES => Ok(Queueing::Services),
+        (Some("services"), None) => {
             let found = names.services().to_string();
             let expected = format!("at most {MOST_CLASSES} services, since queues go by them");
             Err(fields.wrong_at("service", &found, &expected))
         }
-        (Some("services"), _, Some(saba)) => Err(fields.wrong(&saba, "none, since queues go by services")),
-        (Some(other), ..) => Err(fields.wrong_at("queues", other, EXPECTED)),
+        (Some("services"), Some(saba)) => Err(fields.wrong(&saba, "none, since queues go by services")),
+        (Some(other), _) => Err(fields.wrong_at("queues", other, EXPECTED)),
     }
 }
 

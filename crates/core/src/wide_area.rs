@@ -16,9 +16,8 @@ pub mod relays;
 mod siphon;
 mod tree;
 
-use crate::model::{Names, Past};
+use crate::model::Past;
 use crate::policy::{Entry, Params, ParamsError};
-use crate::tree::{Plan, TreeError};
 
 pub use siphon::Siphon;
 
@@ -85,14 +84,6 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// The policies of a plan's leaves, for a workload with these names.
-    ///
-    /// # Errors
-    /// A name that the plan has no place for, or a policy that is not for a wide area.
-    pub fn tree(plan: &Plan, names: &Names) -> Result<Scheme, TreeError> {
-        tree::scheme(plan, names)
-    }
-
     /// The leaf of an application's coflows, all three by number.
     pub fn leaf(&self, service: u32, application: u32) -> u32 {
         self.leaf_of.get(service as usize).map_or(0, |leaves| leaves[application as usize])
@@ -110,8 +101,9 @@ const GROUPS: (&str, &str) =
     ("groups=off", "inside a coflow, the largest flow group first (3.2): all that one port waits for");
 
 fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
-    let with = With { detours: params.switch("detours", false)?, groups: params.switch("groups", false)? };
-    Ok(Scheme { policy: Box::new(policy), with: vec![with], leaf_of: Vec::new() })
+    let mut scheme = shared(policy, params)?;
+    scheme.with[0].groups = params.switch("groups", false)?;
+    Ok(scheme)
 }
 
 /// For a policy under which all flows share there are no turns inside a coflow either.

@@ -44,8 +44,11 @@ pub const MOST_ORDER: usize = 32 << 20;
 /// The most ports of a switch.
 pub const MOST_PORTS: usize = 1 << 10;
 
-/// The most interfaces, and queues and classes of all of them, that an order names: there are 63 marks.
-pub const MOST_QUEUES: usize = MOST_PORTS << 6;
+/// The most classes of packets: each has one of the 63 marks (DSCP) other than none.
+pub const MOST_CLASSES: usize = 63;
+
+/// The most interfaces, and queues and classes of all of them, that an order names.
+pub const MOST_QUEUES: usize = MOST_PORTS * (MOST_CLASSES + 1);
 
 /// The most applications at once, and so the most that an order gives classes.
 pub const MOST_APPLICATIONS: usize = 1 << 12;

@@ -52,8 +52,8 @@ pub enum Refusal {
 enum Way {
     /// With what was acknowledged before it came.
     Tcp { base: u64 },
-    /// With its ends, the number of its class, and until when its bytes were counted.
-    Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, counted: Instant },
+    /// With its ends, the number of its class, and what it has sent by this socket, as far as that is reckoned, by a time.
+    Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, reckoned: f64, by: Instant },
 }
 
 #[derive(Debug)]
@@ -66,8 +66,6 @@ struct Flow {
     /// What the flow had sent by other sockets.
     before: u64,
     sent: u64,
-    /// What one of UDP has sent by this socket, as far as it is reckoned.
-    reckoned: f64,
     told: Option<Told>,
     /// Whether its program writes no more.
     done: bool,
@@ -109,10 +107,10 @@ impl Flow {
 
     /// Counts what a flow of UDP has sent at its rate; of one without nobody knows.
     fn count(&mut self, now: Instant) {
-        let Way::Udp { counted, .. } = &mut self.way else { return };
-        let since = now.saturating_duration_since(std::mem::replace(counted, now)).as_secs_f64();
-        self.reckoned += self.rate.map_or(0.0, |rate| reckon(rate, since));
-        self.sent = self.before + self.reckoned as u64;
+        let Way::Udp { reckoned, by, .. } = &mut self.way else { return };
+        let since = now.saturating_duration_since(std::mem::replace(by, now)).as_secs_f64();
+        *reckoned += self.rate.map_or(0.0, |rate| reckon(rate, since));
+        self.sent = self.before + *reckoned as u64;
     }
 
     /// Asks the socket; the answer is whether the flow is over.
@@ -158,22 +156,12 @@ impl Flows {
                     return Err(Refusal::Classes);
                 }
                 let class = self.class().ok_or(Refusal::Full)?;
-                Way::Udp { ends, class, counted: Instant::now() }
+                Way::Udp { ends, class, reckoned: 0.0, by: Instant::now() }
             }
         };
         // A flow that goes on over another socket has sent what it has.
         let before = self.over.remove(&key).map_or(0, |over| over.sent);
-        let mut flow = Flow {
-            owner,
-            socket,
-            way,
-            rate: None,
-            before,
-            sent: before,
-            reckoned: 0.0,
-            told: None,
-            done: false,
-        };
+        let mut flow = Flow { owner, socket, way, rate: None, before, sent: before, told: None, done: false };
         flow.pace(rate);
         self.open.insert(key, flow);
         Ok(())

@@ -4,7 +4,12 @@
 //! The levels are those of [`crate::tree`]: NetShare's and Saba's, here at the links between regions, which are all that is short. A link
 //! is divided between the services that have bytes left for it, by weight, and each service's part between its leaves (applications, or the
 //! service as a whole) likewise. Inside its parts a leaf's coflows take turns as its own policy says, which is asked when one of the leaf's
-//! coflows arrives or ends, and sees no others: a tree of one leaf is the leaf's policy. What a leaf cannot use others have.
+//! coflows arrives or ends, decides over the parts that the leaf has then, and sees no other coflows: a tree of one leaf is the leaf's
+//! policy. What a leaf cannot use others have, in the order of services and leaves.
+//!
+//! Only detours leave something of a part: a flow over two links has no more of the one than of the other. Ways are chosen when a coflow
+//! arrives, as if all of each link were its own; and where what others leave lets an early coflow go on at one link, a later one of the
+//! same leaf may have had the leaf's part of the other before it.
 
 use super::{Policy, Scheme, Share, Turns, Waiting, build};
 use crate::model::{Mask, Names, Past};
@@ -25,19 +30,21 @@ struct Tree {
     leaves: Vec<Leaf>,
 }
 
-/// A plan's policies for a workload with these names.
-///
-/// # Errors
-/// A name that the plan has no place for, or a policy that is not for a wide area.
-pub(super) fn scheme(plan: &Plan, names: &Names) -> Result<Scheme, TreeError> {
-    let Layout { groups, policies, leaf_of } = plan.lay_out(names)?;
-    let (mut leaves, mut with) = (Vec::new(), Vec::new());
-    for spec in policies {
-        let Scheme { policy, with: own, .. } = build(&spec)?;
-        leaves.push(Leaf { policy, asked: Vec::new(), turns: Turns::Shared });
-        with.extend(own);
+impl Scheme {
+    /// The policies of a plan's leaves, for a workload with these names.
+    ///
+    /// # Errors
+    /// A name that the plan has no place for, or a policy that is not for a wide area.
+    pub fn tree(plan: &Plan, names: &Names) -> Result<Scheme, TreeError> {
+        let Layout { groups, policies, leaf_of } = plan.lay_out(names)?;
+        let (mut leaves, mut with) = (Vec::new(), Vec::new());
+        for spec in policies {
+            let Scheme { policy, with: own, .. } = build(&spec)?;
+            leaves.push(Leaf { policy, asked: Vec::new(), turns: Turns::Shared });
+            with.extend(own);
+        }
+        Ok(Scheme { policy: Box::new(Tree { groups, leaves }), with, leaf_of })
     }
-    Ok(Scheme { policy: Box::new(Tree { groups, leaves }), with, leaf_of })
 }
 
 impl Policy for Tree {
