@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const PROGRAMS: [&str; 2] = ["application", "interface"];
+const PROGRAMS: [&str; 3] = ["application", "interface", "congestion"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -20,7 +20,7 @@ fn main() {
         }
         // What is not there counts as changed: the next build tries again.
         println!("cargo::rerun-if-changed={}", out.join("never").display());
-        println!("cargo::warning=the agent is built without the programs that find traffic: {why}");
+        println!("cargo::warning=the agent is built without its programs in the kernel: {why}");
     }
     println!("cargo::rustc-env=WEIR_BPF_LACKS={}", lacks.unwrap_or_default());
 }

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    if let Ok(incast) = weir_trace::incast::read_from(input, "input") {
+    if let Ok(weir_trace::incast::Measured { incast, .. }) = weir_trace::incast::read_from(input, "input") {
         for &buffer in incast.buffers() {
             let goodput = incast.goodput(buffer, "1Gbit".parse().expect("a rate")).expect("it was measured");
             for connections in [1, 10, 1_000_000] {

@@ -6,6 +6,7 @@
 //! - [`lease`] keeps orders of a coordinator: which are believed, and which are in force at a time.
 //! - [`live`] is the agent as it runs: orders from a coordinator, put on sockets that programs hand over.
 //! - [`traffic`] finds the traffic of applications, marks it, follows its connections and paces them.
+//! - [`congestion`] marks packets as a switch for DCTCP does, for the testbed's.
 //! - [`batch`] feeds lines to `ip` and `tc`.
 //!
 //! Everything here is on Linux only.
@@ -13,6 +14,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod batch;
+pub mod congestion;
 pub mod htb;
 pub mod lease;
 pub mod live;

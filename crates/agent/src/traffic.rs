@@ -41,7 +41,7 @@ pub const LEAST_PACE: u32 = 12_500;
 pub enum TrafficError {
     /// The programs were not built.
     #[error(
-        "this Weir was built without the programs that find traffic ({0}); queues, orders and programs that mark their packets \
+        "this Weir was built without its programs in the kernel, which find traffic ({0}); queues, orders and programs that mark their packets \
          themselves work without"
     )]
     NotBuilt(&'static str),
@@ -93,7 +93,7 @@ impl TrafficError {
         TrafficError::File { path: path.display().to_string(), error }
     }
 
-    fn kernel(place: &str, error: &dyn Error) -> TrafficError {
+    pub(crate) fn kernel(place: &str, error: &dyn Error) -> TrafficError {
         let mut said = error.to_string();
         let mut source = error.source();
         while let Some(error) = source {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_core::model::{Goodput, Incast};
+use weir_core::model::Goodput;
 use weir_core::units::Rate;
+use weir_trace::incast::Measured;
 
 use crate::args;
 use crate::failure::Failure;
@@ -14,7 +15,7 @@ use crate::table::{bytes, count, percent, rate};
 pub struct Cost {
     /// The name they were asked for by.
     name: String,
-    incast: Incast,
+    measured: Measured,
     buffer: u32,
 }
 
@@ -25,8 +26,8 @@ impl Cost {
     /// If they cannot be read, or say nothing of the buffer.
     pub fn read(args: &args::Incast) -> Result<Option<Cost>, Failure> {
         let (Some(path), Some(buffer)) = (&args.incast, args.buffer) else { return Ok(None) };
-        let incast = weir_trace::incast::read(path)?;
-        let buffers = incast.buffers();
+        let measured = weir_trace::incast::read(path)?;
+        let buffers = measured.incast.buffers();
         let (least, most) = (buffers[0], buffers[buffers.len() - 1]);
         if !(least..=most).contains(&buffer) {
             let name = path.display();
@@ -34,31 +35,34 @@ impl Cost {
                 "--buffer: `{buffer}`: expected {least} to {most} packets, as in {name}"
             )));
         }
-        Ok(Some(Cost { name: path.display().to_string(), incast, buffer }))
+        Ok(Some(Cost { name: path.display().to_string(), measured, buffer }))
     }
 
     /// What ports of a rate carry.
     pub fn goodput(&self, port_rate: Rate) -> Arc<Goodput> {
-        Arc::new(self.incast.goodput(self.buffer, port_rate).expect("the buffer is among those measured"))
+        Arc::new(
+            self.measured.incast.goodput(self.buffer, port_rate).expect("the buffer is among those measured"),
+        )
     }
 
     /// What there is, for people.
     pub fn caption(&self, port_rate: Rate) -> String {
         let goodput = self.goodput(port_rate);
         let best = goodput.best();
-        let most = *self.incast.connections().last().expect("one at least");
+        let most = *self.measured.incast.connections().last().expect("one at least");
         let mut text = format!(
-            "{}: incast of {} a connection, measured on a link of {}; ports hold {}: up to {} {} nothing, {} leave {} of a port.\n",
+            "{}: incast of {} a connection, measured on a link of {}, {}; ports hold {}: up to {} {} nothing, {} leave {} of a port.\n",
             self.name,
-            bytes(self.incast.bytes()),
-            rate(self.incast.link()),
+            bytes(self.measured.incast.bytes()),
+            rate(self.measured.incast.link()),
+            self.measured,
             count(self.buffer, "packet"),
             count(best as u32, "connection"),
             if best == 1 { "costs" } else { "cost" },
             most,
             percent(goodput.part(most as usize)),
         );
-        if let Some(held_out) = self.incast.held_out(port_rate) {
+        if let Some(held_out) = self.measured.incast.held_out(port_rate) {
             text.push_str(&format!(
                 "A buffer that was measured follows from those next to it up to {} of a port on average.\n",
                 percent(held_out.between_buffers)

@@ -9,11 +9,11 @@ const TWO_TO_ONE: &str = "3 1\n1 0 2 0 1 1 2:8.0\n";
 
 /// Two connections through 50 packets stall as long as their bytes take on a link of 1 Gbit.
 const COST: &str = "\
-buffer_packets,connections,bytes,run,loss,goodput_bit_per_s,mean_s,last_s
-50,1,1000000,1,0,1000000000,0.008,0.008
-50,2,1000000,1,0.1,500000000,0.03,0.032
-100,1,1000000,1,0,1000000000,0.008,0.008
-100,2,1000000,1,0,1000000000,0.016,0.016
+buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_per_s,mean_s,last_s
+50,1,1000000,reno,20,1,0,1000000000,0.008,0.008
+50,2,1000000,reno,20,1,0.1,500000000,0.03,0.032
+100,1,1000000,reno,20,1,0,1000000000,0.008,0.008
+100,2,1000000,reno,20,1,0,1000000000,0.016,0.016
 ";
 
 fn place() -> Place {
@@ -56,7 +56,8 @@ fn receivers_carry_what_was_measured() {
     let plain = place.json(&format!("{line} --format json"));
     assert!(plain[0].get("incast").is_none());
     let text = place.print(&format!("{line} --incast cost.csv --buffer 50"));
-    let says = "cost.csv: incast of 1.000 MB a connection, measured on a link of 1.000 Gbit; ports hold 50 packets: \
+    let says = "cost.csv: incast of 1.000 MB a connection, measured on a link of 1.000 Gbit, \
+                reno, with marks from 20 packets on; ports hold 50 packets: \
                 up to 1 connection costs nothing, 2 leave 50.0 % of a port.";
     assert!(text.contains(says), "{text}");
 }

@@ -5,17 +5,25 @@
 //! the switch's port to the receiver holds so many full packets, and senders hand on packets one by one (`gso_max_segs 1`), since a
 //! queue would drop several at once otherwise. The port may send a burst of HTB (16 KiB) at once, which adds to its buffer.
 //!
+//! With [`Tcp::marks`] that port is as a switch for DCTCP: packets that find so many in its queue are marked (ECN), and senders that
+//! understand marks slow down before anything is dropped.
+//!
 //! [`Plan::BigSwitch`]: weir_core::model::Plan::BigSwitch
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
 use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::TcpCongestion;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socket};
+use weir_agent::congestion::Marks;
+use weir_agent::traffic::TrafficError;
 
 use crate::batch;
 use crate::bed::{Bed, BedError};
@@ -52,6 +60,27 @@ pub enum IncastError {
     /// What `tc` says of a queue.
     #[error("the switch's queue cannot be read: {0}")]
     Queue(String),
+    /// Marks cannot be asked for.
+    #[error("{ECN} in {namespace}: {error}")]
+    Ecn {
+        /// Where.
+        namespace: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A congestion control that the kernel does not have, or not for everybody.
+    #[error("`{name}`: {error}; expected a congestion control that this kernel has: {has}")]
+    Congestion {
+        /// Which.
+        name: String,
+        /// Why not.
+        error: io::Error,
+        /// Those that are there.
+        has: String,
+    },
+    /// Marks at the switch.
+    #[error(transparent)]
+    Marks(#[from] TrafficError),
     /// It takes too long.
     #[error("incast of {0} connections: not over after {limit} s", limit = PATIENCE.as_secs())]
     Slow(usize),
@@ -70,6 +99,18 @@ pub struct Incast {
     /// What each of them sends, in bytes.
     pub bytes: u64,
 }
+
+/// How senders find out what the network holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tcp {
+    /// Their congestion control by the kernel's name for it; the system's own without.
+    pub congestion: Option<String>,
+    /// From how many packets in its queue on the switch's port marks them (ECN), which senders then understand. It marks none without.
+    pub marks: Option<u32>,
+}
+
+/// Whether connections ask for marks, as a setting of the kernel's.
+const ECN: &str = "/proc/sys/net/ipv4/tcp_ecn";
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,17 +140,22 @@ pub struct Lab<'a> {
     senders: Vec<&'a Node>,
     /// The switch's namespace, and its interface to the receiver.
     port: (&'a str, &'a str),
+    /// Of senders and the receiver, as the kernel calls it.
+    congestion: OsString,
+    /// Hosts that ask for marks, and what they did before.
+    asking: Vec<(&'a str, String)>,
+    marks: Option<Marks>,
 }
 
 impl<'a> Lab<'a> {
-    /// Makes the senders of a bed hand on packets one by one.
+    /// Makes the senders of a bed hand on packets one by one, and go by what they are told. The bed is as before when this is dropped.
     ///
     /// # Panics
     /// If the bed is no big switch with two hosts or more.
     ///
     /// # Errors
     /// If the kernel does not take that.
-    pub fn new(bed: &'a Bed) -> Result<Lab<'a>, IncastError> {
+    pub fn new(bed: &'a Bed, tcp: &Tcp) -> Result<Lab<'a>, IncastError> {
         let plan = bed.plan();
         let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
         let (receiver, senders) = hosts.split_first().expect("a bed has hosts");
@@ -118,14 +164,37 @@ impl<'a> Lab<'a> {
         let (switch, port) = ends.into_iter().find(|&(node, _)| node != 0).expect("its other end");
         let switch = &plan.nodes[switch];
         assert!(switch.is_switch && !senders.is_empty(), "a switch and two hosts or more");
-        let lab = Lab {
+        let mut lab = Lab {
             bed,
             receiver,
             senders: senders.to_vec(),
             port: (&switch.namespace, &switch.ports[port].interface),
+            congestion: congestion(tcp.congestion.as_deref())?,
+            asking: Vec::new(),
+            marks: None,
         };
         lab.set_segments(1)?;
+        if let Some(threshold) = tcp.marks {
+            for host in &hosts {
+                lab.asking.push((&host.namespace, ask(&host.namespace, "1")?));
+            }
+            lab.marks = Some(lab.mark(threshold)?);
+        }
         Ok(lab)
+    }
+
+    /// The congestion control, as the kernel calls it.
+    pub fn congestion(&self) -> String {
+        self.congestion.to_string_lossy().into_owned()
+    }
+
+    /// Has the switch's port mark packets.
+    fn mark(&self, threshold: u32) -> Result<Marks, IncastError> {
+        let (namespace, interface) = self.port;
+        let interface = interface.parse().expect("the plan gives names that the kernel takes");
+        let marks = namespace::inside(namespace, || Marks::from(&interface, threshold));
+        let refused = |error| TrafficError::Kernel { place: namespace.to_owned(), said: error };
+        Ok(marks.map_err(|error| refused(error.to_string()))??)
     }
 
     fn set_segments(&self, segments: u32) -> Result<(), IncastError> {
@@ -193,11 +262,11 @@ impl<'a> Lab<'a> {
         thread::scope(|scope| {
             for number in 0..incast.connections {
                 let namespace = &self.senders[number % self.senders.len()].namespace;
-                let work = || sender(namespace, to, incast.bytes, &start);
+                let work = || sender(namespace, to, incast.bytes, &self.congestion, &start);
                 // Whoever waits at the barrier would wait for ever: all threads are there, or the process ends.
                 thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).expect("a thread");
             }
-            receive(&listener, incast, &start, go_on, failed)
+            receive(&listener, incast, &self.congestion, &start, go_on, failed)
         })
     }
 }
@@ -206,7 +275,37 @@ impl Drop for Lab<'_> {
     fn drop(&mut self) {
         // As the bed was; the queue is the bed's own to make anew. If the kernel refuses, the bed is of no use anyway.
         let _ = self.set_segments(segments(self.bed.plan().slowest));
+        for (namespace, before) in &self.asking {
+            let _ = ask(namespace, before);
+        }
     }
+}
+
+/// The name of the congestion control that was asked for, if the kernel has it; otherwise that of the system's own.
+fn congestion(asked: Option<&str>) -> Result<OsString, IncastError> {
+    let has =
+        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let failed = |error: io::Error| IncastError::Congestion {
+        name: asked.unwrap_or_default().to_owned(),
+        error,
+        has: has().trim().replace(' ', ", "),
+    };
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let socket = socket.map_err(|error| failed(error.into()))?;
+    if let Some(name) = asked {
+        setsockopt(&socket, TcpCongestion, &name.into()).map_err(|error| failed(error.into()))?;
+    }
+    getsockopt(&socket, TcpCongestion).map_err(|error| failed(error.into()))
+}
+
+/// Says whether connections in a namespace ask for marks; answers with what was said before.
+fn ask(namespace: &str, value: &str) -> Result<String, IncastError> {
+    let change = || {
+        let before = fs::read_to_string(ECN)?;
+        fs::write(ECN, value).map(|()| before.trim().to_owned())
+    };
+    let done = namespace::inside(namespace, change).and_then(|done| done);
+    done.map_err(|error| IncastError::Ecn { namespace: namespace.to_owned(), error })
 }
 
 /// A queue as `tc -j -s` prints it.
@@ -219,9 +318,14 @@ struct Queue {
 }
 
 /// Connects, waits for all others, and sends. If it cannot, the receiver misses its connection, and says so.
-fn sender(namespace: &str, to: SocketAddrV4, bytes: u64, start: &Barrier) {
-    let connected =
-        namespace::enter(namespace).and_then(|()| TcpStream::connect_timeout(&to.into(), PATIENCE));
+fn sender(namespace: &str, to: SocketAddrV4, bytes: u64, congestion: &OsString, start: &Barrier) {
+    let connect = || {
+        namespace::enter(namespace)?;
+        let stream = TcpStream::connect_timeout(&to.into(), PATIENCE)?;
+        setsockopt(&stream, TcpCongestion, congestion)?;
+        Ok::<_, io::Error>(stream)
+    };
+    let connected = connect();
     start.wait();
     let Ok(mut stream) = connected else { return };
     // Senders whose receiver gives up end as well.
@@ -247,11 +351,14 @@ struct Stream {
 fn receive(
     listener: &TcpListener,
     incast: &Incast,
+    congestion: &OsString,
     start: &Barrier,
     go_on: &dyn Fn() -> bool,
     failed: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<f64>, IncastError> {
-    let accepted = accept(listener, incast, go_on, &failed);
+    // Connections have that of who listens, which says how the receiver answers marks.
+    let ready = setsockopt(listener, TcpCongestion, congestion).map_err(|error| failed(error.into()));
+    let accepted = ready.and_then(|()| accept(listener, incast, go_on, &failed));
     // Also if some are missing: senders that wait here end only after it.
     start.wait();
     let (began, mut streams) = (Instant::now(), accepted?);

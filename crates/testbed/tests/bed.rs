@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use weir_agent::traffic::TrafficError;
 use weir_core::model::scenario::Scenario;
 use weir_core::model::{Plan as Fabric, Topology};
 use weir_core::saba::Fraction;
 use weir_core::units::{Rate, Time};
 use weir_testbed::bed::{self, Listed};
-use weir_testbed::{Bed, BedError, Name, Phase, probe, run};
+use weir_testbed::incast::{Incast, IncastError, Lab, Tcp};
+use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
 
 /// One bed at a time: they would take each other's processors.
 static ONE: Mutex<()> = Mutex::new(());
@@ -232,6 +234,40 @@ fn sent(namespace: &str, interface: &str) -> f64 {
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{interface}:")));
     line.unwrap().split_whitespace().nth(8).unwrap().parse().unwrap()
+}
+
+#[test]
+fn marks_keep_a_queue_short() {
+    let Some(turn) = turn("marks") else { return };
+    let bed = turn.up(&big_switch(9, "100Mbit"));
+    let asks = || {
+        let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
+        namespace::inside(&bed.plan().nodes[1].namespace, read).unwrap()
+    };
+    let before = asks();
+    let incast = Incast { buffer: 100, connections: 8, bytes: 1_000_000 };
+    let loss = |marks: Option<u32>| {
+        let lab = Lab::new(&bed, &Tcp { congestion: Some("reno".to_owned()), marks })?;
+        assert_eq!(lab.congestion(), "reno");
+        assert!(marks.is_none() || asks().trim() == "1");
+        Ok::<f64, IncastError>(lab.run(&incast, &|| true)?.loss)
+    };
+    let plain = loss(None).unwrap();
+    let marked = match loss(Some(10)) {
+        Err(IncastError::Marks(why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }))) => {
+            eprintln!("marks are not tried: {why}");
+            0.0
+        }
+        other => other.unwrap(),
+    };
+    eprintln!("{plain} of the packets are lost without marks, {marked} with them");
+    assert!(plain > 0.01 && marked < plain / 2.0, "{plain} without, {marked} with");
+    assert_eq!(asks(), before);
+
+    let unknown = Tcp { congestion: Some("nothing".to_owned()), marks: None };
+    let error = Lab::new(&bed, &unknown).err().expect("refused").to_string();
+    assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has: "), "{error}");
+    bed.down().unwrap();
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What too many connections cost, as data: the CSV of `weir testbed incast`.
 //!
-//! `docs/incast-format.md` is the format's description. A reader ends with an [`Incast`] or with a [`TraceError`] that names the line, the field,
+//! `docs/incast-format.md` is the format's description. A reader ends with [`Measured`] or with a [`TraceError`] that names the line, the field,
 //! the value and what was expected.
 
+use std::fmt;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -21,14 +22,49 @@ pub const MAX_RUNS: usize = 100_000;
 const MAX_LINE_BYTES: usize = 1 << 10;
 
 /// The columns, all of them in this order.
-const COLUMNS: [&str; 8] =
-    ["buffer_packets", "connections", "bytes", "run", "loss", "goodput_bit_per_s", "mean_s", "last_s"];
+const COLUMNS: [&str; 10] = [
+    "buffer_packets",
+    "connections",
+    "bytes",
+    "congestion",
+    "marks_packets",
+    "run",
+    "loss",
+    "goodput_bit_per_s",
+    "mean_s",
+    "last_s",
+];
+
+/// The longest name of a congestion control that a kernel takes.
+const LONGEST_NAME: usize = 15;
+
+/// What a file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// What connections cost.
+    pub incast: Incast,
+    /// The senders' congestion control, by the kernel's name for it.
+    pub congestion: String,
+    /// From how many packets in its queue on the switch marked them; nothing if it marked none.
+    pub marks: Option<u32>,
+}
+
+impl fmt::Display for Measured {
+    /// As a phrase: `reno, with marks from 20 packets on`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.congestion)?;
+        match self.marks {
+            Some(packets) => write!(f, ", with marks from {packets} packets on"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Reads the measurements at `path`; `-` is the standard input.
 ///
 /// # Errors
 /// The first thing that keeps them from being read, with its place.
-pub fn read(path: &Path) -> Result<Incast, TraceError> {
+pub fn read(path: &Path) -> Result<Measured, TraceError> {
     fields::open(path, |input, name| read_from(input, name))
 }
 
@@ -36,7 +72,7 @@ pub fn read(path: &Path) -> Result<Incast, TraceError> {
 ///
 /// # Errors
 /// The first thing that keeps them from being read, with its place.
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<Incast, TraceError> {
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> {
     let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES };
     let mut lines = Lines::new(BufReader::new(input), name, &limits);
     let head = COLUMNS.join(",");
@@ -46,20 +82,21 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Incast, TraceError> {
         None => return Err(lines.ended("columns", head)),
     }
     let mut runs = Vec::new();
+    let mut tcp: Option<(String, Option<u32>)> = None;
     // The first run is on line 2, and none is left out.
     while let Some(line) = lines.next()? {
         if runs.len() == MAX_RUNS {
             return Err(line.error("line", line.text, format_args!("at most {MAX_RUNS} runs")));
         }
-        runs.push(run(line)?);
+        runs.push(run(line, &mut tcp)?);
     }
-    Incast::new(&runs).map_err(|error| {
+    let incast = Incast::new(&runs).map_err(|error| {
         let value = |place: usize, what: &str| match what {
             "buffer" => (COLUMNS[0], runs[place].buffer.to_string()),
             "connections" => (COLUMNS[1], runs[place].connections.to_string()),
             "bytes" => (COLUMNS[2], runs[place].bytes.to_string()),
-            "loss" => (COLUMNS[4], runs[place].loss.to_string()),
-            _ => (COLUMNS[5], (runs[place].goodput * 8.0).to_string()),
+            "loss" => (COLUMNS[6], runs[place].loss.to_string()),
+            _ => (COLUMNS[7], (runs[place].goodput * 8.0).to_string()),
         };
         match error {
             IncastError::Empty => lines.ended("run", "at least one"),
@@ -77,7 +114,9 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Incast, TraceError> {
                 lines.end().error("run", kind, expected)
             }
         }
-    })
+    })?;
+    let (congestion, marks) = tcp.expect("there are runs");
+    Ok(Measured { incast, congestion, marks })
 }
 
 /// What a number may be.
@@ -91,24 +130,51 @@ fn bounds(what: &str) -> String {
     }
 }
 
-fn run(line: Line<'_>) -> Result<IncastRun, TraceError> {
+/// A run; the first says what all senders go by.
+fn run(line: Line<'_>, tcp: &mut Option<(String, Option<u32>)>) -> Result<IncastRun, TraceError> {
     let mut cells = line.text.split(',');
     let mut next =
-        |field: &'static str| cells.next().ok_or_else(|| line.error(field, END_OF_LINE, "a number"));
+        |field: &'static str| cells.next().ok_or_else(|| line.error(field, END_OF_LINE, "a value"));
     let count =
         |field, text: &str| whole::<u32>(text).ok_or_else(|| line.error(field, text, "a whole number"));
     let number =
         |field, text: &str| decimal(text).ok_or_else(|| line.error(field, text, "a number of zero or more"));
-    let [buffer, connections, bytes, run, loss, goodput, mean, last] = COLUMNS;
-    let read = IncastRun {
+    let [buffer, connections, bytes, congestion, marks, run, loss, goodput, mean, last] = COLUMNS;
+    let first = IncastRun {
         buffer: count(buffer, next(buffer)?)?,
         connections: count(connections, next(connections)?)?,
         bytes: number(bytes, next(bytes)?)?,
-        loss: {
-            count(run, next(run)?)?;
-            number(loss, next(loss)?)?
-        },
+        loss: 0.0,
+        goodput: 0.0,
+    };
+    let (name, threshold) = (next(congestion)?, next(marks)?);
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(letters) {
+        let expected = format!("a name of up to {LONGEST_NAME} letters and digits, such as cubic");
+        return Err(line.error(congestion, name, expected));
+    }
+    let packets = if threshold.is_empty() {
+        None
+    } else {
+        let packets = count(marks, threshold)?;
+        if !(1..=Incast::MOST_PACKETS).contains(&packets) {
+            return Err(line.error(marks, threshold, bounds("buffer")));
+        }
+        Some(packets)
+    };
+    let (all, from) = tcp.get_or_insert_with(|| (name.to_owned(), packets));
+    if all != name {
+        return Err(line.error(congestion, name, format_args!("{all}, as in all lines before")));
+    }
+    if *from != packets {
+        let expected = from.map_or_else(|| "nothing".to_owned(), |packets| packets.to_string());
+        return Err(line.error(marks, threshold, format_args!("{expected}, as in all lines before")));
+    }
+    count(run, next(run)?)?;
+    let read = IncastRun {
+        loss: number(loss, next(loss)?)?,
         goodput: number(goodput, next(goodput)?)? / 8.0,
+        ..first
     };
     // For people: both follow from the times of single connections.
     number(mean, next(mean)?)?;

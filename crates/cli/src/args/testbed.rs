@@ -88,8 +88,9 @@ pub struct TestbedRun {
 #[command(
     after_help = "If no bed of this name is up, there is one for the time of the run: some hosts that send, and one that receives, at a switch.
 
-Example:
-  weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv"
+Examples:
+  weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv
+  weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion reno"
 )]
 pub struct TestbedIncast {
     /// How many full packets the switch's port to the receiver holds
@@ -111,6 +112,14 @@ pub struct TestbedIncast {
     /// What every link carries
     #[arg(long, help_heading = "What to send", value_name = "RATE", default_value = "100Mbit", value_parser = port_rate)]
     pub rate: Rate,
+
+    /// Have the switch's port mark packets (ECN) that find so many in its queue, and senders go by marks: as with DCTCP
+    #[arg(long, help_heading = "What to send", value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub marks: Option<u32>,
+
+    /// The congestion control of senders, as the kernel calls it: reno, cubic, dctcp, ... By default the system's
+    #[arg(long, help_heading = "What to send", value_name = "NAME")]
+    pub congestion: Option<String>,
 
     /// How often each
     #[arg(long, help_heading = "Running", value_name = "N", default_value_t = 5, value_parser = up_to_1000)]

@@ -2,7 +2,7 @@
 
 use weir_core::model::Plan;
 use weir_sim::outcome::{mean, percentile};
-use weir_testbed::incast::{Incast, IncastError, Lab, Sample};
+use weir_testbed::incast::{Incast, IncastError, Lab, Sample, Tcp};
 
 use super::{failure, on_a_bed};
 use crate::args::{self, Format};
@@ -29,8 +29,9 @@ pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
     let plan = Plan::BigSwitch { hosts: args.senders + 1, rate: args.rate };
     let topology = plan.build().map_err(Failure::input)?;
     let progress = Progress::new(args.quiet);
-    let runs = on_a_bed(&args.bed.name, &topology, |bed| {
-        let lab = Lab::new(bed).map_err(unmeasured)?;
+    let (congestion, runs) = on_a_bed(&args.bed.name, &topology, |bed| {
+        let tcp = Tcp { congestion: args.congestion.clone(), marks: args.marks };
+        let lab = Lab::new(bed, &tcp).map_err(unmeasured)?;
         let bar = progress.steps("incast", args.buffers.len() * args.connections.len() * args.runs as usize);
         let mut runs = Vec::new();
         for &buffer in &args.buffers {
@@ -44,12 +45,12 @@ pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
             }
         }
         bar.finish_and_clear();
-        Ok(runs)
+        Ok((lab.congestion(), runs))
     })?;
     let text = match args.output.format {
-        Format::Table => for_people(args, &runs).into_bytes(),
-        Format::Json => record::json(&records(&runs)).into_bytes(),
-        Format::Csv => record::csv(&records(&runs)),
+        Format::Table => for_people(args, &congestion, &runs).into_bytes(),
+        Format::Json => record::json(&records(args, &congestion, &runs)).into_bytes(),
+        Format::Csv => record::csv(&records(args, &congestion, &runs)),
     };
     sink.fill(&text)
 }
@@ -57,16 +58,21 @@ pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
 fn unmeasured(error: IncastError) -> Failure {
     match error {
         IncastError::Bed(error) => failure(&error),
+        error @ IncastError::Congestion { .. } => Failure::input(format_args!("--congestion: {error}")),
         IncastError::Interrupted => Failure::interrupted("interrupted; nothing was written"),
         other => Failure::undone(other),
     }
 }
 
-fn for_people(args: &args::TestbedIncast, runs: &[Run]) -> String {
+fn for_people(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> String {
+    let marks = match args.marks {
+        Some(packets) => format!("marks (ECN) from {packets} packets on"),
+        None => "no marks".to_owned(),
+    };
     let mut out = format!(
-        "Incast: connections from {} hosts to one, each sending {} at once, over links of {}.\n\
+        "Incast: connections from {} hosts to one, each sending {} at once, over links of {}, with {congestion} and {}.\n\
          Medians of {} runs; goodput counts payload until the last connection is done:\n\n",
-        args.senders, args.bytes, args.rate, args.runs
+        args.senders, args.bytes, args.rate, marks, args.runs
     );
     let heads = ["buffer packets", "connections", "loss", "goodput", "mean time s", "last s"];
     let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
@@ -86,13 +92,15 @@ fn for_people(args: &args::TestbedIncast, runs: &[Run]) -> String {
     out
 }
 
-fn records(runs: &[Run]) -> Vec<Record> {
+fn records(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> Vec<Record> {
     let record = |run: &Run| {
         let Run { incast, number, sample } = run;
         let mut r = Record::default();
         r.add("buffer_packets", incast.buffer);
         r.add("connections", incast.connections);
         r.add("bytes", incast.bytes);
+        r.add("congestion", congestion);
+        r.add("marks_packets", args.marks);
         r.add("run", *number);
         r.add("loss", sample.loss);
         r.add("goodput_bit_per_s", sample.goodput(incast) * BITS);

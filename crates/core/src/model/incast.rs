@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use crate::units::Rate;
 
-/// Rates of kinds that are this near may be one.
+/// Rates, or parts of a link, that are this near may be one.
 const NEARLY: f64 = 0.02;
 
 /// What of a time is not told from nothing.
@@ -311,10 +311,14 @@ impl Goodput {
         self.parts.iter().any(|&part| part < 1.0)
     }
 
-    /// The most connections that get as good as what the best number of them gets, up to a hundredth of it.
+    /// The most connections that get as good as what the best number of them gets, up to two hundredths of it.
     pub fn best(&self) -> usize {
         let best = self.parts.iter().copied().fold(0.0, f64::max);
-        1 + self.parts.iter().rposition(|&part| part >= 0.99 * best).expect("the best is among them")
+        1 + self
+            .parts
+            .iter()
+            .rposition(|&part| part >= (1.0 - NEARLY) * best)
+            .expect("the best is among them")
     }
 
     /// Beyond the most that were measured, as for these.

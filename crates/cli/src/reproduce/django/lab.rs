@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_core::model::{CoflowSpec, FlowSpec, Goodput, Incast, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, Goodput, Workload};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::Options;
 use weir_sim::outcome::{mean, percentile};
+use weir_trace::incast::Measured;
 
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -49,10 +50,12 @@ pub enum What {
 pub enum Cost {
     /// Nothing.
     None,
-    /// As measured with 64 kB a connection.
+    /// As measured with TCP that nobody tells of queues.
+    Plain,
+    /// As measured with marks.
+    Marked,
+    /// As measured with marks and small connections.
     Small,
-    /// As measured with 512 kB a connection.
-    Large,
 }
 
 /// A way to replay it.
@@ -97,21 +100,29 @@ struct Entry {
 /// What worlds are made of.
 pub struct Data<'a> {
     pub trace: &'a Workload,
-    /// What connections of 64 kB cost.
-    pub small: Incast,
-    /// What connections of 512 kB cost.
-    pub large: Incast,
+    /// What connections of 512 kB cost, of plain TCP.
+    pub plain: Measured,
+    /// And of TCP that goes by marks.
+    pub marked: Measured,
+    /// And of such TCP with 64 kB a connection.
+    pub small: Measured,
 }
 
 impl Data<'_> {
+    /// From how many packets on the switch marks.
+    pub fn threshold(&self) -> u32 {
+        self.marked.marks.expect("they were measured with marks")
+    }
+
     /// What ports carry in a world.
     pub fn goodput(&self, world: &World) -> Option<Goodput> {
-        let incast = match world.cost {
+        let measured = match world.cost {
             Cost::None => return None,
+            Cost::Plain => &self.plain,
+            Cost::Marked => &self.marked,
             Cost::Small => &self.small,
-            Cost::Large => &self.large,
         };
-        Some(incast.goodput(world.buffer, rate(world)).expect("the buffer was measured"))
+        Some(measured.incast.goodput(world.buffer, rate(world)).expect("the buffer was measured"))
     }
 
     /// What is replayed in a world.
@@ -147,9 +158,12 @@ impl<'a> Lab<'a> {
         Rc::new(Summary { ccts: vec![1.0], schedules: vec![1.0] })
     }
 
-    /// How many connections Django has in a world: the most that cost nothing, as the measurements say; its own number where none does.
+    /// How many connections Django has in a world: as theorem 4.1 says for its buffer; its own number where none costs anything.
     pub fn connections(&self, world: &World) -> usize {
-        self.data.goodput(world).map_or(11, |goodput| goodput.best())
+        match world.cost {
+            Cost::None => 11,
+            _ => weir_predict::connections(world.buffer, self.data.threshold()).connections as usize,
+        }
     }
 
     /// Django in a world, with parameters that have a colon before them.

@@ -1,11 +1,12 @@
 //! What connections cost (sections 2.3 and 4.1), and Fig. 2: one coflow, and how many connections are best for it.
 
-use weir_core::model::Incast;
+use weir_core::model::HeldOut;
 use weir_core::units::Rate;
 use weir_sim::outcome::mean;
+use weir_trace::incast::Measured;
 
 use super::claim::{self, Claim};
-use super::lab::{Cost, Lab, PIECE, SHUFFLE_HOSTS, TASKS, What, World, rate};
+use super::lab::{Cost, Data, Lab, PIECE, SHUFFLE_HOSTS, TASKS, What, World, rate};
 use super::world;
 use crate::reproduce::doc;
 use crate::table;
@@ -13,52 +14,64 @@ use crate::table;
 /// Connections of Fig. 2.
 const CONNECTIONS: [usize; 12] = [1, 2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 64];
 
-/// What was measured, and how good the fit is.
-pub fn cost(lab: &Lab<'_>) -> String {
-    let mut out = String::from(
-        "## What connections cost\n\nBy measurement ([the format, the fit and the data](../incast-format.md)), for 512 kB a connection \
-         and links of 1 Gbit: what part of a link is carried, by the packets that a port holds and the connections that send at once.\n",
-    );
-    let columns = [1, 2, 4, 8, 11, 16, 32, 64, 100];
+/// The columns of [`parts`].
+const COLUMNS: [usize; 9] = [1, 2, 4, 8, 11, 16, 32, 64, 100];
+
+/// What part of a link is carried.
+fn parts(measured: &Measured) -> String {
     let mut lines = Vec::new();
-    for &buffer in lab.data.large.buffers() {
-        let goodput = lab.data.large.goodput(buffer, Rate::GBIT).expect("it was measured");
+    for &buffer in measured.incast.buffers() {
+        let goodput = measured.incast.goodput(buffer, rate(&world())).expect("it was measured");
         let mut line = vec![buffer.to_string()];
-        line.extend(columns.iter().map(|&n| doc::n(goodput.part(n))));
+        line.extend(COLUMNS.iter().map(|&n| doc::n(goodput.part(n))));
         line.push(goodput.best().to_string());
         lines.push(line);
     }
-    let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = COLUMNS.iter().map(ToString::to_string).collect();
     let mut head = vec!["packets"];
     head.extend(names.iter().map(String::as_str));
     head.push("the most that cost nothing");
-    out.push_str(&doc::table(&head, 0, &lines));
+    doc::table(&head, 0, &lines)
+}
+
+/// What was measured, and how good the fit is.
+pub fn cost(lab: &Lab<'_>) -> String {
+    let Data { plain, marked, small, .. } = &lab.data;
+    let mut out = format!(
+        "## What connections cost\n\nBy measurement ([the format, the fit and the data](../incast-format.md)), for {} a connection and links of \
+         {}: what part of a link is carried, by the packets that a port holds and the connections that send at once. The kernel \
+         measured on has no DCTCP; what comes nearest is {marked}. DCTCP slows down by how much is marked, and this by half whenever something \
+         is. Where many connections send at once all is marked, and they do the same.\n{}The same without marks, for {plain}:\n{}",
+        table::bytes(marked.incast.bytes()),
+        rate(&world()),
+        parts(marked),
+        parts(plain),
+    );
     out.push_str(
         "How far off the fit is, if a buffer is left out: the mean difference of parts, beside that of a curve of connections over \
          packets of buffer alone.\n",
     );
-    let line = |(incast, link): (&Incast, Rate)| {
-        let held_out = incast.held_out(link).expect("there are three buffers");
+    let slow = Rate::new(Rate::GBIT.get() / 10.0).expect("a constant");
+    let files = [small, marked, plain];
+    let kinds: Vec<(&Measured, Rate, HeldOut)> = files
+        .into_iter()
+        .flat_map(|measured| [slow, Rate::GBIT].map(|link| (measured, link)))
+        .map(|(measured, link)| {
+            (measured, link, measured.incast.held_out(link).expect("there are three buffers"))
+        })
+        .collect();
+    let line = |(measured, link, held_out): &(&Measured, Rate, HeldOut)| {
         vec![
-            table::bytes(incast.bytes()),
+            table::bytes(measured.incast.bytes()),
+            measured.to_string(),
             link.to_string(),
             doc::n(held_out.between_buffers),
             doc::n(held_out.by_ratio),
         ]
     };
-    let slow = Rate::new(Rate::GBIT.get() / 10.0).expect("a constant");
-    let kinds = [
-        (&lab.data.small, slow),
-        (&lab.data.small, Rate::GBIT),
-        (&lab.data.large, slow),
-        (&lab.data.large, Rate::GBIT),
-    ];
-    let lines: Vec<Vec<String>> = kinds.into_iter().map(line).collect();
-    out.push_str(&doc::table(&["a connection", "link", "between buffers", "by the ratio"], 2, &lines));
-    let better = kinds.iter().filter(|(incast, link)| {
-        let held_out = incast.held_out(*link).expect("there are three buffers");
-        held_out.between_buffers <= held_out.by_ratio
-    });
+    let lines: Vec<Vec<String>> = kinds.iter().map(line).collect();
+    out.push_str(&doc::table(&["a connection", "TCP", "link", "between buffers", "by the ratio"], 3, &lines));
+    let better = kinds.iter().filter(|(_, _, held_out)| held_out.between_buffers <= held_out.by_ratio);
     out.push_str(&format!(
         "The fit between buffers is the nearer one in {} of the {} cases. It is used in all: at a buffer that was measured, as all are here, it goes \
          by the runs with that buffer, and the curve does not.\n\n",
@@ -117,8 +130,8 @@ pub fn section(lab: &Lab<'_>, seeds: u64) -> String {
         "## Fig. 2: how many connections are best\n\nOne coflow of {TASKS} mappers and {TASKS} reducers, as many on each of {SHUFFLE_HOSTS} hosts, \
          {} from each mapper to each reducer on average, links of {}, a port of {} packets; means over {seeds} draws of the sizes. Loss is what was \
          measured with so many connections.\n{}\
-         `{}` takes {} s and `{}` {} s: they have no limit of connections. By the rule of this document (the most that cost nothing) Django has {best}.\n{}",
-        table::bytes(PIECE),
+         `{}` takes {} s and `{}` {} s: they have no limit of connections. By theorem 4.1 Django has {best}.\n{}",
+        table::bytes(PIECE * world().pace),
         rate(&world()),
         world().buffer,
         doc::table(&["connections", "CCT s", "CCT s if they cost nothing", "loss"], 0, &lines),

@@ -13,8 +13,8 @@ use crate::reproduce::doc::{n, share, table, yes};
 use crate::reproduce::spread::Spread;
 
 /// What losses were measured at which buffers, and its name.
-const CLASSES: &str = include_str!("../../../../../examples/incast/classes.csv");
-const NAME: &str = "examples/incast/classes.csv";
+pub const CLASSES: &str = include_str!("../../../../../examples/incast/classes.csv");
+pub const NAME: &str = "examples/incast/classes.csv";
 
 /// How often records are divided into those that train and those that test.
 const SPLITS: u32 = 20;
