@@ -345,7 +345,8 @@ are against the baseline at the same values.
 
 Examples:
   weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
-  weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2")]
+  weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
+  weir sweep trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
 pub struct Sweep {
     #[command(flatten)]
     pub input: Input,
@@ -364,6 +365,9 @@ pub struct Sweep {
 
     #[command(flatten)]
     pub replay: Replay,
+
+    #[command(flatten)]
+    pub wide: Wide,
 
     #[command(flatten)]
     pub incast: Incast,

@@ -253,7 +253,7 @@ pub fn caption(source: &Source, port_rate: Rate, interval: Time, cost: Option<&C
 }
 
 /// What was replayed.
-fn traced(source: &Source) -> String {
+pub fn traced(source: &Source) -> String {
     let workload = &source.workload;
     let total: f64 = workload.coflows.iter().map(|c| c.bytes()).sum();
     format!(

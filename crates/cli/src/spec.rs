@@ -26,9 +26,9 @@ pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
         Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(named(file)?, names)?)),
         None => policy::build(spec).map_err(|error| match error {
             ParamsError::UnknownPolicy { name, .. } => unknown(&name),
-            error @ ParamsError::NotForSwitch { .. } => {
-                Failure::input(format_args!("{error}; `weir sim` and `weir compare` take --wide-area FILE"))
-            }
+            error @ ParamsError::NotForSwitch { .. } => Failure::input(format_args!(
+                "{error}; `weir sim`, `weir compare` and `weir sweep` take --wide-area FILE"
+            )),
             other => Failure::input(other),
         }),
     }

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use weir_core::model::Workload;
 use weir_core::policy::{self, ParamsError};
+use weir_core::wide_area;
 use weir_sim::{Options, Outcome};
 
 use crate::args::{self, Format};
-use crate::compare::{caption, options};
+use crate::compare::{caption, options, traced};
 use crate::failure::Failure;
 use crate::incast::Cost;
 use crate::input::Source;
@@ -19,11 +20,12 @@ use crate::record::{self, Record};
 use crate::run::{self, Task};
 use crate::spec;
 use crate::table::{Align, Table, optional};
+use crate::wide::Wide;
 
 /// A parameter and the values to try: `start=1MB,10MB`.
 #[derive(Debug, Clone)]
 pub struct Vary {
-    /// `interval`, `arrival`, `port-rate`, or a parameter of a policy.
+    /// `interval`, `arrival`, `port-rate`, `bandwidth-seed`, or a parameter of a policy.
     key: String,
     values: Vec<String>,
 }
@@ -55,10 +57,28 @@ struct Point {
     /// As they were given, by the place of the key.
     values: Vec<String>,
     options: Options,
+    /// What the bandwidth of a wide area is drawn by.
+    seed: u64,
     /// Position among the workloads: one for each speed-up of arrivals.
     workload: usize,
     /// Parameters for policies that have them.
     params: Vec<(String, String)>,
+}
+
+/// A policy at a point, to be replayed.
+struct Spot<'a> {
+    policy: String,
+    point: &'a Point,
+}
+
+impl Spot<'_> {
+    /// Whether the outcome is the same.
+    fn is_like(&self, policy: &str, point: &Point) -> bool {
+        let same = |a: &Options, b: &Options| a.port_rate == b.port_rate && a.interval == b.interval;
+        self.policy == policy
+            && (self.point.workload, self.point.seed) == (point.workload, point.seed)
+            && same(&self.point.options, &point.options)
+    }
 }
 
 /// Runs `weir sweep`.
@@ -68,18 +88,21 @@ struct Point {
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_keys(&args.vary)?;
     let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref())?;
-    let (mut points, speeds) = points(&args.vary, options(&args.replay, false))?;
+    let over = if args.wide.wide_area.is_some() { Over::WideArea } else { Over::Switch };
+    let (mut points, speeds) = points(args, over)?;
     let plans = points
         .iter()
-        .map(|point| policies.iter().map(|policy| with_params(policy, &point.params)).collect())
+        .map(|point| policies.iter().map(|policy| with_params(policy, &point.params, over)).collect())
         .collect::<Result<Vec<Vec<Spec>>, Failure>>()?;
-    check_taken(&points, &plans, &policies)?;
+    check_taken(&points, &plans, &policies, over)?;
     let out = [("--out", args.output.out.as_deref())];
     output::check_distinct(&args.input.trace, &out)?;
-    args.incast.incast.as_ref().map_or(Ok(()), |file| output::check_distinct(file, &out))?;
+    let read = args.incast.incast.iter().chain(&args.wide.wide_area);
+    read.into_iter().try_for_each(|file| output::check_distinct(file, &out))?;
     let sink = Sink::new(args.output.out.as_deref())?;
 
     let source = Source::read(&args.input, args.replay.per_stage)?;
+    let wide = Wide::read(&args.wide)?;
     let cost = Cost::read(&args.incast)?;
     for point in &mut points {
         point.options.goodput = cost.as_ref().map(|cost| cost.goodput(point.options.port_rate));
@@ -87,39 +110,35 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let sped: Vec<Workload> = speeds.iter().map(|&factor| source.workload.sped_up(factor)).collect();
 
     // A policy that a parameter does not touch is replayed once for all its values.
-    let mut tasks: Vec<Task<'_>> = Vec::new();
-    let mut keys: Vec<(String, usize, u64, u64)> = Vec::new();
+    let mut spots: Vec<Spot<'_>> = Vec::new();
     let mut places = Vec::new();
     for (point, plan) in points.iter().zip(&plans) {
         let mut row = Vec::new();
-        for spec in plan {
-            let Options { port_rate, interval, .. } = point.options;
-            let key =
-                (spec.text.clone(), point.workload, port_rate.get().to_bits(), interval.get().to_bits());
-            let at = keys.iter().position(|k| *k == key).unwrap_or(keys.len());
-            if at == keys.len() {
-                let workload = &sped[point.workload];
-                tasks.push(Task { policy: spec.text.clone(), workload, options: point.options.clone() });
-                keys.push(key);
+        for Spec { text, .. } in plan {
+            let known = spots.iter().position(|spot| spot.is_like(text, point));
+            row.push(known.unwrap_or(spots.len()));
+            if known.is_none() {
+                spots.push(Spot { policy: text.clone(), point });
             }
-            row.push(at);
         }
         places.push(row);
     }
-    let progress = Progress::new(args.running.quiet);
-    let outcomes: Vec<Outcome> = run::run(&tasks, args.running.jobs, &progress, |_, outcome| outcome)?;
+    let outcomes = replayed(&spots, &sped, wide.as_ref(), args)?;
 
     let mut records = Vec::new();
     for (point, row) in points.iter().zip(&places) {
-        let setting =
-            Setting::new(&source, &sped[point.workload], &point.options, cost.as_ref(), !args.no_timing);
-        let baseline = Baseline::new(&tasks[row[place]].policy, &outcomes[row[place]]);
+        let (workload, timing) = (&sped[point.workload], !args.no_timing);
+        let setting = match &wide {
+            Some(wide) => Setting::wide(&source, workload, &wide.with_seed(point.seed), timing),
+            None => Setting::new(&source, workload, &point.options, cost.as_ref(), timing),
+        };
+        let baseline = Baseline::new(&spots[row[place]].policy, &outcomes[row[place]]);
         for &at in row {
             let mut r = Record::default();
             for (vary, value) in args.vary.iter().zip(&point.values) {
                 r.add_named(format!("vary_{}", vary.key), value.clone());
             }
-            r.append(setting.record(&tasks[at].policy, &outcomes[at], Some(&baseline))?);
+            r.append(setting.record(&spots[at].policy, &outcomes[at], Some(&baseline))?);
             records.push(r);
         }
     }
@@ -127,12 +146,63 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         Format::Json => record::json(&records).into_bytes(),
         Format::Csv => record::csv(&records),
         Format::Table => {
-            let mut text = caption(&source, args.replay.port_rate, args.replay.interval, cost.as_ref());
+            let mut text = match &wide {
+                Some(wide) => format!("{}{}", traced(&source), wide.caption()),
+                None => caption(&source, args.replay.port_rate, args.replay.interval, cost.as_ref()),
+            };
             table(args, &policies, place, &points, &records, &mut text);
             text.into_bytes()
         }
     };
     sink.fill(&text)
+}
+
+/// Replays all of them.
+fn replayed(
+    spots: &[Spot<'_>],
+    sped: &[Workload],
+    wide: Option<&Wide>,
+    args: &args::Sweep,
+) -> Result<Vec<Outcome>, Failure> {
+    let progress = Progress::new(args.running.quiet);
+    if let Some(wide) = wide {
+        return run::pool(spots.len(), args.running.jobs, |at| {
+            let Spot { policy, point } = &spots[at];
+            wide.with_seed(point.seed).replay(&sped[point.workload], policy, false, &progress)
+        });
+    }
+    let task = |Spot { policy, point }: &Spot<'_>| Task {
+        policy: policy.clone(),
+        workload: &sped[point.workload],
+        options: point.options.clone(),
+    };
+    let tasks: Vec<Task<'_>> = spots.iter().map(task).collect();
+    run::run(&tasks, args.running.jobs, &progress, |_, outcome| outcome)
+}
+
+/// What is replayed over, which has policies and parameters of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Switch,
+    WideArea,
+}
+
+impl Over {
+    /// What may be varied besides parameters of policies.
+    fn keys(self) -> &'static str {
+        match self {
+            Over::Switch => "interval, arrival, port-rate",
+            Over::WideArea => "arrival, bandwidth-seed",
+        }
+    }
+
+    /// Whether there is such a policy.
+    fn check(self, policy: &str) -> Result<(), ParamsError> {
+        match self {
+            Over::Switch => policy::build(policy).map(drop),
+            Over::WideArea => wide_area::build(policy).map(drop),
+        }
+    }
 }
 
 fn check_keys(vary: &[Vary]) -> Result<(), Failure> {
@@ -146,11 +216,22 @@ fn check_keys(vary: &[Vary]) -> Result<(), Failure> {
 }
 
 /// All combinations of values, and the speed-ups of arrivals in them.
-fn points(vary: &[Vary], options: Options) -> Result<(Vec<Point>, Vec<f64>), Failure> {
+fn points(args: &args::Sweep, over: Over) -> Result<(Vec<Point>, Vec<f64>), Failure> {
     let mut speeds = vec![1.0];
-    let start = Point { values: Vec::new(), options, workload: 0, params: Vec::new() };
+    let (options, seed) = (options(&args.replay, false), args.wide.bandwidth_seed);
+    let start = Point { values: Vec::new(), options, seed, workload: 0, params: Vec::new() };
     let mut points = vec![start];
-    for Vary { key, values } in vary {
+    for Vary { key, values } in &args.vary {
+        let elsewhere = match over {
+            Over::Switch => &["bandwidth-seed"][..],
+            Over::WideArea => &["interval", "port-rate"],
+        };
+        if elsewhere.contains(&key.as_str()) {
+            return Err(Failure::input(format_args!(
+                "--vary: `{key}` is nothing that this network has: expected {}, or a parameter of a policy",
+                over.keys()
+            )));
+        }
         let mut more = Vec::new();
         for point in &points {
             for value in values {
@@ -160,6 +241,10 @@ fn points(vary: &[Vary], options: Options) -> Result<(Vec<Point>, Vec<f64>), Fai
                 match key.as_str() {
                     "interval" => point.options.interval = args::interval(value).map_err(wrong)?,
                     "port-rate" => point.options.port_rate = args::port_rate(value).map_err(wrong)?,
+                    "bandwidth-seed" => {
+                        let seed = value.parse().ok();
+                        point.seed = seed.ok_or_else(|| wrong("expected a whole number".to_owned()))?;
+                    }
                     "arrival" => {
                         let factor = value
                             .parse()
@@ -190,7 +275,7 @@ struct Spec {
 }
 
 /// A policy with those of the parameters that it has.
-fn with_params(policy: &str, params: &[(String, String)]) -> Result<Spec, Failure> {
+fn with_params(policy: &str, params: &[(String, String)], over: Over) -> Result<Spec, Failure> {
     let mut text = policy.to_owned();
     let mut takes = Vec::new();
     for (key, value) in params {
@@ -199,8 +284,8 @@ fn with_params(policy: &str, params: &[(String, String)]) -> Result<Spec, Failur
             continue;
         }
         let longer = format!("{text}:{key}={value}");
-        match policy::build(&longer) {
-            Ok(_) => text = longer,
+        match over.check(&longer) {
+            Ok(()) => text = longer,
             Err(ParamsError::UnknownKey { .. }) => {
                 takes.push(false);
                 continue;
@@ -213,14 +298,19 @@ fn with_params(policy: &str, params: &[(String, String)]) -> Result<Spec, Failur
 }
 
 /// Refuses a parameter that no policy has.
-fn check_taken(points: &[Point], plans: &[Vec<Spec>], policies: &[String]) -> Result<(), Failure> {
+fn check_taken(
+    points: &[Point],
+    plans: &[Vec<Spec>],
+    policies: &[String],
+    over: Over,
+) -> Result<(), Failure> {
     let (Some(point), Some(plan)) = (points.first(), plans.first()) else { return Ok(()) };
     for (place, (key, _)) in point.params.iter().enumerate() {
         if !plan.iter().any(|spec| spec.takes[place]) {
             return Err(Failure::input(format_args!(
-                "--vary: none of {} has a parameter `{key}`: expected interval, arrival, port-rate, or one of those \
-                 that `weir policies NAME` lists",
-                policies.join(", ")
+                "--vary: none of {} has a parameter `{key}`: expected {}, or one of those that `weir policies NAME` lists",
+                policies.join(", "),
+                over.keys()
             )));
         }
     }

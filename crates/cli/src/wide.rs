@@ -12,6 +12,7 @@ use crate::run::pool;
 use crate::spec;
 
 /// A wide area that was read.
+#[derive(Clone)]
 pub struct Wide {
     /// The name it was asked for by.
     pub name: String,
@@ -59,15 +60,32 @@ impl Wide {
         jobs: usize,
         progress: &Progress,
     ) -> Result<Vec<Outcome>, Failure> {
-        let options = Options { seed: self.seed, inside: Inside::Shared, keep_flows };
         let build = |policy: &String| spec::build_wide(policy, &workload.names);
         policies.iter().try_for_each(|policy| build(policy).map(drop))?;
-        pool(policies.len(), jobs, |at| {
-            let watch = progress.watch(&policies[at], workload.coflows.len());
-            let go_on = |done| watch.reached(done);
-            replay(workload, &self.area, build(&policies[at])?, &options, go_on)
-                .map_err(|error| failure(&policies[at], &error))
-        })
+        pool(policies.len(), jobs, |at| self.replay(workload, &policies[at], keep_flows, progress))
+    }
+
+    /// Replays a workload under one policy.
+    ///
+    /// # Errors
+    /// As [`Wide::run`].
+    pub fn replay(
+        &self,
+        workload: &Workload,
+        policy: &str,
+        keep_flows: bool,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        let options = Options { seed: self.seed, inside: Inside::Shared, keep_flows };
+        let watch = progress.watch(policy, workload.coflows.len());
+        let scheme = spec::build_wide(policy, &workload.names)?;
+        let outcome = replay(workload, &self.area, scheme, &options, |done| watch.reached(done));
+        outcome.map_err(|error| failure(policy, &error))
+    }
+
+    /// The same, with its bandwidth drawn by another seed.
+    pub fn with_seed(&self, seed: u64) -> Wide {
+        Wide { seed, ..self.clone() }
     }
 }
 

@@ -99,6 +99,44 @@ fn each_kind_of_network_refuses_what_is_for_the_other() {
 }
 
 #[test]
+fn parameters_and_seeds_are_varied_over_it() {
+    let place = place();
+    let line = "sweep trace.txt --wide-area area.toml --policies siphon,mrtf --baseline mrtf --no-timing";
+    let found = place.json(&format!("{line} --vary depth=1,3 --vary bandwidth-seed=1,2 --format json"));
+    let found = found.as_array().unwrap();
+    assert_eq!(found.len(), 8);
+    for (at, one) in found.iter().enumerate() {
+        assert_eq!(one["vary_depth"], ["1", "3"][at / 4]);
+        let seed = [1, 2][at / 2 % 2];
+        assert_eq!(
+            (&one["vary_bandwidth-seed"], &one["bandwidth_seed"]),
+            (&seed.to_string().into(), &seed.into())
+        );
+        assert_eq!(one["baseline"], "mrtf");
+        // As it is compared on its own.
+        let policy = one["policy"].as_str().unwrap();
+        let alone = place.json(&format!(
+            "sim trace.txt --wide-area area.toml --policy {policy} --bandwidth-seed {seed} --no-timing --format json"
+        ));
+        assert_eq!(alone["mean_cct_s"], one["mean_cct_s"], "{policy} {seed}");
+    }
+    assert!(place.print(&format!("{line} --vary arrival=1,2")).contains("links between east, west"));
+    for (vary, parts) in [
+        (
+            "interval=0,8ms",
+            ["`interval` is nothing that this network has", "expected arrival, bandwidth-seed"],
+        ),
+        ("bandwidth-seed=x", ["`bandwidth-seed`: `x`", "a whole number"]),
+        ("colour=1", ["has a parameter `colour`", "expected arrival, bandwidth-seed"]),
+    ] {
+        let error = fail(&place, &format!("{line} --vary {vary}"));
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+    let error = fail(&place, "sweep trace.txt --policies fair --vary bandwidth-seed=1,2");
+    assert!(error.contains("expected interval, arrival, port-rate"), "{error}");
+}
+
+#[test]
 fn its_policies_are_listed() {
     let place = place();
     let all = place.print("policies");
