@@ -1,6 +1,7 @@
 //! `weir reproduce siphon`: sections 5.3 and 5.2 of Siphon (ATC '18).
 
 mod inter;
+mod quality;
 mod sort;
 
 use std::fmt::Write;
@@ -40,6 +41,7 @@ pub fn siphon(args: &args::SiphonReproduction) -> Result<(), Failure> {
     let sort = sort::section(&five, args.seeds)?;
     let mut out = head(args, &name);
     out.push_str(&inter.section());
+    out.push_str(&quality::section(&cloud)?);
     out.push_str(&sort);
     sink.fill(doc::tidy(out).as_bytes())
 }
