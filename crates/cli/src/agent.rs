@@ -38,6 +38,8 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let mut links: Vec<Link> = args.ports.iter().map(Port::link).collect();
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.found.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
+    // Now, and not only when the first order for it comes.
+    interfaces.iter().try_for_each(|interface| interface.segments().map(drop)).map_err(failure)?;
     let settings = Settings { coordinator, host: args.host, links, door };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;

@@ -67,7 +67,7 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
     let empty = Vec::new();
     let list = list.as_array().unwrap_or(&empty);
     let plain = |value: &Value| match value {
-        Value::Array(items) => {
+        Value::Array(items) if args.output.format != Format::Json => {
             let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
             Value::from(items.iter().map(word).collect::<Vec<_>>().join(" "))
         }

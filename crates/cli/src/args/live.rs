@@ -122,7 +122,7 @@ pub struct AgentRun {
     #[arg(long, value_name = "RATE", value_parser = port_rate, required_unless_present = "ports")]
     pub rate: Option<Rate>,
 
-    /// A port of a switch and what it carries, in the order in which the coordinator has the hosts there; for switches, several times
+    /// A port of a switch and what it carries, in the order in which the coordinator has the hosts there; for switches, several times. Without --rate, --interface, --application and --socket, which are for hosts
     #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
     pub ports: Vec<Port>,
 

@@ -220,7 +220,8 @@ pub fn fig10(lab: &Lab<'_>) -> String {
 pub fn fig11(lab: &Lab<'_>) -> String {
     let mut out = String::from(
         "\n## Fig. 11: by the bins of Table 1\n\nBin 1: at most 10 flows and 100 MB; bin 2: more flows; bin 3: more bytes; bin 4: more of both. Medians over the \
-         same bin under Aalo. Shares and medians are in the plot only; what the text of 6.2 says of them is checked below.\n",
+         same bin under Aalo. Shares and medians are in the plot only; what the text of 6.2 says of them is checked below. \
+         Fig. 12 is the same for the trace of an online service provider, which is not public, so nothing is measured for it here.\n",
     );
     let bench = Bench::plain(lab);
     let count = lab.facts.len() as f64;
