@@ -14,6 +14,7 @@ use bed::kernel::{Speed, pace};
 use bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares};
 use common::Place;
 use common::wait_for;
+use weir_client::Agent;
 use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::Names;
@@ -107,7 +108,7 @@ fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
     let first = start(&bed, 1);
     let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());
     let _agents: Vec<Process> = (0..4).map(agent).collect();
-    wait_for("the agents' doors", || (0..4).all(|host| bed.door(host).exists()));
+    wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.door(host)).is_ok()));
     let wires = bed.connect(&COFLOWS);
     // Then all agents attend, and have reported that the flows are there. Of each two the first waits.
     let part = |wire: &Wire| pace(&wire.stream).map(|pace| pace as f64 / (LINE * PAYLOAD));

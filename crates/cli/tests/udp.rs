@@ -121,7 +121,7 @@ fn flows_of_udp_have_their_rates() {
             .arg("--socket")
             .arg(&door);
         let running = Process(agent.spawn().unwrap());
-        wait_within(SOON, "the agent's door", || door.exists());
+        wait_within(SOON, "the agent's door", || Agent::connect(&door).is_ok());
         running
     };
     wait_within(SOON, "the coordinator", || {
