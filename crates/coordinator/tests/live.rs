@@ -271,6 +271,10 @@ fn a_flow_is_over_when_all_of_it_has_arrived() {
     for (flow, wire) in (0..).zip(&mut wires) {
         let by = if flow == 2 { &other } else { &agent };
         by.open("a", flow, &wire.stream).unwrap();
+    }
+    for wire in &mut wires {
+        // Without a pace it would send faster than its link, which is not believed.
+        wire.wait_for_pace();
         wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
     }
     let refused = |result: Result<(), AgentError>| match result {
