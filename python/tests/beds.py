@@ -14,11 +14,13 @@ from typing import Callable, Dict, List, Optional
 
 WEIR = shutil.which(os.environ.get("WEIR", "weir"))
 
-# A link of 2 MB a second, so that what is paced takes its time.
+# A link of 2 MB a second, so that what is paced takes its time. Where a lease ends the rest goes over loopback at once, so it is longer
+# than any machine is busy.
 CONFIG = """
 weir-serve = 1
 store = "weir.redb"
 policy = "saath"
+lease = "20s"
 {tls}
 [listen]
 agents = "127.0.0.1:0"

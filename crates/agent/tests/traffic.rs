@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod group;
+mod kernel;
 mod pair;
 mod programs;
 mod wire;
@@ -17,8 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use group::Group;
+use kernel::Reading;
 use pair::{Pair, interface, pair};
-use programs::{Python, events, flood, rules, sink, speed, start, there};
+use programs::{Python, events, flood, rules, sink, speed, start, there, wait_for};
 use weir_agent::batch::feed;
 use weir_agent::queues::{Change, Desired};
 use weir_agent::traffic::{Class, Connection, Ends, Happened, Rule, Traffic, TrafficError, cleanup};
@@ -218,12 +220,9 @@ s.close()
         assert!(live.sent <= bytes, "{live:?}");
         // A reset takes back what has not come yet.
         all += bytes;
-        let started = Instant::now();
-        while arrived.load(Ordering::Relaxed) < all {
-            assert!(started.elapsed() < Duration::from_secs(5));
-            thread::sleep(Duration::from_millis(5));
-        }
-        thread::sleep(Duration::from_millis(100));
+        wait_for("all bytes", || arrived.load(Ordering::Relaxed) >= all);
+        // They may be acknowledged a little later.
+        wait_for("their acknowledgement", || traffic.connections().unwrap()[0].1.sent == bytes);
         python.go_on();
         python.end();
         let list = events(&mut traffic, |list| !list.is_empty());
@@ -279,15 +278,27 @@ for _ in range(6000):
     let words = [listener.local_addr().unwrap().port().to_string()];
     thread::spawn(move || listener.incoming().for_each(drop));
     Python::start(&group, text, &words).end();
-    thread::sleep(Duration::from_millis(200));
-    let mut read = 0;
-    while traffic.event().is_some() {
-        read += 1;
-    }
-    let lost = traffic.counts().unwrap().lost;
+    let (mut read, mut lost) = (0, 0);
+    wait_for("all events", || {
+        while traffic.event().is_some() {
+            read += 1;
+        }
+        lost = traffic.counts().unwrap().lost;
+        read + lost >= 12_000
+    });
     eprintln!("of 12000 events {read} were read and {lost} lost");
     assert!(lost > 0 && read + lost == 12_000, "{read} read, {lost} lost");
     assert_eq!(traffic.stop().unwrap(), 0);
+}
+
+/// Waits until a connection is as fast as its pace. It is slower where who sends or reads stands still, and never faster.
+fn has_pace(traffic: &Traffic, ends: Ends, mbit: f64) {
+    wait_for("the pace", || {
+        let found = speed(traffic, ends, 2.0);
+        eprintln!("paced to {mbit} Mbit: {found:.2?}");
+        assert!(found.may_be_under(1.1 * mbit), "{found:?} of {mbit}");
+        found.least > 0.9 * mbit
+    });
 }
 
 #[test]
@@ -299,15 +310,12 @@ fn a_connection_is_paced_and_the_pace_turns() {
     feed(Command::new("ip"), "ip", String::new, "link set dev e0 gso_max_segs 1\n").unwrap();
     let (mut child, ends, arrived) = flood(&pair, &group, &mut traffic);
     let long = Duration::from_secs(30);
-    let free = speed(&traffic, ends, 0.5);
-    assert!(free > 200.0, "{free}");
+    wait_for("more than any pace", || speed(&traffic, ends, 0.5).least > 200.0);
     for mbit in [20.0, 5.0, 12.0] {
         let rate = format!("{mbit}Mbit").parse().unwrap();
         assert!(traffic.pace(ends, Some(rate), long).unwrap());
         thread::sleep(Duration::from_millis(700));
-        let found = speed(&traffic, ends, 2.0);
-        eprintln!("paced to {mbit} Mbit: {found:.2}");
-        assert!((found / mbit - 1.0).abs() < 0.1, "{found} of {mbit}");
+        has_pace(&traffic, ends, mbit);
         // What is said to be sent is what came, but for what came since the round trip before. The kernel there acknowledges what
         // nobody has read yet, so who reads it gets the time to.
         let came = arrived.load(Ordering::Relaxed);
@@ -322,23 +330,22 @@ fn a_connection_is_paced_and_the_pace_turns() {
     }
     assert_eq!(traffic.connections().unwrap()[0].1.pace, Some(1_500_000));
     assert!(traffic.pace(ends, None, long).unwrap());
-    thread::sleep(Duration::from_millis(300));
-    let again = speed(&traffic, ends, 0.5);
-    assert!(again > 200.0, "{again}");
+    wait_for("more than any pace again", || speed(&traffic, ends, 0.5).least > 200.0);
 
     // An order ends with its lease, and nobody has to say so.
-    assert!(traffic.pace(ends, Some("5Mbit".parse().unwrap()), Duration::from_millis(500)).unwrap());
-    thread::sleep(Duration::from_millis(300));
-    assert_eq!(traffic.connections().unwrap()[0].1.pace, Some(625_000));
-    thread::sleep(Duration::from_millis(700));
-    assert_eq!(traffic.connections().unwrap()[0].1.pace, None);
+    let (began, lease) = (Instant::now(), Duration::from_secs(3));
+    assert!(traffic.pace(ends, Some("5Mbit".parse().unwrap()), lease).unwrap());
+    let pace = || traffic.connections().unwrap()[0].1.pace;
+    wait_for("a pace", || pace() == Some(625_000));
+    wait_for("the end of the lease", || pace().is_none());
+    assert!(began.elapsed() >= lease, "{:?}", began.elapsed());
 
     // Nobody is stopped.
     assert!(traffic.pace(ends, Some(weir_core::units::Rate::ZERO), long).unwrap());
     thread::sleep(Duration::from_millis(700));
     let least = speed(&traffic, ends, 3.0);
-    eprintln!("paced to nothing: {least:.3} Mbit");
-    assert!(least > 0.05 && least < 0.2, "{least}");
+    eprintln!("paced to nothing: {least:.3?} Mbit");
+    assert!(least.may_be_over(0.05) && least.may_be_under(0.2), "{least:?}");
 
     let other = Ends { remote: "10.9.0.2:1".parse().unwrap(), ..ends };
     assert!(!traffic.pace(other, None, long).unwrap());
@@ -367,8 +374,7 @@ fn two_applications_share_by_weight() {
     interface().reconcile(&desired).unwrap();
     let (mut first, a, _) = flood(&pair, &one, &mut traffic);
     let (mut second, b, _) = flood(&pair, &three, &mut traffic);
-    let share = |traffic: &Traffic, expected: f64| {
-        thread::sleep(Duration::from_millis(700));
+    let share = |traffic: &Traffic| {
         let sent = || {
             let list: BTreeMap<_, _> = traffic.connections().unwrap().into_iter().collect();
             [list[&a].sent, list[&b].sent]
@@ -378,21 +384,25 @@ fn two_applications_share_by_weight() {
         let after = sent();
         let [one, three] = [0, 1].map(|index| (after[index] - before[index]) as f64);
         let found = one / (one + three);
-        eprintln!("{:.2} Mbit of payload, share {found:.4}, expected {expected}", (one + three) * 4e-6);
-        assert!((found - expected).abs() < 0.03, "{found}");
+        eprintln!("{:.2} Mbit of payload, share {found:.4}", (one + three) * 4e-6);
+        found
     };
-    share(&traffic, 0.25);
+    // Waits for what is in queues, and for who sends and reads. A wrong weight never comes to it.
+    let comes_to = |traffic: &Traffic, expected: f64| {
+        wait_for(&format!("a share of {expected}"), || (share(traffic) - expected).abs() < 0.03);
+    };
+    comes_to(&traffic, 0.25);
     // Each in the other's class.
     assert!(traffic.set_class(&one.name, Class::new(2)).unwrap());
     assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
-    share(&traffic, 0.75);
+    comes_to(&traffic, 0.75);
     // The queues of the classes change places too.
     let changes = interface().reconcile(&desired.with_classes(&[1, 0]).unwrap()).unwrap();
     assert!(
         changes.iter().all(|c| matches!(c, Change::DropFilter(_) | Change::AddFilter(..))),
         "{changes:?}"
     );
-    share(&traffic, 0.25);
+    comes_to(&traffic, 0.25);
     for child in [&mut first, &mut second] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -427,17 +437,19 @@ fn the_next_agent_takes_over_what_one_left() {
     assert!(found.len() > 10 && found.iter().all(|&mark| [5, 6].contains(&mark)), "{found:?}");
     let wire = capture(&pair);
     let mut seen = Vec::new();
-    for cycle in 0..20 {
+    for _ in 0..20 {
         let started = Instant::now();
         let traffic = Traffic::start(&rules(&[(&stays, 5), (&goes, 6)]), &[interface()]).unwrap();
-        assert!(started.elapsed() < Duration::from_secs(1), "cycle {cycle} took {:?}", started.elapsed());
         seen.push(started.elapsed());
         let list = traffic.connections().unwrap().into_iter();
         let found: BTreeMap<Ends, Option<u32>> = list.map(|(ends, known)| (ends, known.pace)).collect();
         assert_eq!(found, BTreeMap::from([(ends, Some(2_500_000)), (gone, Some(625_000))]));
     }
     let packets = wire.end();
-    eprintln!("took over in {:?} at most; {} packets", seen.iter().max().unwrap(), packets.len());
+    seen.sort();
+    eprintln!("took over in {:?}, {:?} at most; {} packets", seen[10], seen[19], packets.len());
+    // The machine may stand still in some of them.
+    assert!(seen[10] < Duration::from_secs(1), "{seen:?}");
     assert!(packets.len() > 10 && packets.iter().all(|packet| [5, 6].contains(&packet.mark)));
 
     // Another class for one, and nothing any more for the other, nor for what another version left.
@@ -446,12 +458,13 @@ fn the_next_agent_takes_over_what_one_left() {
     std::fs::create_dir(&older).unwrap();
     let mut traffic = Traffic::start(&rules(&[(&stays, 7)]), &[interface()]).unwrap();
     assert!(!std::path::Path::new(&older).exists());
-    let found = speed(&traffic, ends, 2.0);
-    assert!((found / 20.0 - 1.0).abs() < 0.1, "{found}");
-    let before = arrived.load(Ordering::Relaxed);
-    thread::sleep(Duration::from_secs(1));
-    let free = (arrived.load(Ordering::Relaxed) - before) as f64 * 8e-6;
-    assert!(free > 100.0, "{free}");
+    has_pace(&traffic, ends, 20.0);
+    let read = || Reading::of(|| arrived.load(Ordering::Relaxed));
+    wait_for("more than any pace", || {
+        let before = read();
+        thread::sleep(Duration::from_secs(1));
+        read().since(&before).least > 100.0 * 125e3
+    });
     let wire = capture(&pair);
     thread::sleep(Duration::from_millis(300));
     let packets = wire.end();

@@ -89,7 +89,7 @@ fn traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned() {
         follow > \"$OUT\" 2>&1 & agent=$!
         sleep 1
         sh -c 'echo 0 > \"$GROUP/cgroup.procs\" && exec python3 -c \"$PROGRAM\"'
-        sleep 1
+        for _ in $(seq 400); do [ $(wc -l < \"$OUT\") -ge 4 ] && break; sleep 0.05; done
         kill $agent; wait $agent
         echo \"code $?\"
         sed -E 's/:[0-9]{5}/:PORT/; s/after .*/after/' \"$OUT\" | sort

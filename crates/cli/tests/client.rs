@@ -20,8 +20,8 @@ use weir_client::{
     Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, Inbox, Registration, put,
 };
 
-/// A link of 2 MB a second.
-const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\n\
+/// A link of 2 MB a second. Where a lease ends the rest goes over loopback at once, so it is longer than any machine is busy.
+const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"20s\"\n\
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"16Mbit\"\nb = \"16Mbit\"\n[service.default]\n[service.ads]\n";
 

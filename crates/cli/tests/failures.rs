@@ -2,28 +2,15 @@
 
 mod common;
 
-use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Place, Ran};
+use common::{Place, Ran, await_heed};
 
 const LEFT: [&str; 2] = ["own.weir", "trace.txt"];
-
-/// Waits until a process notes Ctrl-C instead of being ended by it.
-fn await_heed(process: u32) {
-    let heeds = || {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
-    };
-    while !heeds() {
-        sleep(Duration::from_millis(5));
-    }
-}
 
 fn send(signal: &str, process: u32) {
     assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
@@ -256,7 +243,7 @@ fn work_that_is_killed_leaves_nothing_behind() {
     let line =
         "compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --per-coflow c.csv";
     let mut child = place.command(line).stdout(Stdio::null()).spawn().unwrap();
-    await_heed(child.id());
+    await_heed(&mut child);
     sleep(Duration::from_millis(100));
     send("-KILL", child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(9));
@@ -268,13 +255,13 @@ fn an_interrupt_leaves_nothing_behind() {
     let place = Place::new();
     place.print("trace generate --preset facebook --out big.txt");
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let child = place
+        let mut child = place
             .command("compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --jobs 2")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        await_heed(child.id());
+        await_heed(&mut child);
         sleep(Duration::from_millis(100));
         send(signal, child.id());
         let ran = Ran::new(child.wait_with_output().unwrap());

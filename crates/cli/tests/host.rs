@@ -126,17 +126,19 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
         "{{\"host\":\"a\",\"application\":\"{}\",\"peer\":\"10.9.0.2\",\"connections\":1,",
         both[1].name
     );
-    wait_within(Duration::from_secs(5), "what was found", || {
+    wait_within(Duration::from_secs(20), "what was found", || {
         pair.ask("GET", "/v1/found", "").contains(&heavy)
     });
-    thread::sleep(Duration::from_millis(500));
-    let found = share(&arrived);
-    assert!((found - 0.25).abs() < 0.03, "{found}");
+    // Waits for what is in queues and on the way, and for who counts in time.
+    let comes_to = |expected: f64| {
+        wait_within(Duration::from_secs(20), &format!("a share of {expected}"), || {
+            (share(&arrived) - expected).abs() < 0.03
+        });
+    };
+    comes_to(0.25);
     // Another table: the next packets have other weights.
     pair.put("/v1/sensitivity", &table(3.0, 1.0));
-    thread::sleep(Duration::from_millis(500));
-    let found = share(&arrived);
-    assert!((found - 0.75).abs() < 0.03, "{found}");
+    comes_to(0.75);
     // Nobody is there, and all stays.
     first.kill();
     let (queues, before) = (pair.tc("qdisc"), rates(&pair));
@@ -144,13 +146,11 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     let found = share(&arrived);
     assert!((found - 0.75).abs() < 0.03, "{found}");
     assert_eq!((pair.tc("qdisc"), rates(&pair)), (queues.clone(), before.clone()));
-    // What was decided meanwhile is there at once; nothing is made anew.
+    // What was decided meanwhile comes; nothing is made anew.
     let mut second = agent(&pair, &place.path(""), &both);
-    wait_within(Duration::from_secs(1), "other rates", || rates(&pair) != before);
+    wait_within(Duration::from_secs(20), "other rates", || rates(&pair) != before);
     assert_eq!(pair.tc("qdisc"), queues);
-    thread::sleep(Duration::from_millis(500));
-    let found = share(&arrived);
-    assert!((found - 0.25).abs() < 0.03, "{found}");
+    comes_to(0.25);
     second.end();
     assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
     let left = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();

@@ -10,9 +10,11 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bed::kernel::{Speed, pace};
 use bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares};
 use common::Place;
 use common::wait_for;
+use weir_client::Agent;
 use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::Names;
@@ -44,8 +46,10 @@ fn coordinator() {
     let epoch = env::var("WEIR_TEST_EPOCH").expect("the test that needs it says so").parse().unwrap();
     let rate = Rate::new(LINE).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
-    let plane =
-        Plane::new(&links, build("saath").unwrap(), Names::default(), Settings::default(), epoch).unwrap();
+    let mut settings = Settings::default();
+    // No lease is to end where coflows go in their order, on however busy a machine.
+    settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
+    let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
     let (handle, _) = master::start(plane).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -104,41 +108,43 @@ fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
     let first = start(&bed, 1);
     let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());
     let _agents: Vec<Process> = (0..4).map(agent).collect();
-    wait_for("the agents' doors", || (0..4).all(|host| bed.door(host).exists()));
+    wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.door(host)).is_ok()));
     let wires = bed.connect(&COFLOWS);
-    // By then all agents attend, and have reported that the flows are there.
-    thread::sleep(Duration::from_secs(1));
+    // Then all agents attend, and have reported that the flows are there. Of each two the first waits.
+    let part = |wire: &Wire| pace(&wire.stream).map(|pace| pace as f64 / (LINE * PAYLOAD));
+    wait_for("orders", || {
+        let parts = wires.iter().map(|wire| part(wire).unwrap_or(f64::MAX)).collect::<Vec<_>>();
+        parts[..2].iter().all(|part| *part < 0.03) && parts[2..].iter().all(|part| (0.9..1.0).contains(part))
+    });
     let began = Instant::now();
     wires.iter().for_each(Wire::send);
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(200));
     let early = shares(&wires, Duration::from_millis(300));
     eprintln!("parts of a link at first: {early:.3?}");
-    let mut ends: Vec<(String, f64)> = Vec::new();
-    wait_for("the end of all", || {
-        for name in NAMES {
-            let mut mine = COFLOWS.iter().zip(&wires).filter(|(flow, _)| flow.0 == name);
-            if mine.all(|(_, wire)| wire.ended()) && !ends.iter().any(|end| end.0 == name) {
-                ends.push((name.to_owned(), began.elapsed().as_secs_f64()));
-            }
-        }
-        ends.len() == NAMES.len()
-    });
+    wait_for("the end of all", || wires.iter().all(Wire::ended));
+    // A coflow is over when the last of its flows is.
+    let end = |name: &str| {
+        let mine = COFLOWS.iter().zip(&wires).filter(|(flow, _)| flow.0 == name);
+        mine.filter_map(|(_, wire)| wire.end()).max().unwrap().duration_since(began).as_secs_f64()
+    };
+    let mut ends = NAMES.map(|name| (name.to_owned(), end(name)));
+    ends.sort_by(|a, b| a.1.total_cmp(&b.1));
     let [saath, fair] = ["saath", "fair"].map(|policy| predicted(&bed.place, policy));
     eprintln!("ends: {ends:.3?}\nsimulated: {saath:.3?}\nsimulated, fair: {fair:.3?}");
     // The orders: all but the reserve for who goes first, and the reserve for who waits.
     let [wide, too, short, middle] = early[..] else { panic!() };
     for going in [short, middle] {
-        assert!((0.9..1.0).contains(&going), "{early:?}");
+        assert!(going.may_be_over(0.9) && going.may_be_under(1.0), "{early:?}");
     }
     for waiting in [wide, too] {
-        assert!(waiting < 0.03, "{early:?}");
+        assert!(waiting.may_be_under(0.03), "{early:?}");
     }
     let order = |ends: &[(String, f64)]| ends.iter().map(|end| end.0.clone()).collect::<Vec<_>>();
     assert_eq!(order(&ends), order(&saath));
     assert_ne!(order(&ends), order(&fair));
-    // The short one goes from the beginning, and the others wait and go again.
+    // The short one goes from the beginning, on a machine that may be busy, and the others wait and go again.
     for (end, (name, expected)) in ends.iter().map(|end| end.1).zip(&saath) {
-        let late = if name == "short" { 0.0 } else { 3.0 * SWITCH };
+        let late = if name == "short" { SWITCH } else { 3.0 * SWITCH };
         assert!(
             (0.95 * expected..1.05 * expected + late).contains(&end),
             "{name}: {end} s, expected {expected} s"
@@ -155,17 +161,17 @@ fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
     wires.iter().for_each(Wire::send);
     let paced = |wires: &[Wire]| {
         let shares = shares(wires, Duration::from_millis(400));
-        shares.iter().any(|share| *share < 0.05) && shares.iter().any(|share| *share > 0.85)
+        shares.iter().any(|share| share.most < 0.05) && shares.iter().any(|share| share.least > 0.85)
     };
     wait_for("one flow first", || paced(&wires));
     second.0.kill().unwrap();
     second.0.wait().unwrap();
     // Nothing stops: neither while the order still holds nor after that. Then both are free, and share as TCP does.
-    let free: Vec<Vec<f64>> = (0..10).map(|_| shares(&wires, Duration::from_millis(200))).collect();
+    let free: Vec<Vec<Speed>> = (0..10).map(|_| shares(&wires, Duration::from_millis(200))).collect();
     eprintln!("parts of a link without a coordinator: {free:.3?}");
-    assert!(free.iter().all(|both| both.iter().sum::<f64>() > 0.6), "{free:?}");
+    assert!(free.iter().all(|both| both.iter().map(|share| share.most).sum::<f64>() > 0.6), "{free:?}");
     let later: Vec<f64> =
-        (0..2).map(|wire| free[2..].iter().map(|both| both[wire]).sum::<f64>() / 8.0).collect();
+        (0..2).map(|wire| free[2..].iter().map(|both| both[wire].most).sum::<f64>() / 8.0).collect();
     assert!(later.iter().all(|share| *share > 0.15), "{later:?}");
     let _third = start(&bed, 3);
     wait_for("one flow first again", || paced(&wires));

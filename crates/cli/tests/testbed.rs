@@ -4,13 +4,16 @@
 
 mod common;
 
+use std::fmt;
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Place, Ran};
+use common::{Place, Ran, await_heed, wait_for};
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 5\nhosts = 10\nrate = \"100Mbit\"\noversubscription = 1.0\n";
 
@@ -39,14 +42,35 @@ fn place() -> Place {
     place
 }
 
+/// One bed at a time: they would take each other's processors.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A name for a bed, and its turn.
+struct Name(String, #[allow(dead_code, reason = "it is kept until the test ends")] MutexGuard<'static, ()>);
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
 /// A name for a bed, if there can be one.
-fn name(place: &Place, test: &str) -> Option<String> {
+fn name(place: &Place, test: &str) -> Option<Name> {
+    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let check = place.run("testbed check");
     if check.code != Some(0) {
         eprintln!("{test} skips: {}{}", check.out, check.err);
         return None;
     }
-    Some(format!("{test}{}", std::process::id()))
+    Some(Name(format!("{test}{}", std::process::id()), turn))
 }
 
 /// The namespaces and files of a bed.
@@ -139,9 +163,7 @@ fn wrong_usage_is_exit_2() {
 #[test]
 fn without_privileges_it_says_what_is_missing_and_what_works() {
     let place = place();
-    if name(&place, "nobody").is_none() {
-        return;
-    }
+    let Some(_turn) = name(&place, "nobody") else { return };
     // The program has to be where everybody may run it.
     let weir = std::env::temp_dir().join(format!("weir-{}", std::process::id()));
     fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).unwrap();
@@ -189,18 +211,25 @@ fn without_privileges_it_says_what_is_missing_and_what_works() {
 fn a_scenario_is_run_and_compared() {
     let place = place();
     let Some(name) = name(&place, "run") else { return };
-    let found = place.json(&format!("testbed run s.toml --name {name} --mechanism queues --format json"));
-    let lines = found.as_array().unwrap();
     let expected = [("light", 0.0, 50e6), ("light", 1.0, 10e6), ("heavy", 1.0, 40e6)];
-    assert_eq!(lines.len(), expected.len());
-    for (line, (service, from, rate)) in lines.iter().zip(expected) {
-        assert_eq!((&line["service"], &line["from_s"]), (&service.into(), &from.into()));
-        let [simulated, measured] =
-            ["simulated_bit_per_s", "second_half_bit_per_s"].map(|key| line[key].as_f64().unwrap());
-        assert!((simulated / rate - 1.0).abs() < 1e-9, "{line}");
-        assert!((measured - rate).abs() < 0.05 * 50e6, "{line}");
-    }
-    assert_eq!(left(&name), Vec::<String>::new());
+    let fits = || {
+        let found = place.json(&format!("testbed run s.toml --name {name} --mechanism queues --format json"));
+        eprintln!("{found}");
+        let lines = found.as_array().unwrap();
+        assert_eq!(lines.len(), expected.len());
+        let fits = lines.iter().zip(expected).map(|(line, (service, from, rate))| {
+            assert_eq!((&line["service"], &line["from_s"]), (&service.into(), &from.into()));
+            let [simulated, measured] =
+                ["simulated_bit_per_s", "second_half_bit_per_s"].map(|key| line[key].as_f64().unwrap());
+            assert!((simulated / rate - 1.0).abs() < 1e-9, "{line}");
+            (measured - rate).abs() < 0.05 * 50e6
+        });
+        let fits = fits.filter(|fits| *fits).count() == expected.len();
+        assert_eq!(left(&name), Vec::<String>::new());
+        fits
+    };
+    // Who counts may be late for the half second that is measured; wrong weights never fit.
+    assert!((0..3).any(|_| fits()), "three times it was not as expected");
     // On a bed that is there, which stays.
     assert!(place.print(&format!("testbed up f.toml --name {name}")).starts_with("up: "));
     let other = place.run(&format!("testbed run s.toml --name {name}"));
@@ -256,13 +285,38 @@ fn a_slice_of_coflows_is_sent_by_real_sockets() {
     assert_eq!(left(&name), Vec::<String>::new());
 }
 
-/// Starts it, sends it a signal after a time, and waits for its end.
-fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
+fn start(place: &Place, line: &str) -> Child {
     let mut child = place.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    thread::sleep(after);
+    await_heed(&mut child);
+    child
+}
+
+/// Sends it a signal, and waits for its end.
+fn end(mut child: Child, signal: &str) -> Option<i32> {
     // It may have ended before that.
     let _ = Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status();
     child.wait().unwrap().code()
+}
+
+/// Starts it, sends it a signal some time after it has begun to heed such, and waits for its end.
+fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
+    let child = start(place, line);
+    thread::sleep(after);
+    end(child, signal)
+}
+
+/// Takes a bed away, once what a process that was killed had begun no longer works on it.
+fn down(place: &Place, name: &str) {
+    let began = Instant::now();
+    loop {
+        let ran = place.run(&format!("testbed down --name {name}"));
+        if ran.code == Some(0) {
+            assert_eq!(ran.err, "");
+            return;
+        }
+        let waits = ran.err.contains("is in use by another process");
+        assert!(waits && began.elapsed() < Duration::from_secs(60), "{ran:?}");
+    }
 }
 
 #[test]
@@ -275,21 +329,22 @@ fn nothing_is_left_after_signals() {
         match signalled(&place, &line, Duration::from_millis(after), "-INT") {
             Some(130) => assert_eq!(left(&name), nothing, "after {after} ms"),
             // It was quicker.
-            Some(0) => drop(place.print(&format!("testbed down --name {name}"))),
+            Some(0) => down(&place, &name),
             other => panic!("{other:?} after {after} ms"),
         }
         // Killed, there may be anything; `down` takes it away.
         signalled(&place, &line, Duration::from_millis(after), "-KILL");
-        place.print(&format!("testbed down --name {name}"));
+        down(&place, &name);
         assert_eq!(left(&name), nothing, "after {after} ms");
     }
     let line = format!("testbed run s.toml --name {name}");
-    let second = Duration::from_secs(1);
-    assert_eq!(signalled(&place, &line, second, "-INT"), Some(130));
+    assert_eq!(signalled(&place, &line, Duration::from_secs(1), "-INT"), Some(130));
     assert_eq!(left(&name), nothing);
-    assert_eq!(signalled(&place, &line, second, "-KILL"), None);
+    let child = start(&place, &line);
+    wait_for("four namespaces and two files", || left(&name).len() == 6);
+    assert_eq!(end(child, "-KILL"), None);
     assert_eq!(left(&name).len(), 6, "four namespaces and two files");
-    place.print(&format!("testbed down --name {name}"));
+    down(&place, &name);
     assert_eq!(left(&name), nothing);
 }
 

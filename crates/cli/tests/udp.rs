@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+#[path = "../../agent/tests/kernel/mod.rs"]
+mod kernel;
 mod pair;
 
 use std::net::UdpSocket;
@@ -14,6 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Place, wait_within};
+use kernel::{Reading, Speed, sent_by};
+use nix::sys::socket::{setsockopt, sockopt};
 use pair::{Pair, Process};
 use weir_client::Agent;
 
@@ -24,7 +28,14 @@ const LINE: f64 = 5e6;
 const DATAGRAM: usize = 1400;
 const PACKET: u64 = 1442;
 
-const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fifo\"\n\
+/// What the kernel holds for who reads, in bytes: as much as comes while a thread stands still.
+const WAITING: usize = 8 << 20;
+
+/// How long anything may take that is to come.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The lease is longer than a busy machine lets a report wait.
+const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fifo\"\nlease = \"2s\"\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n";
 
@@ -38,6 +49,7 @@ struct Flow {
 impl Flow {
     fn new(pair: &Pair) -> Flow {
         let sink = pair.inside("b", || UdpSocket::bind("10.9.0.2:0").unwrap());
+        setsockopt(&sink, sockopt::RcvBufForce, &WAITING).unwrap();
         let to = sink.local_addr().unwrap();
         let socket = pair.inside("a", || {
             let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -74,15 +86,19 @@ impl Flow {
     }
 }
 
-/// The parts of the line that flows have for a second and a half.
-fn shares(flows: &[&Flow; 2]) -> [f64; 2] {
-    let read = || flows.map(|flow| flow.arrived.load(Ordering::Relaxed));
-    let (began, before) = (Instant::now(), read());
-    thread::sleep(Duration::from_millis(1500));
-    let (after, time) = (read(), began.elapsed().as_secs_f64());
-    let shares = [0, 1].map(|at| (after[at] - before[at]) as f64 / time / LINE);
-    eprintln!("{shares:.4?} of the line");
-    shares
+/// Waits until a part of the line is from one bound to another for a second and a half, by what is counted. A wrong rate never is; a
+/// right one is not where a thread that sends or counts stood still.
+fn comes_to(what: &str, low: f64, high: f64, count: impl Fn() -> u64) {
+    let share = || -> Speed {
+        let before = Reading::of(&count);
+        thread::sleep(Duration::from_millis(1500));
+        Reading::of(&count).since(&before).of(LINE)
+    };
+    wait_within(SOON, what, || {
+        let share = share();
+        eprintln!("{what}: {share:.4?} of the line");
+        share.is_within(low, high)
+    });
 }
 
 #[test]
@@ -105,10 +121,10 @@ fn flows_of_udp_have_their_rates() {
             .arg("--socket")
             .arg(&door);
         let running = Process(agent.spawn().unwrap());
-        wait_within(Duration::from_secs(20), "the agent's door", || door.exists());
+        wait_within(SOON, "the agent's door", || Agent::connect(&door).is_ok());
         running
     };
-    wait_within(Duration::from_secs(20), "the coordinator", || {
+    wait_within(SOON, "the coordinator", || {
         pair.inside("a", || std::net::TcpStream::connect("127.0.0.1:7701").is_ok())
     });
     for id in ["first", "second"] {
@@ -131,28 +147,29 @@ fn flows_of_udp_have_their_rates() {
     let refused = program.open("second", 1, &unconnected).unwrap_err().to_string();
     assert!(refused.contains("that is connected"), "{refused}");
     let has = |class: &str| pair.tc("class").contains(&format!("class htb 7765:{class} "));
-    wait_within(Duration::from_secs(5), "classes", || has("1000") && has("1001"));
+    wait_within(SOON, "classes", || has("1000") && has("1001"));
     for flow in [&first, &second] {
         flow.send();
     }
-    thread::sleep(Duration::from_millis(300));
     // Whoever came first has all but the reserve.
-    let [most, least] = shares(&[&first, &second]);
-    assert!((0.95..1.0).contains(&most) && (0.005..0.015).contains(&least), "{most} and {least}");
+    let sent = |class: &str| sent_by(&pair.tc_counts("class"), class);
+    let arrived = |flow: &Flow| flow.arrived.load(Ordering::Relaxed);
+    comes_to("what the first sends", 0.95, 1.0, || sent("7765:1000"));
+    comes_to("what the second sends", 0.005, 0.015, || sent("7765:1001"));
+    comes_to("what comes of the first", 0.95, 1.0, || arrived(&first));
+    comes_to("what comes of the second", 0.005, 0.015, || arrived(&second));
 
     // It is over, and the next one's turn comes.
     first.stop.store(true, Ordering::Relaxed);
     program.done("first", 0).unwrap();
-    wait_within(Duration::from_secs(5), "one class", || !has("1000"));
-    thread::sleep(Duration::from_millis(300));
-    let [none, all] = shares(&[&first, &second]);
-    assert!(none == 0.0 && (0.95..1.0).contains(&all), "{none} and {all}");
+    wait_within(SOON, "one class", || !has("1000"));
+    comes_to("what the second sends alone", 0.95, 1.0, || sent("7765:1001"));
+    comes_to("what comes of it", 0.95, 1.0, || arrived(&second));
 
     // Without a coordinator it is free when the lease is over.
     serving.kill();
-    wait_within(Duration::from_secs(5), "no class", || !has("1001"));
-    let [_, free] = shares(&[&first, &second]);
-    assert!((0.95..1.05).contains(&free), "{free}");
+    wait_within(SOON, "no class", || !has("1001"));
+    comes_to("what comes of it without a lease", 0.95, 1.05, || arrived(&second));
     second.stop.store(true, Ordering::Relaxed);
     running.end();
     assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));

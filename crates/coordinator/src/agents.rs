@@ -102,8 +102,8 @@ impl Control for Agents {
                 ended = tell(handle.interval(), orders, &down) => ended,
             };
             if let Err(why) = ended {
-                // Who does not take it is gone without.
-                let _ = down.try_send(Err(why));
+                // An order may wait there still. Who does not take that either is gone without a word.
+                let _ = timeout(PATIENCE, down.send(Err(why))).await;
             }
         });
         Ok(Response::new(ReceiverStream::new(answer)))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -20,11 +20,17 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, Down, Up, down};
 use weir_proto::{MOST_REPORT, Order, Report};
 
+/// How long orders hold. A host that reports once and waits for the next order would be silent under the usual lease if a schedule is late.
+const LEASE: Duration = Duration::from_secs(20);
+
 fn master() -> Handle {
+    master_with(Settings { lease: LEASE.as_secs_f64(), ..Settings::default() })
+}
+
+fn master_with(settings: Settings) -> Handle {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
-    let plane =
-        Plane::new(&links, build("saath").unwrap(), Names::default(), Settings::default(), 9).unwrap();
+    let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, 9).unwrap();
     start(plane).unwrap().0
 }
 
@@ -53,9 +59,13 @@ struct Host {
 
 impl Host {
     async fn attend(address: SocketAddr, first: Up) -> Result<Host, Status> {
+        Host::attend_by(client(address).await, first).await
+    }
+
+    async fn attend_by(mut client: ControlClient<Channel>, first: Up) -> Result<Host, Status> {
         let (up, said) = mpsc::channel(1);
         up.send(first).await.unwrap();
-        let down = client(address).await.attend(ReceiverStream::new(said)).await?.into_inner();
+        let down = client.attend(ReceiverStream::new(said)).await?.into_inner();
         Ok(Host { up, down })
     }
 
@@ -96,7 +106,7 @@ fn reports_go_up_and_orders_come_down() {
         assert_eq!(welcome.interval(), Duration::from_millis(8));
         host.say(&Report::default()).await;
         let order = host.order().await;
-        assert!(order.whole && order.epoch == 9 && order.lease == Duration::from_millis(80));
+        assert!(order.whole && order.epoch == 9 && order.lease == LEASE);
         host.say(&Report { obeys: (9, order.seq), ..Report::default() }).await;
         assert!(host.order().await.seq > order.seq);
         let states = handle.host_states().await.unwrap();
@@ -107,6 +117,26 @@ fn reports_go_up_and_orders_come_down() {
         second.next().await.unwrap();
         second.say(&Report::default()).await;
         assert!(second.order().await.whole);
+    });
+}
+
+/// Why a stream ends is said after the orders that wait in it, also to a host that was slow to take these.
+#[test]
+fn a_slow_host_is_told_why_its_stream_ends() {
+    block_on(async {
+        let handle = master_with(Settings::default());
+        let address = server(handle.clone()).await;
+        // It takes in so little at once that orders wait for it in the coordinator.
+        let narrow =
+            Endpoint::from_shared(format!("http://{address}")).unwrap().initial_stream_window_size(64);
+        let by = ControlClient::new(narrow.connect().await.unwrap());
+        let mut host = Host::attend_by(by, Up::hello(2)).await.unwrap();
+        while handle.overview().await.unwrap().dropped == 0 {
+            host.say(&Report::default()).await;
+            sleep(Duration::from_millis(8)).await;
+        }
+        let _second = Host::attend(address, Up::hello(2)).await.unwrap();
+        assert_eq!(host.ended().await, Code::Aborted);
     });
 }
 

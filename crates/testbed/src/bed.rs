@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_core::model::Topology;
 use weir_core::saba::Fraction;
@@ -266,9 +266,17 @@ fn find(name: &Name) -> Result<Option<Topology>, BedError> {
 
 fn lock(name: &Name) -> Result<Lock, BedError> {
     let path = lock_file(name);
-    fs::create_dir_all(PLACE).map_err(|error| file(Path::new(PLACE), error))?;
-    let lock = Lock::take(&path, PATIENCE).map_err(|error| file(&path, error))?;
-    lock.ok_or_else(|| BedError::Busy(name.clone()))
+    let started = Instant::now();
+    loop {
+        fs::create_dir_all(PLACE).map_err(|error| file(Path::new(PLACE), error))?;
+        match Lock::take(&path, PATIENCE) {
+            // Whoever takes the last bed away may have removed the folder in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && started.elapsed() < PATIENCE => {}
+            lock => {
+                return lock.map_err(|error| file(&path, error))?.ok_or_else(|| BedError::Busy(name.clone()));
+            }
+        }
+    }
 }
 
 /// Removes all but the lock.

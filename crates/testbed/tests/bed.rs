@@ -99,6 +99,23 @@ fn measure_with(bed: &Bed, scenario: &Scenario, floor: Option<Rate>) -> Vec<f64>
     late.iter().map(|bytes| bytes * 8e-6).collect()
 }
 
+/// Measures until it is as it should be, at most five times. Threads that send and count may be late for more than a test can spare; a
+/// wrong rate never fits.
+fn comes_to(what: &str, measure: impl Fn() -> Vec<f64>, fits: impl Fn(&[f64]) -> bool) {
+    let fits = || {
+        let found = measure();
+        eprintln!("{what}: {found:.2?} Mbit");
+        fits(&found)
+    };
+    assert!((0..5).any(|_| fits()), "{what}: five times it was something else");
+}
+
+/// Whether all are what is expected, to within so many Mbit.
+fn near(found: &[f64], expected: &[f64], within: f64) -> bool {
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < within)
+}
+
 #[test]
 fn links_carry_what_they_should() {
     let Some(turn) = turn("links") else { return };
@@ -106,14 +123,12 @@ fn links_carry_what_they_should() {
         let topology = big_switch(3, rate);
         let bed = turn.up(&topology);
         let elastic = scenario(&topology, "2s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
-        let [tcp] = measure(&bed, &elastic)[..] else { panic!() };
         // Twice the link, of which half is lost.
         let flood = format!("sending = \"unresponsive\"\nrate = \"{}Mbit\"", expected * 2.0);
         let flood = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h1", "h2", &flood)));
-        let [udp] = measure(&bed, &flood)[..] else { panic!() };
-        eprintln!("{rate}: TCP {tcp:.2} Mbit, UDP {udp:.2} Mbit");
-        for found in [tcp, udp] {
-            assert!((found / expected - 1.0).abs() < 0.03, "{found} Mbit over {rate}");
+        for (what, scenario) in [("TCP", elastic), ("UDP", flood)] {
+            let what = format!("{what} over {rate}");
+            comes_to(&what, || measure(&bed, &scenario), |found| near(found, &[expected], 0.03 * expected));
         }
         bed.down().unwrap();
     }
@@ -129,11 +144,8 @@ fn weights_share_links_between_services() {
     let shares = |sending: [&str; 3], expected: [f64; 3]| {
         let demands = (0..3).map(|i| demand(names[i], &format!("h{i}"), "h3", sending[i]));
         let scenario = scenario(&topology, "2s", &(services.clone() + &demands.collect::<String>()));
-        let found = measure(&bed, &scenario);
-        eprintln!("of 100 Mbit: {found:.2?}, expected {expected:.2?}");
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() < 2.0, "{found} Mbit, expected {expected}");
-        }
+        let what = format!("of 100 Mbit, expected {expected:.2?}");
+        comes_to(&what, || measure(&bed, &scenario), |found| near(found, &expected, 2.0));
     };
     let udp = "sending = \"unresponsive\"\nrate = \"90Mbit\"";
     let few = "sending = \"capped\"\nrate = \"10Mbit\"";
@@ -148,14 +160,12 @@ fn weights_share_links_between_services() {
         "2s",
         &(services.clone() + &demand("a", "h0", "h3", udp) + &demand("c", "h2", "h3", ELASTIC)),
     );
-    let found = measure(&bed, &scenario);
-    eprintln!("one queue: UDP {:.2} Mbit, TCP {:.2} Mbit", found[0], found[1]);
     // Who does not yield gets all that it sends, and TCP the rest.
-    assert!((found[0] - 90.0).abs() < 5.0 && (found[1] - 10.0).abs() < 5.0, "{found:?}");
+    let all = "one queue, UDP and TCP";
+    comes_to(all, || measure(&bed, &scenario), |found| near(found, &[90.0, 10.0], 5.0));
     let floods: String = (0..2).map(|i| demand(names[i], &format!("h{i}"), "h3", udp)).collect();
-    let found = measure(&bed, &self::scenario(&topology, "3s", &(services + &floods)));
-    eprintln!("one queue: UDP {:.2} and {:.2} Mbit", found[0], found[1]);
-    assert!(found.iter().all(|mbit| (mbit - 50.0).abs() < 10.0), "{found:?}");
+    let floods = self::scenario(&topology, "3s", &(services + &floods));
+    comes_to("one queue, UDP", || measure(&bed, &floods), |found| near(found, &[50.0; 2], 10.0));
     bed.down().unwrap();
 }
 
@@ -185,11 +195,8 @@ fn throttled_hosts_have_less_and_get_it_back() {
     let demands = demand("a", "h0", "h1", ELASTIC) + &demand("a", "h1", "h2", ELASTIC);
     let scenario = scenario(&topology, "2s", &(service("a", 1) + &demands));
     bed.throttle(&[0], Fraction::new(0.25).unwrap()).unwrap();
-    let found = measure(&bed, &scenario);
-    eprintln!("of 10 and 40 Mbit: {found:.2?}");
-    for (found, expected) in found.iter().zip([10.0, 40.0]) {
-        assert!((found / expected - 1.0).abs() < 0.05, "{found} Mbit, expected {expected}");
-    }
+    let fits = |found: &[f64]| near(&found[..1], &[10.0], 0.5) && near(&found[1..], &[40.0], 2.0);
+    comes_to("of 10 and 40 Mbit", || measure(&bed, &scenario), fits);
     bed.throttle(&[0], Fraction::ALL).unwrap();
     assert_eq!(queues(&bed), before);
     // There is no class for the whole link alone while services have queues.
@@ -218,11 +225,8 @@ fn throttling_leaves_others_what_would_be_lost_later() {
     let scenario = scenario(&topology, "4s", &tables);
     bed.set_queues(Some(&[1.0, 3.0, 9.0])).unwrap();
     for (floor, expected) in [(None, [12.5, 12.5, 37.5]), (Some(scenario.floor), [36.25, 12.5, 37.5])] {
-        let found = measure_with(&bed, &scenario, floor);
-        eprintln!("of 50 Mbit: {found:.2?}, expected {expected:.2?}");
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() < 1.5, "{found} Mbit, expected {expected}");
-        }
+        let what = format!("of 50 Mbit, expected {expected:.2?}");
+        comes_to(&what, || measure_with(&bed, &scenario, floor), |found| near(found, &expected, 1.5));
     }
     bed.down().unwrap();
 }
@@ -280,13 +284,12 @@ fn connections_spread_over_equal_paths() {
         "1s",
         &(service("a", 1) + &demand("a", "h0", "h2", &format!("{ELASTIC}\nconnections = 32"))),
     );
-    let [found] = measure(&bed, &many)[..] else { panic!() };
+    comes_to("32 connections over two paths", || measure(&bed, &many), |found| found[0] > 45.0);
     let leaf = &bed.plan().node(topology.node("leaf0").unwrap());
     let up = ["eth0", "eth1"].map(|interface| sent(&leaf.namespace, interface));
-    eprintln!("32 connections over two paths: {found:.2} Mbit, bytes {up:?}");
+    eprintln!("bytes {up:?}");
     // All on one path, or all but one, has a chance of 1 in 65 million.
     assert!(up.iter().all(|bytes| *bytes > 0.05 * (up[0] + up[1])), "{up:?}");
-    assert!(found > 45.0, "{found}");
     bed.down().unwrap();
 }
 
@@ -298,9 +301,10 @@ fn every_host_hears_every_other() {
     let hosts = (1..=12).map(|host| format!("H{host}"));
     let capped = "sending = \"capped\"\nrate = \"500kbit\"";
     let demands: String = hosts.map(|host| demand("a", "*", &host, capped)).collect();
-    let found = measure(&bed, &scenario(&topology, "2s", &(service("a", 1) + &demands)));
+    let all = scenario(&topology, "2s", &(service("a", 1) + &demands));
     // Eleven others each; to the packet that a second half may have more or less.
-    assert!(found.iter().all(|mbit| (mbit - 5.5).abs() < 11.0 * 1514.0 * 8e-6 + 0.3), "{found:?}");
+    let within = 11.0 * 1514.0 * 8e-6 + 0.3;
+    comes_to("eleven others", || measure(&bed, &all), |found| near(found, &[5.5; 12], within));
     bed.down().unwrap();
 }
 

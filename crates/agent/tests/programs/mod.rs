@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use weir_agent::traffic::{Class, Ends, Event, Rule, Traffic, TrafficError};
 
 use crate::group::Group;
+use crate::kernel::{Reading, Speed};
 use crate::pair::{Pair, interface, pair};
 
 /// A pair, and traffic that follows these applications over it; none if that is not possible here.
@@ -41,6 +42,15 @@ pub fn there(test: &str, program: &str) -> bool {
         eprintln!("{test} skips, since {program} is not there");
     }
     able
+}
+
+/// Waits for what is to come within 20 s.
+pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Events up to one for which `enough` holds, which has to come in time.
@@ -105,15 +115,15 @@ impl Python {
 }
 
 /// Mbit/s that a connection's other end acknowledges in the next while.
-pub fn speed(traffic: &Traffic, ends: Ends, seconds: f64) -> f64 {
+pub fn speed(traffic: &Traffic, ends: Ends, seconds: f64) -> Speed {
     let sent = || {
         let list = traffic.connections().unwrap();
         let found = list.iter().find(|(known, _)| *known == ends).expect("it is there");
         found.1.sent
     };
-    let (before, started) = (sent(), Instant::now());
+    let before = Reading::of(sent);
     thread::sleep(Duration::from_secs_f64(seconds));
-    (sent() - before) as f64 * 8e-6 / started.elapsed().as_secs_f64()
+    Reading::of(sent).since(&before).of(125e3)
 }
 
 /// A program that sends as fast as it can, and how much has arrived.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
@@ -83,12 +83,18 @@ pub fn capture(pair: &Pair) -> Capture {
         let flags = SockFlag::empty();
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap();
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, 100_000)).unwrap();
-        setsockopt(&socket, sockopt::RcvBuf, &(8 << 20)).unwrap();
+        setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
         ready.send(()).unwrap();
         let (mut packets, mut buffer) = (Vec::new(), [0; 256]);
-        while !ending.load(Ordering::Relaxed) {
+        // What waits in the end is read as well; where packets never stop, for a second.
+        let mut last = None;
+        while last.is_none_or(|last: Instant| last.elapsed() < Duration::from_secs(1)) {
+            if ending.load(Ordering::Relaxed) {
+                last.get_or_insert_with(Instant::now);
+            }
             match recv(socket.as_raw_fd(), &mut buffer, nix::sys::socket::MsgFlags::empty()) {
                 Ok(length) => packets.extend(Packet::parse(&buffer[..length])),
+                Err(nix::Error::EAGAIN) if last.is_some() => break,
                 Err(nix::Error::EAGAIN | nix::Error::EINTR) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -2,18 +2,23 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+#[path = "../../../agent/tests/kernel/mod.rs"]
+pub mod kernel;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kernel::{Reading, Speed};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{setsockopt, sockopt};
 use weir_client::Agent;
 
 use crate::common::Place;
@@ -26,6 +31,9 @@ pub const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 /// A flow: its coflow, its place there, and its ends.
 pub type Flow = (&'static str, u32, u32, u32, f64);
+
+/// What the kernel holds for who reads and who writes, in bytes: as much as the line carries while a thread of theirs stands still.
+const WAITING: usize = 2 << 20;
 
 /// Where the coordinator waits for agents.
 pub const PORT: u16 = 7470;
@@ -54,7 +62,22 @@ impl Bed {
         place.write("f.toml", &fabric);
         let bed = Bed { place, name: format!("{test}{}", std::process::id()), hosts };
         bed.place.print(&format!("testbed up f.toml --name {}", bed.name));
+        (0..hosts).for_each(|host| bed.acknowledge_at_once(host));
         Some(bed)
+    }
+
+    /// Where nobody reads, the kernel acknowledges 40 ms late, and whoever sends waits for that: a thread that stands still for a moment would
+    /// make a flow slower than it is ordered to be.
+    fn acknowledge_at_once(&self, host: u32) {
+        let ip = |line: &str| {
+            let output =
+                Command::new("ip").args(["-n", &self.namespace(host)]).args(line.split(' ')).output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let route = ip("route show default");
+        ip(&format!("route change {} quickack 1", route.trim()));
     }
 
     /// What the namespaces' names begin with.
@@ -93,7 +116,9 @@ impl Bed {
         let connect = |at: usize, &(coflow, flow, src, dst, bytes): &Flow| {
             let to = SocketAddr::from((address(dst), 9000 + at as u16));
             let listener = in_namespace(&self.namespace(dst), move || TcpListener::bind(to).unwrap());
+            setsockopt(&listener, sockopt::RcvBufForce, &WAITING).unwrap();
             let stream = in_namespace(&self.namespace(src), move || TcpStream::connect(to).unwrap());
+            setsockopt(&stream, sockopt::SndBufForce, &WAITING).unwrap();
             let agent = Agent::connect(self.door(src)).unwrap();
             agent.open(coflow, flow, &stream).unwrap();
             Wire::new(stream, listener.accept().unwrap().0, bytes, agent)
@@ -132,22 +157,22 @@ pub struct Wire {
     pub stream: TcpStream,
     bytes: f64,
     got: Arc<AtomicU64>,
-    ended: Arc<AtomicBool>,
+    end: Arc<OnceLock<Instant>>,
     pub agent: Agent,
 }
 
 impl Wire {
     pub fn new(stream: TcpStream, mut other: TcpStream, bytes: f64, agent: Agent) -> Wire {
-        let (got, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, end) = (Arc::clone(&got), Arc::clone(&ended));
+        let (got, end) = (Arc::new(AtomicU64::new(0)), Arc::new(OnceLock::new()));
+        let (count, ended) = (Arc::clone(&got), Arc::clone(&end));
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             while let Ok(read @ 1..) = other.read(&mut buffer) {
                 count.fetch_add(read as u64, Ordering::Relaxed);
             }
-            end.store(true, Ordering::Relaxed);
+            ended.set(Instant::now()).unwrap();
         });
-        Wire { stream, bytes, got, ended, agent }
+        Wire { stream, bytes, got, end, agent }
     }
 
     pub fn send(&self) {
@@ -170,14 +195,19 @@ impl Wire {
     }
 
     pub fn ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+        self.end().is_some()
+    }
+
+    /// When all had come out, once it has.
+    pub fn end(&self) -> Option<Instant> {
+        self.end.get().copied()
     }
 }
 
 /// The parts of the line that flows have over a time, as payload.
-pub fn shares(wires: &[Wire], time: Duration) -> Vec<f64> {
-    let (began, before) = (Instant::now(), wires.iter().map(Wire::got).collect::<Vec<f64>>());
+pub fn shares(wires: &[Wire], time: Duration) -> Vec<Speed> {
+    let read = || wires.iter().map(|wire| Reading::of(|| kernel::acked(&wire.stream))).collect::<Vec<_>>();
+    let before = read();
     thread::sleep(time);
-    let line = LINE * PAYLOAD * began.elapsed().as_secs_f64();
-    wires.iter().zip(before).map(|(wire, before)| (wire.got() - before) / line).collect()
+    read().iter().zip(&before).map(|(after, before)| after.since(before).of(LINE * PAYLOAD)).collect()
 }

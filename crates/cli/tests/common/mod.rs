@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Read;
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -48,6 +48,18 @@ pub fn wait_within(time: Duration, what: &str, mut there: impl FnMut() -> bool) 
         assert!(began.elapsed() < time, "{what}: not within {time:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Waits until a process notes Ctrl-C instead of being ended by it, or has ended by itself.
+pub fn await_heed(child: &mut Child) {
+    wait_for("a process that heeds signals", || {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
+    });
 }
 
 /// A folder of its own with the traces in it.

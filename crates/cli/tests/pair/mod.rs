@@ -80,7 +80,16 @@ impl Pair {
     }
 
     pub fn tc(&self, what: &str) -> String {
-        let output = self.host("tc").args([what, "show", "dev", "e0"]).output().unwrap();
+        self.tc_with(&[], what)
+    }
+
+    /// With what was sent and what waits.
+    pub fn tc_counts(&self, what: &str) -> String {
+        self.tc_with(&["-s"], what)
+    }
+
+    fn tc_with(&self, options: &[&str], what: &str) -> String {
+        let output = self.host("tc").args(options).args([what, "show", "dev", "e0"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     }
 }

@@ -21,9 +21,11 @@ use weir_coordinator::serve::Coordinator;
 /// Longer than anything takes, so that a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Hosts report once and wait for an order, or to be present: with the usual lease they would be silent wherever a schedule is late.
 pub const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
 policy = "saath"
+lease = "20s"
 
 [listen]
 agents = "127.0.0.1:0"
