@@ -1,9 +1,10 @@
 //! Measurements of incast: what part of the packets is lost with which buffer.
 //!
 //! They are what `weir testbed incast --format csv` writes, one run a line (Algorithm 1, lines 1 to 4). The columns `buffer_packets`,
-//! `connections`, `bytes` and `loss` are read, in any order; others are not looked at. All runs are of one number of connections and one
-//! size, since a loss says nothing of the buffer otherwise.
+//! `connections`, `bytes`, `loss` and, if they are there, `congestion` and `marks_packets` are read, in any order; others are not looked at.
+//! All runs are of one number of connections, one size and one way to control congestion, since a loss says nothing of the buffer otherwise.
 
+use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
@@ -79,12 +80,25 @@ pub struct Record {
 }
 
 /// What all runs have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditions {
     /// How many connections sent at once.
     pub connections: u32,
     /// What each of them sent, in bytes.
     pub bytes: u32,
+    /// Their congestion control, by the kernel's name for it, if the measurements say.
+    pub congestion: Option<String>,
+    /// From how many packets in its queue on the switch marked them, if it did.
+    pub marks: Option<u32>,
+}
+
+/// What a congestion control is called.
+pub(crate) const CONGESTION: &str = "a name of up to 15 letters and digits, such as cubic";
+
+/// Whether something is the name of a congestion control, as the kernel takes it.
+pub(crate) fn is_congestion(name: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    (1..=15).contains(&name.len()) && name.chars().all(letters)
 }
 
 /// Runs under the same conditions, at two buffers or more. The order of the file does not matter.
@@ -97,8 +111,8 @@ pub struct Records {
 
 impl Records {
     /// What they have in common.
-    pub fn conditions(&self) -> Conditions {
-        self.conditions
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
     /// The runs, by buffer, then by loss.
@@ -148,7 +162,7 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let head = reader.headers().map_err(|error| malformed(source, &error))?.clone();
     let columns = Columns::of(source, &head)?;
-    let mut conditions = None;
+    let mut conditions: Option<Conditions> = None;
     let mut all = Vec::new();
     for line in reader.records() {
         let line = line.map_err(|error| malformed(source, &error))?;
@@ -165,10 +179,22 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
         let here = Conditions {
             connections: run.whole(columns.connections, "connections", u32::MAX)?,
             bytes: run.whole(columns.bytes, "bytes", u32::MAX)?,
+            congestion: columns.congestion.map(|column| run.name(column)).transpose()?,
+            marks: columns.marks.map_or(Ok(None), |column| run.marks(column))?,
         };
-        let first = *conditions.get_or_insert(here);
-        run.same(columns.connections, "connections", here.connections, first.connections)?;
-        run.same(columns.bytes, "bytes", here.bytes, first.bytes)?;
+        let first = conditions.get_or_insert_with(|| here.clone());
+        let shown =
+            |marks: Option<u32>| marks.map_or_else(|| "nothing".to_owned(), |marks| marks.to_string());
+        run.same(columns.connections, "connections", &here.connections, &first.connections)?;
+        run.same(columns.bytes, "bytes", &here.bytes, &first.bytes)?;
+        if let (Some(column), Some(own), Some(all)) =
+            (columns.congestion, &here.congestion, &first.congestion)
+        {
+            run.same(column, "congestion", own, all)?;
+        }
+        if let Some(column) = columns.marks {
+            run.same(column, "marks_packets", &shown(here.marks), &shown(first.marks))?;
+        }
         let buffer = run.whole(columns.buffer, "buffer_packets", MAX_BUFFER)?;
         let loss = run.cell(columns.loss).parse().map_err(|_| run.wrong(columns.loss, "loss", LOSS))?;
         all.push(Record { buffer, loss });
@@ -208,6 +234,9 @@ struct Columns {
     buffer: usize,
     connections: usize,
     bytes: usize,
+    /// Older measurements do not have these.
+    congestion: Option<usize>,
+    marks: Option<usize>,
     loss: usize,
 }
 
@@ -223,6 +252,8 @@ impl Columns {
             buffer: place("buffer_packets")?,
             connections: place("connections")?,
             bytes: place("bytes")?,
+            congestion: head.iter().position(|cell| cell == "congestion"),
+            marks: head.iter().position(|cell| cell == "marks_packets"),
             loss: place("loss")?,
         })
     }
@@ -250,7 +281,31 @@ impl Run<'_> {
         value.ok_or_else(|| self.wrong(column, field, &format!("a whole number from 1 to {most}")))
     }
 
-    fn same(&self, column: usize, field: &str, here: u32, first: u32) -> Result<(), TraceError> {
+    /// The name of a congestion control.
+    fn name(&self, column: usize) -> Result<String, TraceError> {
+        let name = self.cell(column);
+        if is_congestion(name) {
+            Ok(name.to_owned())
+        } else {
+            Err(self.wrong(column, "congestion", CONGESTION))
+        }
+    }
+
+    /// From where on packets were marked; nothing if none were.
+    fn marks(&self, column: usize) -> Result<Option<u32>, TraceError> {
+        match self.cell(column) {
+            "" => Ok(None),
+            _ => self.whole(column, "marks_packets", MAX_BUFFER).map(Some),
+        }
+    }
+
+    fn same<T: PartialEq + fmt::Display>(
+        &self,
+        column: usize,
+        field: &str,
+        here: &T,
+        first: &T,
+    ) -> Result<(), TraceError> {
         if here == first {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{TraceError, quoted};
 
-use crate::data::{Conditions, Loss, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS};
+use crate::data::{CONGESTION, Conditions, Loss, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS, is_congestion};
 use crate::machine::{MAX_PARAMETER, Machine, Settings, Vector};
 use crate::model::{Model, Training, held_out};
 use crate::predictor::{Predictor, Scale, pairs};
@@ -37,7 +37,10 @@ const TABLES: &str = "a list of tables";
 pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
     let (predictor, training) = (&model.predictor, &model.training);
     let (low, high) = predictor.scale.ends();
-    let Conditions { connections, bytes } = training.conditions;
+    let Conditions { connections, bytes, congestion, marks } = &training.conditions;
+    let congestion =
+        congestion.as_ref().map_or_else(String::new, |name| format!("congestion = {}\n", quoted(name)));
+    let marks = marks.map_or_else(String::new, |marks| format!("marks = {marks}\n"));
     let (c, gamma) = (training.settings.c(), training.settings.gamma());
     writeln!(
         out,
@@ -52,7 +55,7 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
          data = {}\n\
          connections = {connections}\n\
          bytes = {bytes}\n\
-         seed = {}\n\
+         {congestion}{marks}seed = {}\n\
          c = {c:?}\n\
          gamma = {gamma:?}\n\
          trained = {}\n\
@@ -173,6 +176,8 @@ fn training(mut fields: Fields<'_>) -> Result<Training, TraceError> {
     let conditions = Conditions {
         connections: whole(&mut fields, "connections", 1, u32::MAX)?,
         bytes: whole(&mut fields, "bytes", 1, u32::MAX)?,
+        congestion: congestion(&mut fields)?,
+        marks: if fields.has("marks") { Some(whole(&mut fields, "marks", 1, MAX_BUFFER)?) } else { None },
     };
     let seed = fields.count("seed")?;
     let mut parameter = |key| {
@@ -195,6 +200,13 @@ fn training(mut fields: Fields<'_>) -> Result<Training, TraceError> {
         return Err(fields.wrong_at("held-out", &tested.to_string(), &expected));
     }
     Ok(Training { data, conditions, seed, settings, trained, held_out: tested, right: right as usize })
+}
+
+/// What older models do not say.
+fn congestion(fields: &mut Fields<'_>) -> Result<Option<String>, TraceError> {
+    let Some(value) = fields.maybe("congestion") else { return Ok(None) };
+    let name = fields.text(&value, CONGESTION)?;
+    if is_congestion(name) { Ok(Some(name.to_owned())) } else { Err(fields.wrong(&value, CONGESTION)) }
 }
 
 fn whole(fields: &mut Fields<'_>, key: &'static str, least: u32, most: u32) -> Result<u32, TraceError> {

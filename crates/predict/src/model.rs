@@ -49,7 +49,7 @@ impl Model {
         let predictor = Predictor::train(train, &settings)?;
         let training = Training {
             data: data.replace(char::is_control, "?"),
-            conditions: records.conditions(),
+            conditions: records.conditions().clone(),
             seed,
             settings,
             trained: train.len(),

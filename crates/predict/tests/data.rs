@@ -29,6 +29,24 @@ fn columns_are_found_by_name_in_any_order() {
 }
 
 #[test]
+fn congestion_is_controlled_in_one_way_where_the_file_says() {
+    let head = "buffer_packets,connections,bytes,congestion,marks_packets,loss\n50,1,1,reno,20,0.5\n";
+    let conditions =
+        |line: &str| read(&format!("{head}{line}\n")).map(|records| records.conditions().clone());
+    let one = conditions("100,1,1,reno,20,0.1").unwrap();
+    assert_eq!((one.congestion.as_deref(), one.marks), (Some("reno"), Some(20)));
+    for (line, expected) in [
+        ("100,1,1,cubic,20,0.1", "d.csv:3: field `congestion`: `cubic`: expected reno, as in the first line"),
+        ("100,1,1,,20,0.1", "d.csv:3: field `congestion`: ``: expected a name of up to 15 letters"),
+        ("100,1,1,reno,,0.1", "d.csv:3: field `marks_packets`: ``: expected 20, as in the first line"),
+        ("100,1,1,reno,0,0.1", "d.csv:3: field `marks_packets`: `0`: expected a whole number from 1"),
+    ] {
+        let error = conditions(line).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_with_its_line() {
     let good = "50,200,64000,1,0.5\n";
     let loss = |cell: &str| error(&format!("{good}100,200,64000,1,{cell}\n"));

@@ -74,7 +74,7 @@ fn the_model_that_is_shipped_is_as_good_as_it_says() {
     let records = data::read(format!("{folder}/classes.csv").as_ref()).unwrap();
     let model = file::read(format!("{folder}/model.toml").as_ref()).unwrap();
     let training = model.training();
-    assert_eq!((training.data.as_str(), training.conditions), ("classes.csv", records.conditions()));
+    assert_eq!((training.data.as_str(), &training.conditions), ("classes.csv", records.conditions()));
     assert_eq!(training.trained + training.held_out, records.all().len());
     let order = records.shuffled(&records.classes(), training.seed);
     let (train, test) = order.split_at(training.trained);

@@ -32,6 +32,10 @@
 //! - A new connection counts at once with what its two ends have left, until the next schedule measures it. Hosts decide
 //!   one after the other, those with the smallest coflow first; in a network they would at the same time, and hear of each other later.
 //! - A reducer is all of a coflow at a host: several reduce tasks of one coflow there share its connections.
+//! - In a schedule in which the prioritized reducer stays, one more connection of another comes before those that the prioritized one lacks: the
+//!   last one that is free may go to the other. It comes at every schedule, and there is another at once as long as connections move.
+//! - The m of Algorithm 4, how many candidates there are, is that of Algorithm 2. Which of them is chosen goes by what links have left (Algorithm 3,
+//!   line 8), without lambda, which so matters only where more than m flows of a reducer wait.
 //! - alpha below theta has no effect of its own: candidates for one more connection are looked for above theta only.
 //! - eta is 0.6 (Fig. 11c), theta 0.5: section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, of which the last cannot
 //!   be a number of connections.

@@ -11,7 +11,8 @@
 //! - *A draw* belongs to a flow and a round, not to a node of the tree: all branches of a round see the same bandwidth ("the
 //!   particular instance of available bandwidth"), and less chance is left in their differences. It is a function of the seed,
 //!   the coflow, the link and the round, so whatever happens to other coflows, it stays.
-//! - *Ties* inside a round go to the branch that follows minimum remaining time longest; so do ties of points.
+//! - *Ties* inside a round go to the branch that follows minimum remaining time longest, as far as sums in another order are the same
+//!   to the bit; so do ties of points.
 //! - *Which coflows* can begin: the first [`Search::breadth`] by minimum remaining time. The paper has all of them, n^d
 //!   branches, which a busy hour makes millions.
 //! - *Early termination*, "performances are always significantly worse": a branch that has won nothing when the leader is ahead

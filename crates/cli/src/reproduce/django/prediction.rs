@@ -150,7 +150,7 @@ fn head(records: &Records) -> String {
     writeln!(
         out,
         "A record is one run of {} connections to one receiver, {} bytes each, at a known buffer, and the part of the packets that the switch \
-         dropped. {} of them were measured on the testbed, at 100 Mbit over {} buffers (`{NAME}`; [how](../testbed.md#incast)); the paper has 400 of \
+         dropped. {} of them were measured on the testbed, at 100 Mbit over {} buffers with {} (`{NAME}`; [how](../testbed.md#incast)); the paper has 400 of \
          about 200 \"small flows\" and does not say which buffers. Machines are trained and asked as [the predictor](../predict.md) has it, with \
          LibSVM's parameters. Three quarters of the records train and the rest test; numbers are means over {SPLITS} such divisions, with the 95 % \
          interval of the mean (Student's t). It says how much the division matters, not how much another measurement would: all divide the \
@@ -159,6 +159,11 @@ fn head(records: &Records) -> String {
         conditions.bytes,
         records.all().len(),
         records.classes().len(),
+        match (&conditions.congestion, conditions.marks) {
+            (Some(name), Some(marks)) => format!("{name} and marks from {marks} packets on"),
+            (Some(name), None) => format!("{name} and no marks"),
+            (None, _) => "the system's congestion control".to_owned(),
+        },
     )
     .expect("memory takes all");
     let classes: Vec<(u32, Vec<f64>)> = records

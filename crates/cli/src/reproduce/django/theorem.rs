@@ -27,6 +27,11 @@ pub struct Predicted {
 /// Asks the predictor about each buffer by the loss that is in the middle.
 pub fn ask(threshold: u32) -> Result<Vec<Predicted>, Failure> {
     let records = data::read_from(prediction::CLASSES.as_bytes(), prediction::NAME)?;
+    let marks = records.conditions().marks;
+    assert!(
+        marks.is_none_or(|marks| marks == threshold),
+        "records and costs were measured with the same marks"
+    );
     let model: Model = file::read_from(MODEL.as_bytes(), "examples/incast/model.toml")?;
     let of = |buffer: u32| {
         let mut losses: Vec<f64> = Vec::new();
@@ -72,10 +77,12 @@ pub fn section(lab: &Lab<'_>, predicted: &[Predicted]) -> String {
         format!("at worst {} times the least mean CCT", doc::n(worst)),
         doc::same(worst, 1.0),
     )];
+    let most = lab.data.marked.incast.connections().last().copied().unwrap_or(1);
     format!(
         "### Theorem 4.1's number\n\nThe predictor ([the model](../predict.md), trained on these records) is told the median loss at each buffer, and \
-         q = k + n makes connections of its answer, with marks from k = {threshold} packets on. The theorem counts one packet for each connection in the \
-         buffer, and the first windows are ten. The rule is another: the most connections that cost nothing (up to 2 % of a link), as measured. Best are the least mean CCT's among \
+         q = k + n makes connections of its answer, with marks from k = {threshold} packets on. By the theorem each connection has one packet in the buffer above those from which on packets are \
+         marked, once windows have settled; the first windows are ten packets, and the port may send 11 packets more at once than its buffer holds. \
+         More than {most} connections were not measured, and are taken to cost what {most} do. The rule is another: the most connections that cost nothing (up to 2 % of a link), as measured. Best are the least mean CCT's among \
          these and {}.\n{}{}",
         TRIED.map(|n| n.to_string()).join(", "),
         doc::table(

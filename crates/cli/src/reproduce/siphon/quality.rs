@@ -164,7 +164,7 @@ pub fn section(area: &WideArea) -> Result<String, Failure> {
     }
     Ok(format!(
         "### Beside the best of all orders\n\n{SETS} sets of so few coflows that every order can be tried, on up to {} links with 1 MB to 1 GB on each; \
-         all are there, and none comes. Orders are judged by {DRAWS} draws of all bandwidths, which are others than the search's: by their mean CCT \
+         all are there, and none comes. Orders are judged by {DRAWS} draws of a bandwidth for each flow, as the search has it, and others than the search's: by their mean CCT \
          over that of the order for which it is least, and by how often no order is cheaper, which is what the paper's search counts.\n{}",
         area.links(),
         doc::table(

@@ -32,6 +32,9 @@ const MULTI_PATH: f64 = 50.0;
 /// Steps of the iteration to stop after.
 const STEPS: [usize; 7] = [0, 1, 2, 3, 5, 10, 100];
 
+/// What a job that ends slightly sooner takes at least, as a part.
+const SLIGHTLY: f64 = 0.9;
+
 /// The schemes: a name, the policy, and the order inside the coflow.
 const SCHEMES: [(&str, &str, Inside); 4] = [
     ("naive", "fair", Inside::Shared),
@@ -178,7 +181,8 @@ fn claims(found: &[Vec<Job>]) -> String {
             "5.2, Fig. 11: \"slight reduction in the task execution time\"",
             "slightly",
             format!("{} and {} s", spread(siphon, Job::end).text(), spread(multi, Job::end).text()),
-            less(siphon, multi, Job::end).below(0.0),
+            less(siphon, multi, Job::end).below(0.0)
+                && spread(siphon, Job::end).mean >= SLIGHTLY * spread(multi, Job::end).mean,
         ),
         line(
             "so it does without multi-path",
