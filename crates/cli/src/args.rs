@@ -339,6 +339,8 @@ pub struct Compare {
   interval=TIME,...    the scheduling interval
   arrival=FACTOR,...   arrivals so many times as fast (Saath, Fig. 14d)
   port-rate=RATE,...   what each port sends and receives
+and over a wide area, which has neither an interval nor a port rate,
+  bandwidth-seed=N,... what its bandwidth is drawn by
 
 A policy that does not have the parameter is replayed as it is, for comparison; one of them must have it. Speed-ups \
 are against the baseline at the same values.

@@ -27,6 +27,12 @@ impl Cost {
     pub fn read(args: &args::Incast) -> Result<Option<Cost>, Failure> {
         let (Some(path), Some(buffer)) = (&args.incast, args.buffer) else { return Ok(None) };
         let measured = weir_trace::incast::read(path)?;
+        if let [only] = measured.incast.connections() {
+            return Err(Failure::input(format_args!(
+                "{}: field `connections`: `{only} in all lines`: expected several numbers of connections, to compare",
+                path.display()
+            )));
+        }
         let buffers = measured.incast.buffers();
         let (least, most) = (buffers[0], buffers[buffers.len() - 1]);
         if !(least..=most).contains(&buffer) {

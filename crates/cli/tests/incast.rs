@@ -92,6 +92,10 @@ fn what_does_not_fit_is_refused() {
     place.write("bad.csv", &COST.replace("0.1,5", "1.1,5"));
     let error = fail(&place, "sim incast.txt --policy fair --incast bad.csv --buffer 50");
     assert!(error.contains("bad.csv:3: field `loss`: `1.1`: expected a number from 0"), "{error}");
+    let lines = COST.lines().filter(|line| !line.contains(",2,1000000"));
+    place.write("one.csv", &lines.map(|line| format!("{line}\n")).collect::<String>());
+    let error = fail(&place, "sim incast.txt --policy fair --incast one.csv --buffer 50");
+    assert!(error.contains("one.csv: field `connections`: `1 in all lines`: expected several"), "{error}");
     let error = fail(&place, "sim incast.txt --policy fair --incast none.csv --buffer 50");
     assert!(error.contains("none.csv: cannot be read"), "{error}");
     let error = fail(&place, "sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv");

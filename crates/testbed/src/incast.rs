@@ -69,7 +69,9 @@ pub enum IncastError {
         error: io::Error,
     },
     /// A congestion control that the kernel does not have, or not for everybody.
-    #[error("`{name}`: {error}; expected a congestion control that this kernel has: {has}")]
+    #[error(
+        "`{name}`: expected a congestion control that this kernel has ({has}) and lets this process take: {error}"
+    )]
     Congestion {
         /// Which.
         name: String,

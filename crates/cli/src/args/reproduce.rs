@@ -93,8 +93,8 @@ pub struct SiphonReproduction {
     #[command(flatten)]
     pub reading: Reading,
 
-    /// How many seeds to draw bandwidths, searches and tasks by
-    #[arg(long, value_name = "N", default_value_t = SIPHON_SEEDS, value_parser = up_to_1000)]
+    /// How many seeds to draw bandwidths, searches and tasks by; intervals need two
+    #[arg(long, value_name = "N", default_value_t = SIPHON_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
     #[command(flatten)]

@@ -12,7 +12,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::WideArea;
 
 /// The most changes of a run.
-const MOST_CHANGES: u64 = 10_000_000;
+const MOST_CHANGES: u64 = 1_000_000;
 
 /// The bandwidths of all links, from time 0 on.
 pub struct Bandwidth<'a> {
