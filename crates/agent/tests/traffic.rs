@@ -223,8 +223,8 @@ s.close()
         wait_for("all bytes", || arrived.load(Ordering::Relaxed) >= all);
         // They may be acknowledged a little later. The last acknowledgement may bring no sample of the round trip, and then nobody hears of
         // it before the end.
-        let end = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < end && traffic.connections().unwrap()[0].1.sent < bytes {
+        let given_up = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < given_up && traffic.connections().unwrap()[0].1.sent < bytes {
             thread::sleep(Duration::from_millis(2));
         }
         python.go_on();
