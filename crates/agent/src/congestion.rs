@@ -4,13 +4,10 @@
 
 use std::fs;
 
-use aya::programs::links::LinkOrder;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use crate::queues::Interface;
-use crate::traffic::TrafficError;
+use crate::traffic::{TrafficError, at_egress};
 
 static CONGESTION: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/congestion.o"));
 
@@ -31,17 +28,12 @@ impl Marks {
         if CONGESTION.is_empty() {
             return Err(TrafficError::NotBuilt(env!("WEIR_BPF_LACKS")));
         }
-        let place = format!("marks of congestion at {interface}");
         fs::metadata(TYPES).map_err(|error| TrafficError::File { path: TYPES.to_owned(), error })?;
         let mut loader = EbpfLoader::new();
         loader.override_global("THRESHOLD", &threshold, true);
-        let mut bpf = loader.load(CONGESTION).map_err(|error| TrafficError::kernel(&place, &error))?;
-        let failed = |error: ProgramError| TrafficError::kernel(&place, &error);
-        let program = bpf.program_mut("congestion").expect("it was compiled with this");
-        let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
-        program.load().map_err(failed)?;
-        let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-        program.attach_with_options(&interface.to_string(), TcAttachType::Egress, order).map_err(failed)?;
+        let loaded = loader.load(CONGESTION);
+        let mut bpf = loaded.map_err(|error| TrafficError::kernel(&interface.to_string(), &error))?;
+        at_egress(&mut bpf, "congestion", interface)?;
         Ok(Marks(bpf))
     }
 }

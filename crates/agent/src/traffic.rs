@@ -31,6 +31,7 @@ use cgroup::Cgroup;
 pub use cgroup::{Class, Rule, cgroups};
 use folder::Folder;
 use maps::Maps;
+pub(crate) use program::at_egress;
 pub use record::{ApplicationId, Connection, Ends, Event, Happened};
 
 /// The least pace, in bytes per second: 100 kbit/s. Whoever is told less has this, and nobody is stopped.

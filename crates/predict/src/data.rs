@@ -15,6 +15,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use weir_trace::TraceError;
 use weir_trace::fields::{self, Source};
+use weir_trace::incast::{CONGESTION, is_congestion};
 
 /// The longest file, in bytes.
 pub const MAX_DATA_BYTES: usize = 4 << 20;
@@ -90,15 +91,6 @@ pub struct Conditions {
     pub congestion: Option<String>,
     /// From how many packets in its queue on the switch marked them, if it did.
     pub marks: Option<u32>,
-}
-
-/// What a congestion control is called.
-pub(crate) const CONGESTION: &str = "a name of up to 15 letters and digits, such as cubic";
-
-/// Whether something is the name of a congestion control, as the kernel takes it.
-pub(crate) fn is_congestion(name: &str) -> bool {
-    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    (1..=15).contains(&name.len()) && name.chars().all(letters)
 }
 
 /// Runs under the same conditions, at two buffers or more. The order of the file does not matter.

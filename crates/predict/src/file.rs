@@ -6,9 +6,10 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use weir_trace::fields::{self, Fields, Source, Value};
+use weir_trace::incast::{CONGESTION, is_congestion};
 use weir_trace::{TraceError, quoted};
 
-use crate::data::{CONGESTION, Conditions, Loss, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS, is_congestion};
+use crate::data::{Conditions, Loss, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS};
 use crate::machine::{MAX_PARAMETER, Machine, Settings, Vector};
 use crate::model::{Model, Training, held_out};
 use crate::predictor::{Predictor, Scale, pairs};

@@ -35,8 +35,14 @@ const COLUMNS: [&str; 10] = [
     "last_s",
 ];
 
-/// The longest name of a congestion control that a kernel takes.
-const LONGEST_NAME: usize = 15;
+/// What a congestion control is called.
+pub const CONGESTION: &str = "a name of up to 15 letters and digits, such as cubic";
+
+/// Whether something is the name of a congestion control, as a kernel takes it.
+pub fn is_congestion(name: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    (1..=15).contains(&name.len()) && name.chars().all(letters)
+}
 
 /// What a file says.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,10 +154,8 @@ fn run(line: Line<'_>, tcp: &mut Option<(String, Option<u32>)>) -> Result<Incast
         goodput: 0.0,
     };
     let (name, threshold) = (next(congestion)?, next(marks)?);
-    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(letters) {
-        let expected = format!("a name of up to {LONGEST_NAME} letters and digits, such as cubic");
-        return Err(line.error(congestion, name, expected));
+    if !is_congestion(name) {
+        return Err(line.error(congestion, name, CONGESTION));
     }
     let packets = if threshold.is_empty() {
         None

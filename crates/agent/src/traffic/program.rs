@@ -1,7 +1,7 @@
 //! The programs: loaded, and put where they work.
 
 use aya::programs::links::{FdLink, LinkOrder};
-use aya::programs::tc::TcAttachOptions;
+use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{
     CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Program, ProgramError, SchedClassifier, SockOps,
     TcAttachType,
@@ -81,13 +81,25 @@ pub(super) fn mark(folder: &Folder, interface: &Interface, number: u32) -> Resul
     loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);
     let mut bpf = loader.load(INTERFACE).map_err(|error| TrafficError::kernel(&place, &error))?;
 
+    let (mark, link) = at_egress(&mut bpf, "mark", interface)?;
+    let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&place, &error))?;
+    stay(folder, &name(number), link)
+}
+
+/// Puts a program where packets leave an interface of the calling thread's network namespace, for as long as its link lives.
+pub(crate) fn at_egress<'a>(
+    bpf: &'a mut Ebpf,
+    name: &str,
+    interface: &Interface,
+) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
+    let place = interface.to_string();
     let failed = |error: ProgramError| TrafficError::kernel(&place, &error);
-    let mark: &mut SchedClassifier = program(&mut bpf, "mark");
-    mark.load().map_err(failed)?;
-    // Not as a filter of `tc`, which would outlive its file.
+    let program: &mut SchedClassifier = program(bpf, name);
+    program.load().map_err(failed)?;
+    // Not as a filter of `tc`, which would outlive its link.
     let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-    let link = mark.attach_with_options(&place, TcAttachType::Egress, order).map_err(failed)?;
-    stay(folder, &name(number), mark.take_link(link).map_err(failed)?)
+    let link = program.attach_with_options(&place, TcAttachType::Egress, order).map_err(failed)?;
+    Ok((program, link))
 }
 
 /// Links live as long as their file.

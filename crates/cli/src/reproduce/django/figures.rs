@@ -122,7 +122,7 @@ pub fn fig6(lab: &Lab<'_>) -> String {
     format!(
         "## Fig. 6: buffers\n\nm is Django's number of connections. More than {} were not measured, and are taken to cost what so many do, under every \
          policy.\n{table}{}",
-        lab.data.marked.incast.connections().last().copied().unwrap_or(1),
+        lab.data.most(),
         claim::table(&claims)
     )
 }

@@ -114,6 +114,11 @@ impl Data<'_> {
         self.marked.marks.expect("they were measured with marks")
     }
 
+    /// The most connections that were measured.
+    pub fn most(&self) -> u32 {
+        *self.marked.incast.connections().last().expect("some were measured")
+    }
+
     /// What ports carry in a world.
     pub fn goodput(&self, world: &World) -> Option<Goodput> {
         let measured = match world.cost {

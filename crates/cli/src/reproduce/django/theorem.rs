@@ -34,8 +34,8 @@ pub fn ask(threshold: u32) -> Result<Vec<Predicted>, Failure> {
     );
     let model: Model = file::read_from(MODEL.as_bytes(), "examples/incast/model.toml")?;
     let of = |buffer: u32| {
-        let mut losses: Vec<f64> = Vec::new();
-        losses.extend(records.all().iter().filter(|r| r.buffer == buffer).map(|record| record.loss.get()));
+        let at = records.all().iter().filter(|record| record.buffer == buffer);
+        let losses: Vec<f64> = at.map(|record| record.loss.get()).collect();
         let loss = Loss::new(percentile(&losses, 50.0)).expect("it is one of them, or between two");
         let taken = model.predictor().predict(loss).buffer;
         Predicted { buffer, loss, taken, connections: connections(taken, threshold).connections as usize }
@@ -77,7 +77,7 @@ pub fn section(lab: &Lab<'_>, predicted: &[Predicted]) -> String {
         format!("at worst {} times the least mean CCT", doc::n(worst)),
         doc::same(worst, 1.0),
     )];
-    let most = lab.data.marked.incast.connections().last().copied().unwrap_or(1);
+    let most = lab.data.most();
     format!(
         "### Theorem 4.1's number\n\nThe predictor ([the model](../predict.md), trained on these records) is told the median loss at each buffer, and \
          q = k + n makes connections of its answer, with marks from k = {threshold} packets on. By the theorem each connection has one packet in the buffer above those from which on packets are \

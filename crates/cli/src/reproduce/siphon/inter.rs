@@ -116,17 +116,28 @@ fn scaled(demands: &[Demand], factor: f64) -> Vec<Demand> {
     scaled
 }
 
+/// The area and the coflows of one of [`WORLDS`].
+fn world(at: usize, demands: &[Demand], area: &WideArea) -> (WideArea, Vec<Demand>) {
+    let (_, load, holds, correlation) = WORLDS[at];
+    let area = timed(area, holds, correlation);
+    let demands = scaled(demands, factor(demands, &area, load));
+    (area, demands)
+}
+
+/// One replay.
+fn ccts(demands: &[Demand], area: &WideArea, policy: &str, seed: u64) -> Result<Ccts, Failure> {
+    let options = Options { seed, inside: Inside::Shared, keep_flows: false };
+    let scheme = build(policy).map_err(Failure::input)?;
+    let found = run(demands, area, scheme, &options, |_| Failure::unless_asked().is_ok());
+    let found = found.map_err(|error| failure(policy, &error))?;
+    let last = |ends: &Vec<Vec<f64>>| ends.iter().flatten().copied().fold(0.0, f64::max);
+    Ok(found.ends.iter().zip(demands).map(|(ends, demand)| last(ends) - demand.arrival).collect())
+}
+
 /// What these coflows' mean CCT cannot be below without detours. On one link alone nothing has a lower mean than the shortest remaining
 /// first, which MRTF is there, and coflows that are not on it take no less than they would alone. The greatest of all links counts.
 fn least_mean(demands: &[Demand], area: &WideArea, seed: u64) -> Result<f64, Failure> {
-    let options = Options { seed, inside: Inside::Shared, keep_flows: false };
-    let ccts = |demands: &[Demand]| -> Result<Ccts, Failure> {
-        let scheme = build(RIVAL).map_err(Failure::input)?;
-        let found = run(demands, area, scheme, &options, |_| Failure::unless_asked().is_ok());
-        let found = found.map_err(|error| failure(RIVAL, &error))?;
-        let last = |ends: &Vec<Vec<f64>>| ends.iter().flatten().copied().fold(0.0, f64::max);
-        Ok(found.ends.iter().zip(demands).map(|(ends, demand)| last(ends) - demand.arrival).collect())
-    };
+    let ccts = |demands: &[Demand]| ccts(demands, area, RIVAL, seed);
     let alone = demands.iter().map(|demand| Ok(ccts(std::slice::from_ref(demand))?[0]));
     let alone = alone.collect::<Result<Ccts, Failure>>()?;
     let mut least = 0.0f64;
@@ -172,30 +183,24 @@ impl Inter {
             ));
         }
         let mut tasks = Vec::new();
-        for (at, world) in WORLDS.iter().enumerate() {
+        for at in 0..WORLDS.len() {
             let with = if at == 0 { &POLICIES[..] } else { &POLICIES[..1] };
             for policy in std::iter::once(&RIVAL).chain(with) {
-                tasks.extend((1..=seeds).map(|seed| (world, *policy, seed)));
+                tasks.extend((1..=seeds).map(|seed| (at, *policy, seed)));
             }
         }
         let bar = progress.steps("replays", tasks.len());
         let mut runs = pool(tasks.len(), jobs, |at| {
-            let (&(_, load, holds, correlation), policy, seed) = tasks[at];
-            let area = timed(area, holds, correlation);
-            let demands = scaled(&demands, factor(&demands, &area, load));
-            let spec = if policy.starts_with("siphon") {
+            let (at, policy, seed) = tasks[at];
+            let (area, demands) = world(at, &demands, area);
+            let own = if policy.starts_with("siphon") {
                 format!("{policy}:seed={seed}")
             } else {
                 policy.to_owned()
             };
-            let options = Options { seed, inside: Inside::Shared, keep_flows: false };
-            let found = run(&demands, &area, build(&spec).map_err(Failure::input)?, &options, |_| {
-                Failure::unless_asked().is_ok()
-            });
-            let found = found.map_err(|error| failure(policy, &error))?;
+            let ccts = ccts(&demands, &area, &own, seed)?;
             bar.inc(1);
-            let last = |ends: &Vec<Vec<f64>>| ends.iter().flatten().copied().fold(0.0, f64::max);
-            Ok(found.ends.iter().zip(&demands).map(|(ends, demand)| last(ends) - demand.arrival).collect())
+            Ok(ccts)
         })?
         .into_iter();
         let mut found = Vec::new();
@@ -208,9 +213,7 @@ impl Inter {
         let sizes = at_load.iter().map(|demand| demand.groups[0].flows.iter().map(|flow| flow.1).sum());
         let bar = progress.steps("bounds", WORLDS.len() * seeds as usize);
         let mut least = pool(WORLDS.len() * seeds as usize, jobs, |at| {
-            let (_, load, holds, correlation) = WORLDS[at / seeds as usize];
-            let area = timed(area, holds, correlation);
-            let demands = scaled(&demands, self::factor(&demands, &area, load));
+            let (area, demands) = world(at / seeds as usize, &demands, area);
             let least = least_mean(&demands, &area, 1 + at as u64 % seeds)?;
             bar.inc(1);
             Ok(least)
