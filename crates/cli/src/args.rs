@@ -38,7 +38,7 @@ pub use reproduce::{
 };
 #[cfg(target_os = "linux")]
 pub use reproduce::{Experiment, LiveReproduction};
-pub use saba::{Saba, SabaProfile, SabaWeights};
+pub use saba::{Saba, SabaProfile, SabaRun, SabaWeights, Way};
 #[cfg(target_os = "linux")]
 pub use testbed::{Testbed, TestbedDown, TestbedIncast, TestbedList, TestbedRun, TestbedUp};
 pub use trace::{Check, Convert, Describe, Generate, Trace, TraceFormat};

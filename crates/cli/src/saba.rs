@@ -1,4 +1,6 @@
-//! `weir saba`: Saba's profiler on simulated workloads, and its weights at one port.
+//! `weir saba`: Saba's profiler on simulated workloads, its weights at one port, and jobs on a network.
+
+mod run;
 
 use std::collections::BTreeSet;
 
@@ -25,6 +27,7 @@ pub fn saba(args: &args::Saba) -> Result<(), Failure> {
     match args {
         args::Saba::Profile(args) => profile(args),
         args::Saba::Weights(args) => weights(args),
+        args::Saba::Run(args) => run::run(args),
     }
 }
 

@@ -139,3 +139,55 @@ fn the_document_has_every_part() {
         assert!(text.contains(claim), "{claim}");
     }
 }
+
+#[test]
+fn jobs_run_side_by_side() {
+    let place = Place::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/saba-jobs.toml");
+    let table = place.print(&format!("saba run {example} --jobs 2 --quiet"));
+    assert!(table.contains("5 jobs on 16 hosts; they cross 48 links"), "{table}");
+    let csv = place.print(&format!("saba run {example} --quiet --format csv --sharing saba,fair,homa"));
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(
+        lines[0].join(","),
+        "sharing,job,workload,servers,start_s,end_s,time_s,alone_s,slowdown,speedup"
+    );
+    assert_eq!(lines.len(), 1 + 3 * 5);
+    let of = |line: &[&str], column: usize| line[column].parse::<f64>().unwrap();
+    for (line, way) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|way| [way; 5])) {
+        assert_eq!(&line[0], way, "the baseline comes first, then the others as they were asked for");
+        let (start, end, time, alone) = (of(line, 4), of(line, 5), of(line, 6), of(line, 7));
+        assert!((end - start - time).abs() < 1e-9 && alone > 0.0, "{line:?}");
+        assert!((of(line, 8) - time / alone).abs() < 1e-9 && time >= alone * (1.0 - 1e-9), "{line:?}");
+    }
+    assert!(lines[1..6].iter().all(|line| of(line, 9) == 1.0), "the baseline over itself");
+    let json: serde_json::Value = serde_json::from_str(
+        &place.print(&format!("saba run {example} --quiet --format json --sharing saba --baseline saba")),
+    )
+    .unwrap();
+    assert_eq!((json.as_array().unwrap().len(), &json[3]["job"]), (5, &"nightly".into()));
+    // Again, and in another number of threads: the same bytes.
+    assert_eq!(place.print(&format!("saba run {example} --quiet")), table);
+}
+
+#[test]
+fn a_job_that_does_not_comply_needs_a_queue() {
+    let place = Place::new();
+    let job = |compliant: bool| {
+        format!("[[job]]\nworkload = \"own\"\nservers = \"*\"\nmodel = \"LR\"\ncompliant = {compliant}\n")
+            .replace("model = \"LR\"\ncompliant = false", "compliant = false")
+    };
+    let head = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 2, rate = \"8Gbit\" }\n\
+                [workload.own]\nstages = [{ bytes = \"10GB\" }]\n";
+    place.write("jobs.toml", &format!("{head}{}{}", job(true), job(false)));
+    let refused = place.run("saba run jobs.toml --quiet");
+    assert_eq!(refused.code, Some(2));
+    let refused = refused.err;
+    assert!(refused.contains("job `own-2` does not comply, and --c-saba is 1"), "{refused}");
+    assert!(place.print("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
+    // 1 GB/s, of which 0.8 are Saba's: 12.5 s; then 7.5 of 10 GB are left of the other, which has sent 2.5 by then.
+    let csv = place.print("saba run jobs.toml --quiet --sharing saba --c-saba 0.8 --format csv");
+    let ends: Vec<f64> =
+        csv.lines().skip(3).map(|line| line.split(',').nth(5).unwrap().parse().unwrap()).collect();
+    assert!((ends[0] - 12.5).abs() < 1e-6 && (ends[1] - 20.0).abs() < 1e-6, "{csv}");
+}

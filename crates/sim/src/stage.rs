@@ -71,7 +71,12 @@ impl profile::Job for Profiled {
     /// Runs it alone in the simulator, with all links throttled.
     fn run(&mut self, bandwidth: Fraction) -> Result<Time, ClusterError> {
         let rate = Rate::new(self.rate.get() * bandwidth.get()).unwrap_or(Rate::ZERO);
-        let job = Placed { stages: self.stages.clone(), servers: (0..self.servers).collect(), model: 0 };
+        let job = Placed {
+            stages: self.stages.clone(),
+            servers: (0..self.servers).collect(),
+            model: None,
+            start: Time::ZERO,
+        };
         let options = Options { servers: self.servers, rate, coupling: Coupling::Lockstep };
         let ends = cluster::run(&[job], &options, &Sharing::Flows)?;
         Ok(ends[0])

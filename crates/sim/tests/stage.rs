@@ -24,7 +24,7 @@ fn stage(compute: f64, beside: f64, bytes: f64, patience: Option<f64>) -> Stage 
 }
 
 fn job(stages: &[Stage], servers: &[u32], model: usize) -> Placed {
-    Placed { stages: stages.to_vec(), servers: servers.to_vec(), model }
+    Placed { stages: stages.to_vec(), servers: servers.to_vec(), model: Some(model), start: Time::ZERO }
 }
 
 fn options(servers: u32, rate: f64, coupling: Coupling) -> Options {
@@ -41,6 +41,7 @@ fn saba(models: Vec<Sensitivity>, connections: Connections) -> Sharing {
         models,
         queues: 8,
         levels,
+        c_saba: Fraction::ALL,
         floor: FLOOR,
         connections,
         controllers: Controllers::Central,

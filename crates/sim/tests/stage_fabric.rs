@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 
 use weir_core::model::topology::Plan;
+use weir_core::saba::Fraction;
 use weir_core::saba::profile::{FRACTIONS, Profile};
 use weir_core::saba::share::FLOOR;
 use weir_core::solve::polynomial::Degree;
@@ -19,7 +20,7 @@ fn moving(bytes: f64) -> Stage {
 }
 
 fn job(stages: &[Stage], servers: &[u32], model: usize) -> Placed {
-    Placed { stages: stages.to_vec(), servers: servers.to_vec(), model }
+    Placed { stages: stages.to_vec(), servers: servers.to_vec(), model: Some(model), start: Time::ZERO }
 }
 
 fn fabric(plan: Plan, jobs: &[Placed], paths: Paths) -> Fabric {
@@ -28,7 +29,7 @@ fn fabric(plan: Plan, jobs: &[Placed], paths: Paths) -> Fabric {
 }
 
 fn ends(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing) -> Vec<f64> {
-    let ended = run_on(jobs, fabric, sharing).unwrap();
+    let ended = run_on(jobs, fabric, sharing, |_| true).unwrap();
     assert!(ended.solutions > 0 && ended.unsettled == 0, "{ended:?}");
     ended.ends.into_iter().map(Time::get).collect()
 }
@@ -38,6 +39,7 @@ fn saba(jobs: &[Synthetic], queues: u16, controllers: Controllers) -> Sharing {
         models: jobs.iter().map(|w| w.sensitivity(Degree::Three)).collect(),
         queues,
         levels: NonZeroU16::new(16).unwrap(),
+        c_saba: Fraction::ALL,
         floor: FLOOR,
         connections: Connections::Transfer,
         controllers,
@@ -146,6 +148,73 @@ fn fabrics_refuse_what_is_not_there() {
     let refused = Fabric::new(&topology, &[vec![0, 3]], Paths::Even).unwrap_err();
     assert_eq!(refused.to_string(), "job 0: server `3`: expected each once, from 0 to 2");
     let fabric = Fabric::new(&topology, &[vec![0, 1]], Paths::Even).unwrap();
-    let refused = run_on(&[], &fabric, &Sharing::Flows).unwrap_err();
+    let refused = run_on(&[], &fabric, &Sharing::Flows, |_| true).unwrap_err();
     assert_eq!(refused, ClusterError::Jobs { jobs: 0, expected: 1 });
+}
+
+#[test]
+fn jobs_begin_at_their_time() {
+    let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
+    let late =
+        |start, bytes| Placed { start: Time::new(start).unwrap(), ..job(&[moving(bytes)], &[0, 1], 0) };
+    // 40 bytes from 0, 10 from 2: alone for 2 s, half of the link each for 2 s, and alone for the last second.
+    let jobs = [late(0.0, 40.0), late(2.0, 10.0)];
+    let fabric = fabric(plan, &jobs, Paths::Even);
+    assert_eq!(ends(&jobs, &fabric, &Sharing::Flows), [5.0, 4.0]);
+    // A priority is not for who is not there.
+    assert_eq!(ends(&jobs, &fabric, &Sharing::Coflows), [5.0, 3.0]);
+    let models = Synthetic::draw(7, 1);
+    assert_eq!(ends(&jobs, &fabric, &saba(&models, 8, Controllers::Central)), [5.0, 4.0], "the same model");
+    let stopped = run_on(&jobs, &fabric, &Sharing::Flows, |now| now < 2.0).unwrap_err();
+    assert_eq!(stopped, ClusterError::Interrupted { now: 2.0 });
+}
+
+/// Section 5.3.2: what does not comply has a queue of its own, with what C_saba leaves.
+#[test]
+fn who_does_not_comply_has_the_reserved_queue() {
+    let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
+    let own = |bytes| Placed { model: None, ..job(&[moving(bytes)], &[0, 1], 0) };
+    let jobs = [job(&[moving(20.0)], &[0, 1], 0), job(&[moving(30.0)], &[0, 1], 1), own(60.0)];
+    let fabric = fabric(plan, &jobs, Paths::Even);
+    let workloads = Synthetic::draw(7, 2);
+    let with = |c_saba: f64, connections| match saba(&workloads, 8, Controllers::Central) {
+        Sharing::Saba(saba) => {
+            Sharing::Saba(Saba { c_saba: Fraction::new(c_saba).unwrap(), connections, ..saba })
+        }
+        _ => unreachable!("it is Saba's"),
+    };
+    for connections in [Connections::Transfer, Connections::Job] {
+        for c_saba in [0.25, 0.5, 0.75] {
+            let found = ends(&jobs, &fabric, &with(c_saba, connections));
+            // Saba's two have so much of the link until the last of them ends, however they divide it.
+            let last = found[0].max(found[1]);
+            let theirs = 50.0 / (10.0 * c_saba);
+            let alone = 60.0 / (10.0 * (1.0 - c_saba));
+            if theirs <= alone {
+                assert!((last - theirs).abs() < 1e-6, "{c_saba}: {found:?}");
+            } else {
+                assert!((found[2] - alone).abs() < 1e-6, "{c_saba}: {found:?}");
+            }
+            // And what one leaves the others have: 110 bytes in 11 s.
+            assert!((last.max(found[2]) - 11.0).abs() < 1e-6, "{c_saba}: {found:?}");
+        }
+    }
+    let refused = run_on(&jobs, &fabric, &with(1.0, Connections::Transfer), |_| true).unwrap_err();
+    assert_eq!(refused, ClusterError::Sharing(SharingError::Reserved { job: 2 }));
+    // With one queue nothing can be reserved.
+    let Sharing::Saba(settings) = with(0.5, Connections::Transfer) else { unreachable!("it is Saba's") };
+    let one = Sharing::Saba(Saba { queues: 1, ..settings });
+    let refused = run_on(&jobs, &fabric, &one, |_| true).unwrap_err().to_string();
+    assert!(refused.contains("`1` queues: expected at least 2"), "{refused}");
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_laid_out() {
+    let topology = Plan::BigSwitch { hosts: 10_001, rate: link() }.build().unwrap();
+    let all: Vec<u32> = (0..10_001).collect();
+    let refused = |jobs: &[Vec<u32>], paths| Fabric::new(&topology, jobs, paths).unwrap_err().to_string();
+    let pairs = refused(std::slice::from_ref(&all), Paths::Hashed(1));
+    assert_eq!(pairs, "pairs of servers that are hashed to paths: 100020001: expected at most 100000000");
+    let links = refused(&vec![vec![0]; 2_500], Paths::Even);
+    assert_eq!(links, "jobs times links of the network: 50005000: expected at most 50000000");
 }

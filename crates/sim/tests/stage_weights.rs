@@ -80,7 +80,8 @@ fn ends(bytes: &[f64], sharing: &Sharing) -> Vec<f64> {
             patience: None,
         }],
         servers: vec![0, 1],
-        model: 0,
+        model: None,
+        start: Time::ZERO,
     };
     let jobs: Vec<Placed> = bytes.iter().map(job).collect();
     let options = Options { servers: 2, rate: Rate::new(10.0).unwrap(), coupling: Coupling::Lockstep };

@@ -129,6 +129,14 @@ impl<'a> Fields<'a> {
         whole.ok_or_else(|| self.wrong(value, what))
     }
 
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn truth(&self, value: &Value<'_>) -> Result<bool, TraceError> {
+        value.value.get_ref().as_bool().ok_or_else(|| self.wrong(value, "true or false"))
+    }
+
     /// The values of a list.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ pub mod fields;
 pub mod format;
 pub mod generate;
 pub mod incast;
+pub mod jobs;
 pub mod scenario;
 pub mod sensitivity;
 pub mod topology;

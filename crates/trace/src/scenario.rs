@@ -135,7 +135,7 @@ impl Places<'_> {
 }
 
 /// The network: a table, or the name of a file.
-fn fabric(fields: &mut Fields<'_>, folder: &Path) -> Result<Topology, TraceError> {
+pub(crate) fn fabric(fields: &mut Fields<'_>, folder: &Path) -> Result<Topology, TraceError> {
     const FABRIC: &str = "a table with the keys of a fabric, or the name of a file";
     let value = fields.need("fabric", FABRIC)?;
     if Fields::is_table(&value) {
@@ -147,7 +147,11 @@ fn fabric(fields: &mut Fields<'_>, folder: &Path) -> Result<Topology, TraceError
 const TABLES: &str = "a list of tables";
 
 /// The tables of a list.
-fn tables<'a>(fields: &Fields<'a>, key: &str, value: &Value<'a>) -> Result<Vec<Fields<'a>>, TraceError> {
+pub(crate) fn tables<'a>(
+    fields: &Fields<'a>,
+    key: &str,
+    value: &Value<'a>,
+) -> Result<Vec<Fields<'a>>, TraceError> {
     let list = fields.list(value, TABLES)?;
     (1..).zip(&list).map(|(number, table)| fields.table(table, format!("{key} {number} "))).collect()
 }
@@ -200,7 +204,11 @@ fn service_named(fields: &mut Fields<'_>, names: &BTreeMap<String, usize>) -> Re
 }
 
 /// One host, several, or all.
-fn hosts(fields: &mut Fields<'_>, key: &'static str, topology: &Topology) -> Result<Vec<NodeId>, TraceError> {
+pub(crate) fn hosts(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    topology: &Topology,
+) -> Result<Vec<NodeId>, TraceError> {
     const HOSTS: &str = "a host of the fabric, a list of them, or \"*\" for all";
     let value = fields.need(key, HOSTS)?;
     let host = |value: &Value<'_>, name: &str| {

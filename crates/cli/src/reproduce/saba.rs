@@ -43,7 +43,9 @@ pub fn saba(args: &args::SabaReproduction) -> Result<(), Failure> {
     out.push_str(&testbed::section(&mut lab, &limits)?);
     out.push_str(&studies::section(&lab)?);
     out.push_str(&simulation::section(&mut hall)?);
-    out.push_str(&overhead.as_ref().map_or_else(overhead::no_section, Overhead::section));
+    out.push_str(
+        &overhead.as_ref().map_or_else(overhead::no_section, |overhead| overhead.section(hall.took())),
+    );
     sink.fill(doc::tidy(out).as_bytes())
 }
 

@@ -242,6 +242,11 @@ impl Controller {
         })
     }
 
+    /// What the operator decided.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// How models map to priority levels and those to each other.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping

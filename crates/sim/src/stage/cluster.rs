@@ -1,7 +1,7 @@
 //! Jobs side by side on servers that share a switch: event-driven, between two events all rates stand still.
 //!
 //! Every server has a link to the switch and one back, as in the testbed of Saba's section 8.1; the switch itself is never
-//! short. Jobs begin together. What a job computes costs it the same time whoever else is there, for "one core is
+//! short. What a job computes costs it the same time whoever else is there, for "one core is
 //! assigned to each job" (section 8.2).
 //!
 //! What the paper leaves open:
@@ -23,8 +23,10 @@ pub struct Placed {
     pub stages: Vec<Stage>,
     /// Its servers, each once.
     pub servers: Vec<u32>,
-    /// Its row in the sensitivity table, if there is one.
-    pub model: usize,
+    /// Its row in the sensitivity table; none if it does not comply: Saba knows nothing of it, and it has the reserved queue.
+    pub model: Option<usize>,
+    /// When it begins.
+    pub start: Time,
 }
 
 /// How the flows of a transfer depend on each other.
@@ -78,6 +80,22 @@ pub enum ClusterError {
         /// How many there should be.
         expected: usize,
     },
+    /// Jobs and links that are too many to be laid out.
+    #[error("{what}: {count}: expected at most {most}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted at {now} s")]
+    Interrupted {
+        /// When, for the jobs.
+        now: f64,
+    },
     /// Bytes that nothing moves.
     #[error("at {now} s nothing moves and job {job} is not done: expected links that carry something")]
     Stalled {
@@ -115,6 +133,8 @@ pub struct Ended {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
+    /// Not there before that.
+    Waiting(f64),
     /// Computing until then.
     Compute(f64),
     /// Moving bytes, beside what computes until the first time, and no longer than until the second.
@@ -145,7 +165,7 @@ struct Cluster<'a> {
 /// Two times closer than this part of them are one.
 const SAME: f64 = 1e-12;
 
-/// Runs all jobs from time 0 and answers when each ends. The same input gives the same answer.
+/// Runs all jobs and answers when each ends. The same input gives the same answer.
 ///
 /// # Errors
 /// A job that is not placed well, or cannot end.
@@ -167,14 +187,20 @@ pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<
         now: 0.0,
         stale: true,
     };
-    Ok(cluster.start_all(jobs, ports)?.run()?.0)
+    Ok(cluster.start_all(jobs, ports)?.run(|_| true)?.0)
 }
 
-/// Runs jobs on a network with paths from time 0; all flows of a transfer are as fast as the slowest. The same input gives the same answer.
+/// Runs jobs on a network with paths; all flows of a transfer are as fast as the slowest. `go_on` is asked before every step, with
+/// its time in seconds; `false` ends it. The same input gives the same answer.
 ///
 /// # Errors
-/// Other jobs than the fabric was made for, or one that cannot end.
-pub fn run_on(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing) -> Result<Ended, ClusterError> {
+/// Other jobs than the fabric was made for, or one that cannot end; somebody asks to stop.
+pub fn run_on(
+    jobs: &[Placed],
+    fabric: &Fabric,
+    sharing: &Sharing,
+    go_on: impl FnMut(f64) -> bool,
+) -> Result<Ended, ClusterError> {
     if jobs.len() != fabric.footprints.len() {
         return Err(ClusterError::Jobs { jobs: jobs.len(), expected: fabric.footprints.len() });
     }
@@ -189,7 +215,7 @@ pub fn run_on(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing) -> Result<End
         stale: true,
     };
     let ports = fabric.footprints.iter().map(links).collect();
-    let (ends, ports) = cluster.start_all(jobs, ports)?.run()?;
+    let (ends, ports) = cluster.start_all(jobs, ports)?.run(go_on)?;
     Ok(Ended { ends, solutions: ports.solutions, unsettled: ports.unsettled })
 }
 
@@ -205,21 +231,25 @@ pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<
 }
 
 impl<'a> Cluster<'a> {
-    /// Begins all jobs, whose transfers cross these ports.
+    /// Lets all jobs wait for their time, whose transfers cross these ports; those whose time is 0 begin.
     fn start_all(mut self, jobs: &'a [Placed], ports: Vec<Vec<u32>>) -> Result<Cluster<'a>, ClusterError> {
         let running = jobs.iter().zip(ports);
-        self.running =
-            running.map(|(job, ports)| Running { job, ports, stage: 0, phase: Phase::Done(0.0) }).collect();
-        for (number, job) in jobs.iter().enumerate() {
-            self.ports.begin(number, job.model, &self.running[number].ports)?;
-            self.start(number)?;
+        let waiting = |(job, ports): (&'a Placed, Vec<u32>)| {
+            let phase = Phase::Waiting(job.start.get());
+            Running { job, ports, stage: 0, phase }
+        };
+        self.running = running.map(waiting).collect();
+        for number in 0..jobs.len() {
             self.step(number)?;
         }
         Ok(self)
     }
 
-    fn run(mut self) -> Result<(Vec<Time>, Ports), ClusterError> {
+    fn run(mut self, mut go_on: impl FnMut(f64) -> bool) -> Result<(Vec<Time>, Ports), ClusterError> {
         loop {
+            if !go_on(self.now) {
+                return Err(ClusterError::Interrupted { now: self.now });
+            }
             if self.stale {
                 self.ports.rates(&mut self.streams)?;
                 self.stale = false;
@@ -246,7 +276,7 @@ impl<'a> Cluster<'a> {
     /// When something happens next; infinite if nothing does.
     fn next(&self) -> f64 {
         let phases = self.running.iter().map(|running| match running.phase {
-            Phase::Compute(until) | Phase::Beside(until) => until,
+            Phase::Waiting(until) | Phase::Compute(until) | Phase::Beside(until) => until,
             Phase::Move(_, patience) => patience,
             Phase::Done(_) => f64::INFINITY,
         });
@@ -273,6 +303,11 @@ impl<'a> Cluster<'a> {
         let limit = self.now + SAME * self.now;
         loop {
             match self.running[number].phase {
+                Phase::Waiting(until) if until <= limit => {
+                    let Running { job, ports, .. } = &self.running[number];
+                    self.ports.begin(number, job.model, ports)?;
+                    self.start(number)?;
+                }
                 Phase::Compute(until) if until <= limit => self.transfer(number)?,
                 Phase::Move(beside, patience) => {
                     if patience > limit && self.streams.iter().any(|stream| stream.job == number) {

@@ -31,6 +31,12 @@ pub struct Fabric {
     crossed: usize,
 }
 
+/// The most jobs times links of the network: a number of flows is kept for each while links are compared.
+pub const MAX_CROSSINGS: u64 = 50_000_000;
+
+/// The most pairs of servers that are hashed to paths, or of switches with servers times jobs.
+pub const MAX_PAIRS: u64 = 100_000_000;
+
 /// Flows are counted in these parts when links are compared.
 const PARTS: f64 = 1048576.0;
 
@@ -39,7 +45,7 @@ impl Fabric {
     /// paths, O(pairs of servers of each job) hashes for others.
     ///
     /// # Errors
-    /// A server that is not there, that a job has twice, or that has more than one link.
+    /// A server that is not there, that a job has twice, or that has more than one link; more than [`MAX_CROSSINGS`] or [`MAX_PAIRS`].
     pub fn new(topology: &Topology, jobs: &[Vec<u32>], paths: Paths) -> Result<Fabric, ClusterError> {
         let servers = topology.hosts() as u32;
         for (job, of_job) in jobs.iter().enumerate() {
@@ -48,10 +54,12 @@ impl Fabric {
                 return Err(ClusterError::Links { job, server, links: topology.out(NodeId(server)).len() });
             }
         }
+        let crossings = jobs.len() as u64 * topology.links().len() as u64;
+        limit("jobs times links of the network", crossings, MAX_CROSSINGS)?;
         let mut flows = vec![vec![0.0; topology.links().len()]; jobs.len()];
         match paths {
-            Paths::Even => even(topology, jobs, &mut flows),
-            Paths::Hashed(seed) => hashed(topology, jobs, seed, &mut flows),
+            Paths::Even => even(topology, jobs, &mut flows)?,
+            Paths::Hashed(seed) => hashed(topology, jobs, seed, &mut flows)?,
         }
         Ok(merge(topology, &flows))
     }
@@ -63,7 +71,7 @@ impl Fabric {
 }
 
 /// Adds up the flows of jobs whose flows are split evenly. Servers at one switch are alike but for their own links.
-fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) {
+fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Result<(), ClusterError> {
     let mut routes = Routes::new(topology.clone(), 0);
     // For each switch with servers one of them, and how many each job has there.
     let mut switches: BTreeMap<NodeId, (NodeId, Vec<f64>)> = BTreeMap::new();
@@ -77,6 +85,8 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) {
             switch.or_insert_with(|| (server, vec![0.0; jobs.len()])).1[job] += 1.0;
         }
     }
+    let pairs = (switches.len() as u64).pow(2).saturating_mul(jobs.len() as u64);
+    limit("pairs of switches with servers, times jobs", pairs, MAX_PAIRS)?;
     let mut spread = Vec::new();
     for (from, (sender, here)) in &switches {
         for (_, (receiver, there)) in switches.iter().filter(|(to, _)| *to != from) {
@@ -92,6 +102,12 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) {
             }
         }
     }
+    Ok(())
+}
+
+/// Refuses more than there may be.
+fn limit(what: &'static str, count: u64, most: u64) -> Result<(), ClusterError> {
+    if count > most { Err(ClusterError::TooMany { what, count, most }) } else { Ok(()) }
 }
 
 fn is_host_link(topology: &Topology, link: LinkId) -> bool {
@@ -100,7 +116,14 @@ fn is_host_link(topology: &Topology, link: LinkId) -> bool {
 }
 
 /// Counts the flows of jobs whose flows each take a path by hash.
-fn hashed(topology: &Topology, jobs: &[Vec<u32>], seed: u64, flows: &mut [Vec<f64>]) {
+fn hashed(
+    topology: &Topology,
+    jobs: &[Vec<u32>],
+    seed: u64,
+    flows: &mut [Vec<f64>],
+) -> Result<(), ClusterError> {
+    let pairs = jobs.iter().map(|servers| (servers.len() as u64).pow(2)).sum();
+    limit("pairs of servers that are hashed to paths", pairs, MAX_PAIRS)?;
     let mut routes = Routes::new(topology.clone(), seed);
     let mut path = Vec::new();
     for (job, servers) in jobs.iter().enumerate() {
@@ -113,6 +136,7 @@ fn hashed(topology: &Topology, jobs: &[Vec<u32>], seed: u64, flows: &mut [Vec<f6
             }
         }
     }
+    Ok(())
 }
 
 /// One link for all that are alike.

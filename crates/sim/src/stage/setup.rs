@@ -10,6 +10,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use weir_core::units::Time;
+
 use super::cluster::Placed;
 use super::workload::{NODES, Workload};
 
@@ -38,7 +40,7 @@ impl Drawn {
     pub fn placed(&self, workloads: &[Workload]) -> Placed {
         let nodes = self.servers.len() as f64 / f64::from(NODES);
         let stages = workloads[self.workload].stages(self.data, nodes);
-        Placed { stages, servers: self.servers.clone(), model: self.workload }
+        Placed { stages, servers: self.servers.clone(), model: Some(self.workload), start: Time::ZERO }
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Saba {
     pub queues: u16,
     /// Priority levels: 16 of InfiniBand (section 7.2).
     pub levels: NonZeroU16,
+    /// The part of each port that is Saba's. Below 1, jobs without a model have the last queue of each port and the rest.
+    pub c_saba: Fraction,
     /// The least weight of an application, as a part of an even share.
     pub floor: Fraction,
     /// How long connections are open.
@@ -89,6 +91,12 @@ pub enum SharingError {
     /// The controller refused something.
     #[error("Saba's controller: {0}")]
     Controller(#[from] ControllerError),
+    /// A job that does not comply, where all of each port is Saba's.
+    #[error("job {job} has no model, and C_saba is 1: expected C_saba below 1, which leaves it a queue")]
+    Reserved {
+        /// The job's position.
+        job: usize,
+    },
     /// An order where single flows have rates.
     #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
     Order,
@@ -195,7 +203,7 @@ impl Ports {
                 (jobs.max(1) as u32, Kind::Curves(Box::new(curves)))
             }
             Sharing::Saba(saba) => {
-                let settings = Settings { c_saba: Fraction::ALL, floor: saba.floor, levels: saba.levels };
+                let settings = Settings { c_saba: saba.c_saba, floor: saba.floor, levels: saba.levels };
                 let all = vec![saba.queues; capacities.len()];
                 let ports: Vec<Port> = (0..capacities.len() as u32).collect();
                 let models = saba.models.clone();
@@ -217,9 +225,18 @@ impl Ports {
         Ok((kind, queues, all))
     }
 
-    /// A job begins, whose sensitivity is this row of the table.
-    pub(super) fn begin(&mut self, job: usize, model: usize, ports: &[Port]) -> Result<(), SharingError> {
+    /// A job begins, whose sensitivity is this row of the table. Without one, Saba is not told.
+    pub(super) fn begin(
+        &mut self,
+        job: usize,
+        model: Option<usize>,
+        ports: &[Port],
+    ) -> Result<(), SharingError> {
         if let Kind::Saba(controller, connections) = &mut self.kind {
+            let Some(model) = model else {
+                let reserved = controller.settings().c_saba < Fraction::ALL;
+                return if reserved { Ok(()) } else { Err(SharingError::Reserved { job }) };
+            };
             controller.register(AppId(job as u64), model)?;
             if *connections == Connections::Job {
                 controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
@@ -230,7 +247,9 @@ impl Ports {
 
     /// A job ends.
     pub(super) fn end(&mut self, job: usize) -> Result<(), SharingError> {
-        if let Kind::Saba(controller, connections) = &mut self.kind {
+        if let Kind::Saba(controller, connections) = &mut self.kind
+            && controller.level(AppId(job as u64)).is_some()
+        {
             if *connections == Connections::Job {
                 controller.close(ConnectionId(job as u64))?;
             }
@@ -242,7 +261,9 @@ impl Ports {
     /// A job's transfer begins, of flows of this size. One connection stands for all: weights depend on who is at a port, not how often.
     pub(super) fn open(&mut self, job: usize, ports: &[Port], size: f64) -> Result<(), SharingError> {
         match &mut self.kind {
-            Kind::Saba(controller, Connections::Transfer) => {
+            Kind::Saba(controller, Connections::Transfer)
+                if controller.level(AppId(job as u64)).is_some() =>
+            {
                 controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
             }
             Kind::Curves(curves) => curves.open(job, ports),
@@ -257,7 +278,11 @@ impl Ports {
     pub(super) fn close(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
         match &mut self.kind {
             Kind::Curves(curves) => curves.close(job, ports),
-            Kind::Saba(controller, Connections::Transfer) => controller.close(ConnectionId(job as u64))?,
+            Kind::Saba(controller, Connections::Transfer)
+                if controller.level(AppId(job as u64)).is_some() =>
+            {
+                controller.close(ConnectionId(job as u64))?;
+            }
             Kind::Coflows(places) => places.clear(),
             _ => {}
         }
@@ -385,8 +410,11 @@ impl Kind {
         let queue = match self {
             Kind::Applications | Kind::Curves(_) => job as u32,
             Kind::Saba(controller, _) => {
-                let level = controller.level(AppId(job as u64)).map_or(0, usize::from);
-                let queue = controller.plan(port).and_then(|plan| plan.queue_of.get(level));
+                // Who is not registered has the reserved queue, the last.
+                let Some(level) = controller.level(AppId(job as u64)) else {
+                    return port * queues + queues - 1;
+                };
+                let queue = controller.plan(port).and_then(|plan| plan.queue_of.get(usize::from(level)));
                 queue.map_or(0, |&queue| u32::from(queue))
             }
             Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => 0,

@@ -1,6 +1,7 @@
 //! Runs the synthetic workloads on the fabric of section 8.1, under one way of sharing or another.
 
 use std::num::NonZeroU16;
+use std::time::Instant;
 
 use weir_core::model::topology::{Builder, LinkId, NodeId, Plan, Topology, TopologyError};
 use weir_core::saba::profile::FRACTIONS;
@@ -9,13 +10,14 @@ use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, fit};
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::mean;
-use weir_sim::stage::cluster::{self, Placed};
+use weir_sim::stage::cluster::{self, ClusterError, Placed};
 use weir_sim::stage::curve::Curve;
 use weir_sim::stage::fabric::{Fabric, Paths};
 use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, even_cutoffs};
 use weir_sim::stage::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::progress::Progress;
 use crate::run;
 
@@ -38,8 +40,17 @@ pub enum Rival {
     Sincronia,
     /// Saba with so many queues, or as many as there are jobs; and this least weight.
     Saba(Option<u16>, Fraction, Controllers),
+    /// A queue for each job, with a weight of one over the square of what its servers send.
+    Small,
     /// A queue for each job, weighted by Eq. 2 with the workload's slowdown in place of a cubic, and the usual least weight.
     Exact,
+}
+
+impl Rival {
+    /// Whether queues and weights are Saba's.
+    pub fn is_saba(self) -> bool {
+        matches!(self, Rival::Saba(..))
+    }
 }
 
 /// Saba as in study 4.
@@ -92,6 +103,8 @@ pub struct Run {
     pub links: (usize, usize),
     /// How often rates were found, and how often of these they had not settled.
     pub solutions: (u64, u64),
+    /// How long it took, in seconds of the clock.
+    took: f64,
 }
 
 /// Geometric means of speed-ups.
@@ -149,6 +162,12 @@ impl<'a> Hall<'a> {
         self.kept.iter().find(|(w, r, _)| *w == world && *r == rival).map(|(.., run)| run)
     }
 
+    /// How many runs there were, what all took in seconds, and the longest.
+    pub fn took(&self) -> (usize, f64, f64) {
+        let took = || self.kept.iter().map(|(.., run)| run.took);
+        (self.kept.len(), took().sum(), took().fold(0.0, f64::max))
+    }
+
     /// The speed-ups of one run over another, which is made unless it is known.
     pub fn compared(&mut self, run: (World, Rival), over: (World, Rival)) -> Result<Speedups, Failure> {
         self.prepare(&[run, over])?;
@@ -185,6 +204,7 @@ impl<'a> Hall<'a> {
 
     fn run(&self, world: World, rival: Rival) -> Result<Run, Failure> {
         Failure::unless_asked()?;
+        let began = Instant::now();
         let workloads: Vec<Synthetic> = match world.limit {
             Some(limit) => self.workloads.iter().map(|workload| workload.limited(limit)).collect(),
             None => self.workloads.clone(),
@@ -197,7 +217,8 @@ impl<'a> Hall<'a> {
             .enumerate()
             .map(|(job, servers)| {
                 let model = job % WORKLOADS;
-                Placed { stages: workloads[model].stages.clone(), servers: servers.clone(), model }
+                let stages = workloads[model].stages.clone();
+                Placed { stages, servers: servers.clone(), model: Some(model), start: Time::ZERO }
             })
             .collect();
         let sharing = match rival {
@@ -209,12 +230,16 @@ impl<'a> Hall<'a> {
                 Sharing::Sizes(even_cutoffs(&flows, PRIORITIES))
             }
             Rival::Sincronia => Sharing::Coflows,
+            Rival::Small => {
+                let bytes = |job: &Placed| job.stages.iter().map(|stage| stage.bytes.get()).sum::<f64>();
+                Sharing::Weights(jobs.iter().map(|job| bytes(job).max(1.0).powi(-2)).collect())
+            }
             Rival::Exact => {
-                let curve = |job: &Placed| {
-                    let workload = &workloads[job.model];
+                let curve = |job: usize| {
+                    let workload = &workloads[job % WORKLOADS];
                     Curve::of(|w| workload.slowdown((world.worth * w).min(1.0)))
                 };
-                Sharing::Curves(jobs.iter().map(curve).collect(), FLOOR)
+                Sharing::Curves((0..jobs.len()).map(curve).collect(), FLOOR)
             }
             Rival::Saba(queues, floor, controllers) => {
                 let own = jobs.len() as u16;
@@ -222,14 +247,29 @@ impl<'a> Hall<'a> {
                 let levels = NonZeroU16::new(queues.map_or(own, |_| LEVELS)).expect("there are jobs");
                 let queues = queues.unwrap_or(own);
                 let connections = Connections::Transfer;
-                Sharing::Saba(Saba { models, queues, levels, floor, connections, controllers })
+                Sharing::Saba(Saba {
+                    models,
+                    queues,
+                    levels,
+                    c_saba: Fraction::ALL,
+                    floor,
+                    connections,
+                    controllers,
+                })
             }
         };
-        let ended = cluster::run_on(&jobs, fabric, &sharing).map_err(Failure::undone)?;
+        let ended = cluster::run_on(&jobs, fabric, &sharing, |_| !interrupt::asked());
+        let ended = ended.map_err(|error| match error {
+            ClusterError::Interrupted { .. } => {
+                Failure::interrupted(format_args!("{error}; nothing was written"))
+            }
+            error => Failure::undone(error),
+        })?;
         Ok(Run {
             ends: ended.ends.into_iter().map(Time::get).collect(),
             links: fabric.links(),
             solutions: (ended.solutions, ended.unsettled),
+            took: began.elapsed().as_secs_f64(),
         })
     }
 }

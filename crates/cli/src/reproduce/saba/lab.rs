@@ -169,6 +169,7 @@ impl<'a> Lab<'a> {
                     .collect(),
                 queues,
                 levels: NonZeroU16::new(16).expect("16 is not 0"),
+                c_saba: Fraction::ALL,
                 floor,
                 connections,
                 controllers: Controllers::Central,

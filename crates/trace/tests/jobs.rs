@@ -1,0 +1,143 @@
+//! Files of jobs: what they say, and what is refused.
+
+use std::path::Path;
+
+use weir_trace::jobs::{Jobs, Model, Of, read, read_from};
+
+const KNOWN: [&str; 3] = ["LR", "SVM", "Sort"];
+
+const HEAD: &str = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 4, rate = \"10Gbit\" }\n";
+
+fn parse(text: &str) -> Result<Jobs, String> {
+    read_from(text.as_bytes(), "jobs.toml", Path::new(""), &KNOWN).map_err(|error| error.to_string())
+}
+
+fn refused(rest: &str) -> String {
+    parse(&format!("{HEAD}{rest}")).unwrap_err()
+}
+
+#[test]
+fn the_example_is_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/saba-jobs.toml");
+    let jobs = read(&path, &["LR", "PR", "SVM", "Sort"]).unwrap();
+    let names: Vec<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["LR-1", "Sort-2", "PR-3", "nightly", "SVM-5"]);
+    let nightly = &jobs.jobs[3];
+    assert_eq!((nightly.workload, nightly.start.get()), (Of::File(0), 30.0));
+    assert_eq!(nightly.servers, [2, 3, 6, 7, 10, 11]);
+    assert_eq!(nightly.model, Some(Model::Profiled(Of::File(0))));
+    assert_eq!(jobs.workloads[0].stages.len(), 10, "five rounds of two");
+    assert_eq!(jobs.workloads[0].stages[9].limit.unwrap().get(), 8.0);
+    assert_eq!(jobs.jobs[4].data, 0.5);
+    assert_eq!(jobs.jobs[0].servers.len(), 16);
+}
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let jobs = parse(&format!("{HEAD}[[job]]\nworkload = \"SVM\"\nservers = \"*\"\n")).unwrap();
+    let job = &jobs.jobs[0];
+    assert_eq!(
+        (job.name.as_str(), job.workload, job.data, job.start.get()),
+        ("SVM-1", Of::Known(1), 1.0, 0.0)
+    );
+    assert_eq!((job.servers.as_slice(), job.model), (&[0, 1, 2, 3][..], Some(Model::Profiled(Of::Known(1)))));
+    let other = "[[job]]\nworkload = \"LR\"\nservers = \"h0\"\nmodel = \"SVM\"\n\
+                 [[job]]\nworkload = \"LR\"\nservers = [\"h1\"]\ncompliant = false\n";
+    let jobs = parse(&format!("{HEAD}{other}")).unwrap();
+    assert_eq!(jobs.jobs[0].model, Some(Model::Profiled(Of::Known(1))));
+    assert_eq!((jobs.jobs[1].model, jobs.jobs[1].name.as_str()), (None, "LR-2"));
+}
+
+#[test]
+fn errors_name_the_place() {
+    let job = |rest: &str| refused(&format!("[[job]]\nworkload = \"LR\"\nservers = \"*\"\n{rest}"));
+    let own = |rest: &str| {
+        refused(&format!("[workload.own]\n{rest}\n[[job]]\nworkload = \"own\"\nservers = \"*\"\n"))
+    };
+    let cases = [
+        (refused(""), "jobs.toml:1: field `job`: `nothing`: expected a list of tables"),
+        (refused("job = []\n"), "jobs.toml:3: field `job`: `[]`: expected 1 to 1000 jobs"),
+        (refused("[[job]]\nservers = \"*\"\n"), "field `job 1 workload`: `nothing`"),
+        (
+            refused("[[job]]\nworkload = \"lr\"\nservers = \"*\"\n"),
+            "jobs.toml:4: field `job 1 workload`: `\"lr\"`: expected one of LR, SVM, Sort",
+        ),
+        (refused("[[job]]\nworkload = \"LR\"\nservers = [\"h9\"]\n"), "field `job 1 servers`: `\"h9\"`"),
+        (
+            refused("[[job]]\nworkload = \"LR\"\nservers = []\n"),
+            "field `job 1 servers`: `[]`: expected at least one",
+        ),
+        (
+            refused("[[job]]\nworkload = \"LR\"\nservers = [\"h1\", \"h2\", \"h1\"]\n"),
+            "field `job 1 servers`: `h1`: expected each host once",
+        ),
+        (job("start = 3\n"), "jobs.toml:6: field `job 1 start`: `3`: expected a time with a unit"),
+        (job("start = \"366d\"\n"), "field `job 1 start`"),
+        (job("start = \"9000h\"\n"), "field `job 1 start`"),
+        (job("start = \"-1s\"\n"), "field `job 1 start`"),
+        (job("data = 0\n"), "field `job 1 data`: `0`: expected a number from 1e-6 to 1e6"),
+        (job("data = nan\n"), "field `job 1 data`: `nan`"),
+        (job("data = inf\n"), "field `job 1 data`: `inf`"),
+        (job("compliant = 1\n"), "field `job 1 compliant`: `1`: expected true or false"),
+        (
+            job("compliant = false\nmodel = \"LR\"\n"),
+            "field `job 1 model`: `\"LR\"`: expected no model where `compliant` is false",
+        ),
+        (job("model = \"none\"\n"), "field `job 1 model`: `none`: expected one of LR, SVM, Sort"),
+        (job("name = \"\"\n"), "field `job 1 name`: `\"\"`: expected a name of 1 to 64"),
+        (job("name = \"a b\"\n"), "field `job 1 name`: `\"a b\"`"),
+        (job("name = 7\n"), "field `job 1 name`: `7`"),
+        (job("colour = 1\n"), "field `job 1 key`: `colour`: expected one of workload, name, servers"),
+        (
+            job("name = \"x\"\n[[job]]\nname = \"x\"\nworkload = \"LR\"\nservers = \"*\"\n"),
+            "jobs.toml:8: field `job 2 name`: `x`: expected another name than that of job 1",
+        ),
+        (own(""), "field `workload `own` stages`: `nothing`"),
+        (own("stages = []"), "field `workload `own` stages`: `[]`: expected 1 to 10000 stages"),
+        (
+            own("rounds = 0\nstages = [{}]"),
+            "field `workload `own` rounds`: `0`: expected a whole number, at least 1",
+        ),
+        (
+            own("rounds = 4294967295\nstages = [{}]"),
+            "field `workload `own` stages`: `[{}]`: expected 1 to 10000",
+        ),
+        (
+            own("stages = [{ bytes = 5 }]"),
+            "field `workload `own` stage 1 bytes`: `5`: expected a size with a unit",
+        ),
+        (own("stages = [{ compute = \"1s\" }, { bits = 5 }]"), "field `workload `own` stage 2 key`: `bits`"),
+        (
+            refused("[workload.LR]\nstages = [{}]\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),
+            "field `workload `LR` name`: `LR`: expected a name that no workload of the paper has",
+        ),
+        (
+            refused(
+                "[workload.own]\nstages = [{}]\n[[job]]\nworkload = \"own\"\nservers = \"*\"\ndata = 2\n",
+            ),
+            "field `job 1 data`: `2`: expected no data where the workload is the file's own",
+        ),
+        (
+            refused("sensitivity = \"nowhere.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),
+            "nowhere.toml",
+        ),
+        (
+            parse("weir-jobs = 2\n").unwrap_err(),
+            "jobs.toml:1: field `weir-jobs`: `2`: expected version 1",
+        ),
+    ];
+    for (found, expected) in cases {
+        assert!(found.contains(expected), "{found}\nlacks: {expected}");
+    }
+}
+
+#[test]
+fn hosts_need_one_cable() {
+    let text = "weir-jobs = 1\n[fabric]\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n\
+                switch = [{ name = \"s\", tier = 1 }, { name = \"t\", tier = 1 }]\n\
+                link = [{ ends = [\"a\", \"s\"], rate = \"1Gbit\" }, { ends = [\"a\", \"t\"], rate = \"1Gbit\" }, \
+                { ends = [\"b\", \"s\"], rate = \"1Gbit\" }, { ends = [\"s\", \"t\"], rate = \"1Gbit\" }]\n\
+                [[job]]\nworkload = \"LR\"\nservers = \"*\"\n";
+    let found = parse(text).unwrap_err();
+    assert!(found.contains("field `job 1 servers`: `a`: expected hosts with one cable"), "{found}");
+}

@@ -1,0 +1,17 @@
+//! No input makes the reader of jobs panic, and what it takes holds together.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use weir_trace::jobs::{MAX_STAGES, Of, read_from};
+
+fuzz_target!(|input: &[u8]| {
+    // Files that it names are not found.
+    let Ok(read) = read_from(input, "input", Path::new("no/such/folder"), &["LR", "PR"]) else { return };
+    assert!(!read.jobs.is_empty() && read.workloads.iter().all(|workload| workload.stages.len() <= MAX_STAGES));
+    for job in read.jobs {
+        assert!(job.servers.iter().all(|server| (*server as usize) < read.topology.hosts()));
+        assert!(!matches!(job.workload, Of::File(at) if at >= read.workloads.len()));
+    }
+});
