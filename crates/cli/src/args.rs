@@ -191,7 +191,7 @@ pub struct Replay {
 pub struct Wide {
     /// Replay over links between regions instead of ports of one switch: a file in the wide-area format. It has
     /// policies of its own, and neither a port rate nor an interval
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast", "fabric"])]
     pub wide_area: Option<PathBuf>,
 
     /// Different seeds draw different bandwidths of the links; all policies have the same
@@ -199,10 +199,10 @@ pub struct Wide {
     pub bandwidth_seed: u64,
 }
 
-/// What too many connections cost.
+/// What is short besides ports.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Replay")]
-pub struct Incast {
+pub struct Behind {
     /// Let receiving ports carry less if many flows send to them, as in these measurements: a file that
     /// `weir testbed incast --format csv` writes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
@@ -211,6 +211,15 @@ pub struct Incast {
     /// What a switch's port holds for such a measurement, in full packets
     #[arg(long, value_name = "PACKETS", requires = "incast")]
     pub buffer: Option<u32>,
+
+    /// Replay over a network with links between its switches: a file in the fabric format. Port 0 is its first host, and what
+    /// hosts' cables carry is the port rate
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "incast"])]
+    pub fabric: Option<PathBuf>,
+
+    /// Different seeds send flows over different ones of their shortest paths
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "fabric")]
+    pub path_seed: u64,
 }
 
 /// How to run.
@@ -274,7 +283,7 @@ pub struct Sim {
     pub replay: Replay,
 
     #[command(flatten)]
-    pub incast: Incast,
+    pub behind: Behind,
 
     #[command(flatten)]
     pub wide: Wide,
@@ -318,7 +327,7 @@ pub struct Compare {
     pub replay: Replay,
 
     #[command(flatten)]
-    pub incast: Incast,
+    pub behind: Behind,
 
     #[command(flatten)]
     pub wide: Wide,
@@ -372,7 +381,7 @@ pub struct Sweep {
     pub wide: Wide,
 
     #[command(flatten)]
-    pub incast: Incast,
+    pub behind: Behind,
 
     #[command(flatten)]
     pub running: Running,

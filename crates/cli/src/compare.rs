@@ -8,8 +8,8 @@ use weir_core::units::{Rate, Time};
 use weir_sim::{Options, Outcome};
 
 use crate::args::{self, Format};
+use crate::behind::Short;
 use crate::failure::Failure;
-use crate::incast::Cost;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
 use crate::output::{self, Pending, Sink};
@@ -22,7 +22,7 @@ use crate::wide::{self, Wide};
 
 /// How a replay is to go.
 pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {
-    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows, goodput: None }
+    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows, behind: None }
 }
 
 /// The outputs of a command, begun before its work.
@@ -38,13 +38,13 @@ impl Outputs {
         output: &args::Output,
         details: &args::Details,
         wide: &args::Wide,
-        incast: &args::Incast,
+        behind: &args::Behind,
     ) -> Result<Outputs, Failure> {
         let (result, coflows, flows) =
             (output.out.as_deref(), details.per_coflow.as_deref(), details.per_flow.as_deref());
         let named = [("--out", result), ("--per-coflow", coflows), ("--per-flow", flows)];
         output::check_distinct(&input.trace, &named)?;
-        for file in wide.wide_area.iter().chain(&incast.incast) {
+        for file in wide.wide_area.iter().chain(&behind.incast).chain(&behind.fabric) {
             output::check_distinct(file, &named)?;
         }
         let begin = |path: Option<&Path>| path.map(Pending::begin).transpose();
@@ -117,10 +117,10 @@ fn flow_lines(
 /// # Errors
 /// Whatever ends it early.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.incast)?;
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.behind)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let policies = vec![args.policy.clone()];
-    let network = Network::new(&args.replay, &args.wide, &args.incast, &args.details)?;
+    let network = Network::new(&args.replay, &args.wide, &args.behind, &args.details)?;
     let outcomes = network.run(&source, &policies, 1, &Progress::new(args.running.quiet))?;
 
     let setting = network.setting(&source, &args.details);
@@ -143,9 +143,9 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 /// # Errors
 /// Whatever ends it early.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.incast)?;
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.behind)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
-    let network = Network::new(&args.replay, &args.wide, &args.incast, &args.details)?;
+    let network = Network::new(&args.replay, &args.wide, &args.behind, &args.details)?;
     let listed = if args.policies.is_empty() { network.all(&source) } else { args.policies.clone() };
     let (policies, place) = args::with_baseline(&listed, args.baseline.as_ref())?;
     let outcomes = network.run(&source, &policies, args.running.jobs, &Progress::new(args.running.quiet))?;
@@ -175,7 +175,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
 
 /// What a trace is replayed over.
 enum Network {
-    Switch(Options, Option<Cost>),
+    Switch(Options, Option<Short>),
     Wide(Wide, bool),
 }
 
@@ -183,22 +183,26 @@ impl Network {
     fn new(
         replay: &args::Replay,
         wide: &args::Wide,
-        incast: &args::Incast,
+        behind: &args::Behind,
         details: &args::Details,
     ) -> Result<Network, Failure> {
         let keep_flows = details.per_flow.is_some();
         if let Some(wide) = Wide::read(wide)? {
             return Ok(Network::Wide(wide, keep_flows));
         }
-        let (mut options, cost) = (options(replay, keep_flows), Cost::read(incast)?);
-        options.goodput = cost.as_ref().map(|cost| cost.goodput(options.port_rate));
-        Ok(Network::Switch(options, cost))
+        let (mut options, short) = (options(replay, keep_flows), Short::read(behind)?);
+        short.iter().for_each(|short| short.apply(&mut options));
+        Ok(Network::Switch(options, short))
     }
 
     /// The policies to compare if none are named.
     fn all(&self, source: &Source) -> Vec<String> {
         match self {
-            Network::Switch(..) => spec::all(&source.workload.names),
+            Network::Switch(_, short) => {
+                let mut all = spec::all(&source.workload.names);
+                all.retain(|name| short.as_ref().is_none_or(|short| short.takes(name)));
+                all
+            }
             Network::Wide(..) => wide::all(),
         }
     }
@@ -225,8 +229,8 @@ impl Network {
     fn setting(&self, source: &Source, details: &args::Details) -> Setting {
         let timing = !details.no_timing;
         match self {
-            Network::Switch(options, cost) => {
-                Setting::new(source, &source.workload, options, cost.as_ref(), timing)
+            Network::Switch(options, short) => {
+                Setting::new(source, &source.workload, options, short.as_ref(), timing)
             }
             Network::Wide(wide, _) => Setting::wide(source, &source.workload, wide, timing),
         }
@@ -234,8 +238,8 @@ impl Network {
 
     fn caption(&self, source: &Source) -> String {
         match self {
-            Network::Switch(options, cost) => {
-                caption(source, options.port_rate, options.interval, cost.as_ref())
+            Network::Switch(options, short) => {
+                caption(source, options.port_rate, options.interval, short.as_ref())
             }
             Network::Wide(wide, _) => format!("{}{}", traced(source), wide.caption()),
         }
@@ -243,13 +247,14 @@ impl Network {
 }
 
 /// What was replayed and how, for people.
-pub fn caption(source: &Source, port_rate: Rate, interval: Time, cost: Option<&Cost>) -> String {
+pub fn caption(source: &Source, port_rate: Rate, interval: Time, short: Option<&Short>) -> String {
     let schedules = match interval {
         Time::ZERO => "a schedule whenever something happens".to_owned(),
         interval => format!("a schedule every {interval}"),
     };
-    let cost = cost.map_or(String::new(), |cost| cost.caption(port_rate));
-    format!("{}Ports of {port_rate}, {schedules}.\n{cost}", traced(source))
+    let port_rate = short.map_or(port_rate, |short| short.port_rate(port_rate));
+    let short = short.map_or(String::new(), |short| short.caption(port_rate));
+    format!("{}Ports of {port_rate}, {schedules}.\n{short}", traced(source))
 }
 
 /// What was replayed.

@@ -57,9 +57,11 @@ impl Failure {
     pub fn replay(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
-            ReplayError::Workload(_) | ReplayError::Tree(_) | ReplayError::Ports(_) => {
-                Failure::input(message)
-            }
+            ReplayError::Workload(_)
+            | ReplayError::Tree(_)
+            | ReplayError::Ports(_)
+            | ReplayError::Queues
+            | ReplayError::Hosts { .. } => Failure::input(message),
             ReplayError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
             }

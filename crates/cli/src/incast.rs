@@ -24,7 +24,7 @@ impl Cost {
     ///
     /// # Errors
     /// If they cannot be read, or say nothing of the buffer.
-    pub fn read(args: &args::Incast) -> Result<Option<Cost>, Failure> {
+    pub fn read(args: &args::Behind) -> Result<Option<Cost>, Failure> {
         let (Some(path), Some(buffer)) = (&args.incast, args.buffer) else { return Ok(None) };
         let measured = weir_trace::incast::read(path)?;
         if let [only] = measured.incast.connections() {

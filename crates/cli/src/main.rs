@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod args;
+mod behind;
 mod compare;
 mod ctl;
 mod explain;

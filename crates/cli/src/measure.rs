@@ -6,8 +6,8 @@ use weir_sim::bound::Bounds;
 use weir_sim::outcome::{mean, percentile};
 use weir_sim::{Options, Outcome};
 
+use crate::behind::Short;
 use crate::failure::Failure;
-use crate::incast::Cost;
 use crate::input::Source;
 use crate::record::Record;
 use crate::wide::Wide;
@@ -30,14 +30,14 @@ impl Setting {
         source: &Source,
         workload: &Workload,
         options: &Options,
-        cost: Option<&Cost>,
+        short: Option<&Short>,
         timing: bool,
     ) -> Setting {
         let mut network = vec![
             ("port_rate", options.port_rate.to_string().into()),
             ("interval_s", options.interval.get().into()),
         ];
-        network.extend(cost.into_iter().flat_map(Cost::values));
+        network.extend(short.into_iter().flat_map(Short::values));
         Setting {
             trace: source.name.clone(),
             trace_unit: source.unit_value(),

@@ -9,9 +9,9 @@ use weir_core::wide_area;
 use weir_sim::{Options, Outcome};
 
 use crate::args::{self, Format};
+use crate::behind::Short;
 use crate::compare::{caption, options, traced};
 use crate::failure::Failure;
-use crate::incast::Cost;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
 use crate::output::{self, Sink};
@@ -88,7 +88,11 @@ impl Spot<'_> {
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_keys(&args.vary)?;
     let (policies, place) = args::with_baseline(&args.policies, args.baseline.as_ref())?;
-    let over = if args.wide.wide_area.is_some() { Over::WideArea } else { Over::Switch };
+    let over = match (&args.wide.wide_area, &args.behind.fabric) {
+        (Some(_), _) => Over::WideArea,
+        (None, Some(_)) => Over::Fabric,
+        (None, None) => Over::Switch,
+    };
     let (mut points, speeds) = points(args, over)?;
     let plans = points
         .iter()
@@ -97,15 +101,15 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_taken(&points, &plans, &policies, over)?;
     let out = [("--out", args.output.out.as_deref())];
     output::check_distinct(&args.input.trace, &out)?;
-    let read = args.incast.incast.iter().chain(&args.wide.wide_area);
+    let read = args.behind.incast.iter().chain(&args.behind.fabric).chain(&args.wide.wide_area);
     read.into_iter().try_for_each(|file| output::check_distinct(file, &out))?;
     let sink = Sink::new(args.output.out.as_deref())?;
 
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let wide = Wide::read(&args.wide)?;
-    let cost = Cost::read(&args.incast)?;
+    let short = Short::read(&args.behind)?;
     for point in &mut points {
-        point.options.goodput = cost.as_ref().map(|cost| cost.goodput(point.options.port_rate));
+        short.iter().for_each(|short| short.apply(&mut point.options));
     }
     let sped: Vec<Workload> = speeds.iter().map(|&factor| source.workload.sped_up(factor)).collect();
 
@@ -130,7 +134,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         let (workload, timing) = (&sped[point.workload], !args.no_timing);
         let setting = match &wide {
             Some(wide) => Setting::wide(&source, workload, &wide.with_seed(point.seed), timing),
-            None => Setting::new(&source, workload, &point.options, cost.as_ref(), timing),
+            None => Setting::new(&source, workload, &point.options, short.as_ref(), timing),
         };
         let baseline = Baseline::new(&spots[row[place]].policy, &outcomes[row[place]]);
         for &at in row {
@@ -148,7 +152,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         Format::Table => {
             let mut text = match &wide {
                 Some(wide) => format!("{}{}", traced(&source), wide.caption()),
-                None => caption(&source, args.replay.port_rate, args.replay.interval, cost.as_ref()),
+                None => caption(&source, args.replay.port_rate, args.replay.interval, short.as_ref()),
             };
             table(args, &policies, place, &points, &records, &mut text);
             text.into_bytes()
@@ -184,6 +188,7 @@ fn replayed(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Over {
     Switch,
+    Fabric,
     WideArea,
 }
 
@@ -192,6 +197,7 @@ impl Over {
     fn keys(self) -> &'static str {
         match self {
             Over::Switch => "interval, arrival, port-rate",
+            Over::Fabric => "interval, arrival",
             Over::WideArea => "arrival, bandwidth-seed",
         }
     }
@@ -199,7 +205,7 @@ impl Over {
     /// Whether there is such a policy.
     fn check(self, policy: &str) -> Result<(), ParamsError> {
         match self {
-            Over::Switch => policy::build(policy).map(drop),
+            Over::Switch | Over::Fabric => policy::build(policy).map(drop),
             Over::WideArea => wide_area::build(policy).map(drop),
         }
     }
@@ -224,6 +230,7 @@ fn points(args: &args::Sweep, over: Over) -> Result<(Vec<Point>, Vec<f64>), Fail
     for Vary { key, values } in &args.vary {
         let elsewhere = match over {
             Over::Switch => &["bandwidth-seed"][..],
+            Over::Fabric => &["bandwidth-seed", "port-rate"],
             Over::WideArea => &["interval", "port-rate"],
         };
         if elsewhere.contains(&key.as_str()) {

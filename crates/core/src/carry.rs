@@ -1,143 +1,36 @@
-//! What receivers carry of what was decided, where too many connections cost.
+//! What the network carries of what was decided, where something besides ports is short.
 //!
-//! Policies decide as if ports carried all of their rate, and are not told otherwise. A flow with a rate is a connection that sends. A
-//! receiving port with n of them carries no more than its [`Goodput`] for n; what was decided is more? Then all its flows get
-//! the same part of it. Flows of coflows with such a port get rates of their own, all others what was decided.
+//! Policies decide as if ports carried all of their rate and nothing else could be full, and are not told otherwise. What is carried is a
+//! second allocation, the one in force: flows that get less than was decided have rates of their own in it.
 
-use std::sync::Arc;
+mod receivers;
+mod trunks;
 
 use crate::allocation::{Allocation, Common, FlowRate};
-use crate::model::{Coflow, Goodput, Network, Slot};
+use crate::model::{Coflow, Network, Slot};
 
-/// Turns what was decided into what is carried.
-pub(crate) struct Carrier {
-    goodput: Arc<Goodput>,
-    carried: Allocation,
-    /// Whether the rates in force are not those that were decided.
-    reduced: bool,
-    /// By receiver: how many connections send, and at which rate together.
-    connections: Vec<usize>,
-    given: Vec<f64>,
-    /// What is carried of that.
-    parts: Vec<f64>,
-    /// The flows with rates of their own, by coflow and number.
-    own: Vec<FlowRate>,
+pub(crate) use receivers::Receivers;
+pub(crate) use trunks::Crossings;
+
+/// What is short.
+pub(crate) enum Carrier {
+    /// Receiving ports with many connections.
+    Receivers(Receivers),
+    /// Links between switches.
+    Trunks(Box<Crossings>),
 }
 
 impl Carrier {
-    pub(crate) fn new(goodput: Arc<Goodput>) -> Carrier {
-        Carrier {
-            goodput,
-            carried: Allocation::default(),
-            reduced: false,
-            connections: Vec::new(),
-            given: Vec::new(),
-            parts: Vec::new(),
-            own: Vec::new(),
-        }
-    }
-
-    /// What is to be in force from `now` on, to which what may be asked for was brought up. O(ports of all coflows + flows with a rate of
-    /// their own or with one that ends them together); and, for coflows with a port that carries less, their flows.
+    /// What is to be in force from `now` on, to which what may be asked for was brought up.
     pub(crate) fn carry<'a>(
         &'a mut self,
         decided: &'a Allocation,
         network: &Network,
         now: f64,
     ) -> &'a Allocation {
-        self.count(decided, network, now);
-        let carries = network.fabric().recv().iter().zip(&self.connections);
-        let part = |((&capacity, &connections), &given): ((&f64, &usize), &f64)| {
-            let part = self.goodput.part(connections);
-            // A port that carries all of its rate is given no more than that, but for rounding.
-            if part < 1.0 && given > capacity * part { capacity * part / given } else { 1.0 }
-        };
-        self.parts.clear();
-        self.parts.extend(carries.zip(&self.given).map(part));
-        let reduces = self.parts.iter().any(|&part| part < 1.0);
-        if !reduces && !self.reduced {
-            return decided;
-        }
-        self.reduced = reduces;
-        self.carried.clear(network.slots());
-        if reduces {
-            self.own.clear();
-            self.own.extend_from_slice(decided.flows());
-            self.own.sort_by_key(|own| (own.slot, own.flow));
-            for at in 0..network.active().len() {
-                self.carry_coflow(network.active()[at], decided, network, now);
-            }
-        } else {
-            // What the decision keeps of the one before was not in force. From the next on it may be: the order has to be the same.
-            for &slot in network.active() {
-                self.carried.set_common(slot, decided.common(slot));
-            }
-            for own in decided.flows() {
-                self.carried.add_flow(own.slot, own.flow, own.rate);
-            }
-        }
-        self.carried.seal();
-        &self.carried
-    }
-
-    /// Counts connections and their rates.
-    fn count(&mut self, decided: &Allocation, network: &Network, now: f64) {
-        let ports = network.fabric().ports();
-        self.connections.clear();
-        self.connections.resize(ports, 0);
-        self.given.clear();
-        self.given.resize(ports, 0.0);
-        for &slot in network.active() {
-            let (coflow, common) = (network.coflow(slot), decided.common(slot));
-            match common {
-                Common::None => {}
-                Common::Each(rate) => {
-                    for load in coflow.receivers().iter().filter(|_| rate > 0.0) {
-                        self.connections[load.port as usize] += load.live as usize;
-                        self.given[load.port as usize] += rate * f64::from(load.live);
-                    }
-                }
-                Common::Together(_) => {
-                    for flow in coflow.live_flows() {
-                        let rate = common_rate(coflow, common, flow, now);
-                        let dst = coflow.ends_of(flow).1 as usize;
-                        self.connections[dst] += usize::from(rate > 0.0);
-                        self.given[dst] += rate;
-                    }
-                }
-            }
-        }
-        for own in decided.flows() {
-            let coflow = network.coflow(own.slot);
-            let alone = common_rate(coflow, decided.common(own.slot), own.flow, now) == 0.0;
-            let dst = coflow.ends_of(own.flow).1 as usize;
-            self.connections[dst] += usize::from(alone);
-            self.given[dst] += own.rate;
-        }
-    }
-
-    fn carry_coflow(&mut self, slot: Slot, decided: &Allocation, network: &Network, now: f64) {
-        let (coflow, common) = (network.coflow(slot), decided.common(slot));
-        let first = self.own.partition_point(|own| own.slot < slot);
-        let own = &self.own[first..self.own.partition_point(|own| own.slot <= slot)];
-        let whole =
-            coflow.receivers().iter().all(|load| load.live == 0 || self.parts[load.port as usize] == 1.0);
-        if whole || common == Common::None {
-            self.carried.set_common(slot, common);
-            for &FlowRate { flow, rate, .. } in own {
-                let part = self.parts[coflow.ends_of(flow).1 as usize];
-                self.carried.add_flow(slot, flow, rate * part);
-            }
-            return;
-        }
-        let mut own = own.iter().peekable();
-        for flow in coflow.live_flows() {
-            let more = own.next_if(|own| own.flow == flow).map_or(0.0, |own| own.rate);
-            let rate = common_rate(coflow, common, flow, now) + more;
-            let carried = rate * self.parts[coflow.ends_of(flow).1 as usize];
-            if carried > 0.0 {
-                self.carried.add_flow(slot, flow, carried);
-            }
+        match self {
+            Carrier::Receivers(receivers) => receivers.carry(decided, network, now),
+            Carrier::Trunks(trunks) => trunks.carry(decided, network, now),
         }
     }
 }
@@ -149,4 +42,47 @@ fn common_rate(coflow: &Coflow, common: Common, flow: u32, now: f64) -> f64 {
         Common::Each(rate) => rate,
         Common::Together(seconds) => coflow.left(flow, now) / seconds,
     }
+}
+
+/// Puts what was decided into `carried` as it is. What the decision keeps of the one before was not in force; from the next on it may be, so
+/// the order has to be the same.
+fn copy(decided: &Allocation, network: &Network, carried: &mut Allocation) {
+    for &slot in network.active() {
+        carried.set_common(slot, decided.common(slot));
+    }
+    for own in decided.flows() {
+        carried.add_flow(own.slot, own.flow, own.rate);
+    }
+}
+
+/// The flows of a decision with rates of their own, by coflow and number.
+#[derive(Default)]
+struct Own(Vec<FlowRate>);
+
+impl Own {
+    fn of(&mut self, decided: &Allocation) {
+        self.0.clear();
+        self.0.extend_from_slice(decided.flows());
+        self.0.sort_by_key(|own| (own.slot, own.flow));
+    }
+
+    /// Those of a coflow.
+    fn coflow(&self, slot: Slot) -> &[FlowRate] {
+        let first = self.0.partition_point(|own| own.slot < slot);
+        &self.0[first..self.0.partition_point(|own| own.slot <= slot)]
+    }
+}
+
+/// What each live flow of a coflow gets by a decision, with those that get nothing; `own` is what its flows have on top.
+fn rates<'a>(
+    coflow: &'a Coflow,
+    common: Common,
+    own: &'a [FlowRate],
+    now: f64,
+) -> impl Iterator<Item = (u32, f64)> + 'a {
+    let mut own = own.iter().peekable();
+    coflow.live_flows().map(move |flow| {
+        let more = own.next_if(|own| own.flow == flow).map_or(0.0, |own| own.rate);
+        (flow, common_rate(coflow, common, flow, now) + more)
+    })
 }

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use crate::allocation::Allocation;
-use crate::carry::Carrier;
+use crate::carry::{Carrier, Crossings, Receivers};
 use crate::model::{
-    Blind, CoflowSpec, Ended, Fabric, FlowState, Goodput, Names, Network, Sharing, Side, Sizes, Slot, View,
+    Blind, CoflowSpec, Ended, Fabric, FlowState, Goodput, Names, Network, Sharing, Side, Sizes, Slot, Trunks,
+    View,
 };
 use crate::policy::{AnyPolicy, Event, Policy};
 use crate::tree::{Tree, TreeError};
@@ -25,7 +26,7 @@ pub struct Engine {
     network: Network,
     root: Root,
     allocation: Allocation,
-    /// What receivers carry of that, where connections cost.
+    /// What is carried of that, where something besides ports is short.
     carrier: Option<Carrier>,
 }
 
@@ -57,7 +58,12 @@ impl Engine {
 
     /// The same, but receiving ports carry only so much of what is decided. The policy is not told.
     pub fn carrying(self, goodput: Arc<Goodput>) -> Engine {
-        Engine { carrier: Some(Carrier::new(goodput)), ..self }
+        Engine { carrier: Some(Carrier::Receivers(Receivers::new(goodput))), ..self }
+    }
+
+    /// The same, but flows with rates cross these links, which carry no more than they can of what is decided. The policy is not told.
+    pub fn crossing(self, trunks: Trunks) -> Engine {
+        Engine { carrier: Some(Carrier::Trunks(Box::new(Crossings::new(trunks)))), ..self }
     }
 
     /// The network as it is known.

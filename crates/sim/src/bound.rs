@@ -309,7 +309,7 @@ mod tests {
             let w = workload(4, coflows.collect());
             let bound = mean_cct(&w, rate()).unwrap();
             let options =
-                Options { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flows: false, goodput: None };
+                Options { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flows: false, behind: None };
             for entry in TABLE {
                 let policy = policy::build(entry.name).unwrap();
                 let found = mean(&replay(&w, policy, &options, &mut Silent).unwrap().ccts());
@@ -372,7 +372,7 @@ mod tests {
         );
         let bounds = Bounds::new(&w, rate()).unwrap();
         assert_eq!(bounds.ccts, [1.0, 3.0, 2.0]);
-        let options = Options { port_rate: rate(), interval: Time::ZERO, keep_flows: false, goodput: None };
+        let options = Options { port_rate: rate(), interval: Time::ZERO, keep_flows: false, behind: None };
         let found = replay(&w, policy::build("scf").unwrap(), &options, &mut Silent).unwrap();
         assert_eq!(bounds.check(&found), Ok(()));
         // Rounding of the clock, and no more than that.

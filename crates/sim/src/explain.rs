@@ -631,7 +631,7 @@ mod tests {
 
     fn explain(workload: &Workload, spec: &str, index: usize, interval: f64) -> Explanation {
         let rate = Rate::new(1.0).unwrap();
-        let options = Options { port_rate: rate, interval: time(interval), keep_flows: false, goodput: None };
+        let options = Options { port_rate: rate, interval: time(interval), keep_flows: false, behind: None };
         let mut explainer = Explainer::new(workload, index, &options);
         let outcome = replay(workload, policy::build(spec).unwrap(), &options, &mut explainer);
         assert!(outcome.is_ok(), "{spec}, interval {interval}: {outcome:?}");

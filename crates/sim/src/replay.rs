@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
-use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Goodput, Slot, Workload, WorkloadError};
+use weir_core::model::{
+    Change, Coflow, Ended, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadError,
+};
 use weir_core::order::Key;
 use weir_core::policy::AnyPolicy;
 use weir_core::solve::Levels;
@@ -29,8 +31,17 @@ pub struct Options {
     pub interval: Time,
     /// Whether to keep the end of every flow.
     pub keep_flows: bool,
-    /// What receiving ports carry by how many flows send to them, where that costs something. Policies do not know.
-    pub goodput: Option<Arc<Goodput>>,
+    /// What is short besides ports, if anything is. Policies do not know.
+    pub behind: Option<Behind>,
+}
+
+/// What is short besides ports.
+#[derive(Debug, Clone)]
+pub enum Behind {
+    /// Receiving ports to which many flows send.
+    Goodput(Arc<Goodput>),
+    /// Links between switches. Port 0 is the first host of their topology, and ports carry what hosts' cables do.
+    Trunks(Arc<Trunks>),
 }
 
 impl Options {
@@ -48,7 +59,7 @@ impl Default for Options {
             port_rate: Rate::GBIT,
             interval: "8ms".parse().expect("a constant"),
             keep_flows: false,
-            goodput: None,
+            behind: None,
         }
     }
 }
@@ -65,6 +76,19 @@ pub enum ReplayError {
     /// Rates are left to plain TCP, whose table of flows between ports is not made for so many of them.
     #[error("max-min between flows (`fair`) is worked out for up to {most} ports: these are {0}", most = Levels::MAX_PORTS)]
     Ports(usize),
+    /// Rates are left to queues of ports, on a network with links between switches.
+    #[error(
+        "it leaves rates to queues of ports, which are not worked out over links between switches: expected a policy that sets rates, or `fair`"
+    )]
+    Queues,
+    /// A network with fewer hosts than the workload has ports.
+    #[error("the workload has {ports} ports: expected at most the network's {hosts} hosts")]
+    Hosts {
+        /// How many ports.
+        ports: usize,
+        /// How many hosts.
+        hosts: usize,
+    },
     /// Coflows are left and nothing more can happen: their ports failed for good.
     #[error(
         "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
@@ -177,8 +201,8 @@ struct Replay<'a> {
     workload: &'a Workload,
     options: &'a Options,
     engine: Engine,
-    /// What receivers carry, if that is ever less than all.
-    goodput: Option<&'a Arc<Goodput>>,
+    /// What is short besides ports, if anything ever is.
+    behind: Option<&'a Behind>,
     /// Moves the flows if the policy leaves that to the transport.
     transport: Option<Box<dyn Transport>>,
     agenda: BinaryHeap<Reverse<(Key, Item)>>,
@@ -214,15 +238,21 @@ pub fn replay(
     let fabric = Fabric::big_switch(workload.ports, options.port_rate);
     let count = workload.coflows.len();
     let mut engine = Engine::new(fabric, policy, &workload.names)?;
-    let goodput = options.goodput.as_ref().filter(|goodput| goodput.costs());
-    if let Some(goodput) = goodput {
-        engine = engine.carrying(Arc::clone(goodput));
+    let mut behind = options.behind.as_ref();
+    match behind {
+        Some(Behind::Goodput(goodput)) if goodput.costs() => engine = engine.carrying(Arc::clone(goodput)),
+        Some(Behind::Goodput(_)) => behind = None,
+        Some(Behind::Trunks(trunks)) if trunks.ports() < workload.ports as usize => {
+            return Err(ReplayError::Hosts { ports: workload.ports as usize, hosts: trunks.ports() });
+        }
+        Some(Behind::Trunks(trunks)) => engine = engine.crossing(Trunks::clone(trunks)),
+        None => {}
     }
     let mut replay = Replay {
         workload,
         options,
         engine,
-        goodput,
+        behind,
         transport: None,
         agenda: BinaryHeap::new(),
         events: Vec::new(),
@@ -356,7 +386,7 @@ impl Replay<'_> {
         if self.transport.is_none()
             && let Some(queues) = self.engine.allocation().queues()
         {
-            let mut transport = realise(queues, network, self.goodput)?;
+            let mut transport = realise(queues, network, self.behind)?;
             for &slot in network.active() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self.size(self.by_slot[slot as usize], network.coflow(slot).original(flow));

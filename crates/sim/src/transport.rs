@@ -5,17 +5,17 @@
 
 mod coordinated;
 mod local;
+mod routed;
 mod shared;
 
-use std::sync::Arc;
-
 use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
-use weir_core::model::{Ended, Goodput, Network, Slot};
+use weir_core::model::{Ended, Network, Slot, Trunks};
 use weir_core::solve::Levels;
 
-use crate::replay::ReplayError;
+use crate::replay::{Behind, ReplayError};
 use coordinated::Coordinated;
 use local::Local;
+use routed::Routed;
 use shared::Shared;
 
 /// How far a coflow is.
@@ -53,17 +53,26 @@ pub(crate) trait Transport {
     fn progress(&self, slot: Slot) -> Option<Progress>;
 }
 
-/// The transport that realises these queues. With a `goodput`, receiving ports carry no more than that by the flows with rates that
-/// they have.
+/// The transport that realises these queues on a network where besides ports that is short.
 ///
 /// # Errors
-/// If there is none for so many ports.
+/// If there is none for so many ports, or for these queues on such a network.
 pub(crate) fn realise(
     queues: &Queues,
     network: &Network,
-    goodput: Option<&Arc<Goodput>>,
+    behind: Option<&Behind>,
 ) -> Result<Box<dyn Transport>, ReplayError> {
-    let (fabric, goodput) = (network.fabric(), goodput.cloned());
+    let fabric = network.fabric();
+    let goodput = match behind {
+        Some(Behind::Trunks(trunks)) => {
+            return match queues.inside {
+                Inside::MaxMin => Ok(Box::new(Routed::new(fabric, Trunks::clone(trunks)))),
+                Inside::Fifo => Err(ReplayError::Queues),
+            };
+        }
+        Some(Behind::Goodput(goodput)) => Some(goodput.clone()),
+        None => None,
+    };
     Ok(match (queues.inside, queues.receivers) {
         (Inside::MaxMin, _) if fabric.ports() > Levels::MAX_PORTS => {
             return Err(ReplayError::Ports(fabric.ports()));

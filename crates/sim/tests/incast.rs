@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{Moment, Observer, Options, Outcome, Silent, replay};
+use weir_sim::{Behind, Moment, Observer, Options, Outcome, Silent, replay};
 
 /// What was measured with a byte for each connection, on a link of 1 byte/s; another buffer, where nothing costs, says that it was.
 fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
@@ -21,7 +21,7 @@ fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
 }
 
 fn through(goodput: &Arc<Goodput>, rate: f64, interval: f64) -> Options {
-    Options { goodput: Some(Arc::clone(goodput)), ..options(rate, interval) }
+    Options { behind: Some(Behind::Goodput(Arc::clone(goodput))), ..options(rate, interval) }
 }
 
 fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {

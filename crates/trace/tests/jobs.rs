@@ -121,10 +121,7 @@ fn errors_name_the_place() {
             refused("sensitivity = \"nowhere.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),
             "nowhere.toml",
         ),
-        (
-            parse("weir-jobs = 2\n").unwrap_err(),
-            "jobs.toml:1: field `weir-jobs`: `2`: expected version 1",
-        ),
+        (parse("weir-jobs = 2\n").unwrap_err(), "jobs.toml:1: field `weir-jobs`: `2`: expected version 1"),
     ];
     for (found, expected) in cases {
         assert!(found.contains(expected), "{found}\nlacks: {expected}");

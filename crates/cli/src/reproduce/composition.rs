@@ -247,7 +247,7 @@ impl Found {
 /// Whatever ends it early.
 pub fn composition(args: &args::CompositionReproduction) -> Result<(), Failure> {
     let sink = Sink::new(args.making.out.as_deref())?;
-    let options = Options { port_rate: Rate::GBIT, interval: Time::ZERO, keep_flows: false, goodput: None };
+    let options = Options { port_rate: Rate::GBIT, interval: Time::ZERO, keep_flows: false, behind: None };
     let workloads = (1..=args.seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
     let progress = Progress::new(args.making.running.quiet);
     let found = pool(WAYS.len() * workloads.len(), args.making.running.jobs, |at| {

@@ -197,7 +197,7 @@ impl<'a> Lab<'a> {
             port_rate: entry.world.rate(self.port_rate),
             interval,
             keep_flows: false,
-            goodput: None,
+            behind: None,
         };
         Task { policy, workload, options }
     }

@@ -40,7 +40,7 @@ pub fn options(rate: f64, interval: f64) -> Options {
         port_rate: Rate::new(rate).expect("a rate"),
         interval: time(interval),
         keep_flows: true,
-        goodput: None,
+        behind: None,
     }
 }
 

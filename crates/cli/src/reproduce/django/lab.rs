@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::{CoflowSpec, FlowSpec, Goodput, Workload};
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::Options;
 use weir_sim::outcome::{mean, percentile};
+use weir_sim::{Behind, Options};
 use weir_trace::incast::Measured;
 
 use crate::failure::Failure;
@@ -194,7 +194,7 @@ impl<'a> Lab<'a> {
             let (world, policy) = &tasks[at];
             let options = Options {
                 port_rate: rate(world),
-                goodput: data.goodput(world).map(Arc::new),
+                behind: data.goodput(world).map(Arc::new).map(Behind::Goodput),
                 ..Options::default()
             };
             let workload = data.workload(world);

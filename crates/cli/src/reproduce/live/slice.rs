@@ -110,7 +110,7 @@ fn options(policy: &str) -> Options {
         port_rate: Rate::new(LINK * PAYLOAD * (1.0 - reserve)).expect("a constant"),
         interval: Time::new(settings.interval).expect("a constant"),
         keep_flows: false,
-        goodput: None,
+        behind: None,
     }
 }
 

@@ -1,0 +1,130 @@
+//! Receivers, where too many connections cost.
+//!
+//! A flow with a rate is a connection that sends. A receiving port with n of them carries no more than its [`Goodput`] for n; what was decided is more? Then all its flows get
+//! the same part of it. Flows of coflows with such a port get rates of their own, all others what was decided.
+
+use std::sync::Arc;
+
+use super::{Own, common_rate, copy, rates};
+use crate::allocation::{Allocation, Common, FlowRate};
+use crate::model::{Goodput, Network, Slot};
+
+/// Turns what was decided into what is carried.
+pub(crate) struct Receivers {
+    goodput: Arc<Goodput>,
+    carried: Allocation,
+    /// Whether the rates in force are not those that were decided.
+    reduced: bool,
+    /// By receiver: how many connections send, and at which rate together.
+    connections: Vec<usize>,
+    given: Vec<f64>,
+    /// What is carried of that.
+    parts: Vec<f64>,
+    own: Own,
+}
+
+impl Receivers {
+    pub(crate) fn new(goodput: Arc<Goodput>) -> Receivers {
+        Receivers {
+            goodput,
+            carried: Allocation::default(),
+            reduced: false,
+            connections: Vec::new(),
+            given: Vec::new(),
+            parts: Vec::new(),
+            own: Own::default(),
+        }
+    }
+
+    /// What is to be in force from `now` on, to which what may be asked for was brought up. O(ports of all coflows + flows with a rate of
+    /// their own or with one that ends them together); and, for coflows with a port that carries less, their flows.
+    pub(crate) fn carry<'a>(
+        &'a mut self,
+        decided: &'a Allocation,
+        network: &Network,
+        now: f64,
+    ) -> &'a Allocation {
+        self.count(decided, network, now);
+        let carries = network.fabric().recv().iter().zip(&self.connections);
+        let part = |((&capacity, &connections), &given): ((&f64, &usize), &f64)| {
+            let part = self.goodput.part(connections);
+            // A port that carries all of its rate is given no more than that, but for rounding.
+            if part < 1.0 && given > capacity * part { capacity * part / given } else { 1.0 }
+        };
+        self.parts.clear();
+        self.parts.extend(carries.zip(&self.given).map(part));
+        let reduces = self.parts.iter().any(|&part| part < 1.0);
+        if !reduces && !self.reduced {
+            return decided;
+        }
+        self.reduced = reduces;
+        self.carried.clear(network.slots());
+        if reduces {
+            self.own.of(decided);
+            for at in 0..network.active().len() {
+                self.carry_coflow(network.active()[at], decided, network, now);
+            }
+        } else {
+            copy(decided, network, &mut self.carried);
+        }
+        self.carried.seal();
+        &self.carried
+    }
+
+    /// Counts connections and their rates.
+    fn count(&mut self, decided: &Allocation, network: &Network, now: f64) {
+        let ports = network.fabric().ports();
+        self.connections.clear();
+        self.connections.resize(ports, 0);
+        self.given.clear();
+        self.given.resize(ports, 0.0);
+        for &slot in network.active() {
+            let (coflow, common) = (network.coflow(slot), decided.common(slot));
+            match common {
+                Common::None => {}
+                Common::Each(rate) => {
+                    for load in coflow.receivers().iter().filter(|_| rate > 0.0) {
+                        self.connections[load.port as usize] += load.live as usize;
+                        self.given[load.port as usize] += rate * f64::from(load.live);
+                    }
+                }
+                Common::Together(_) => {
+                    for flow in coflow.live_flows() {
+                        let rate = common_rate(coflow, common, flow, now);
+                        let dst = coflow.ends_of(flow).1 as usize;
+                        self.connections[dst] += usize::from(rate > 0.0);
+                        self.given[dst] += rate;
+                    }
+                }
+            }
+        }
+        for own in decided.flows() {
+            let coflow = network.coflow(own.slot);
+            let alone = common_rate(coflow, decided.common(own.slot), own.flow, now) == 0.0;
+            let dst = coflow.ends_of(own.flow).1 as usize;
+            self.connections[dst] += usize::from(alone);
+            self.given[dst] += own.rate;
+        }
+    }
+
+    fn carry_coflow(&mut self, slot: Slot, decided: &Allocation, network: &Network, now: f64) {
+        let (coflow, common) = (network.coflow(slot), decided.common(slot));
+        let own = self.own.coflow(slot);
+        let whole =
+            coflow.receivers().iter().all(|load| load.live == 0 || self.parts[load.port as usize] == 1.0);
+        if whole || common == Common::None {
+            self.carried.set_common(slot, common);
+            for &FlowRate { flow, rate, .. } in own {
+                let part = self.parts[coflow.ends_of(flow).1 as usize];
+                self.carried.add_flow(slot, flow, rate * part);
+            }
+            return;
+        }
+        for (flow, rate) in rates(coflow, common, own, now) {
+            let carried = rate * self.parts[coflow.ends_of(flow).1 as usize];
+            if carried > 0.0 {
+                self.carried.add_flow(slot, flow, carried);
+            }
+        }
+    }
+}
