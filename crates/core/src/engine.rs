@@ -76,6 +76,15 @@ impl Engine {
         &self.allocation
     }
 
+    /// In a tree: what the leaf of a coflow was offered at least when it decided last, of the sending sides of all ports, then
+    /// of the receiving ones; nothing where it has no live flows.
+    pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
+        match &self.root {
+            Root::Tree(tree) => Some(tree.slices(slot)),
+            Root::Blind(_) | Root::Sizes(_) => None,
+        }
+    }
+
     fn tell(&mut self, event: Event, now: f64) {
         match &mut self.root {
             Root::Blind(policy) => policy.on(event, &mut View::new(&mut self.network, now)),

@@ -21,13 +21,16 @@
 //!   [`crate::solve::hierarchy`]. Where they do not meet, and all leaves are `fair`, offers between them are looked for that
 //!   lead to themselves; else claims are those from above. So a tree of `fair` leaves gets the rates of weighted
 //!   hierarchical max-min, of which there may be several where the bounds do not meet.
+//! - What leaves with policies leave is more than was claimed. A flow of a `fair` leaf that takes it may take from another at its
+//!   other end, where no more was claimed for both. If the leaf then lacks some of its weighted part, it decides over its slices alone.
 //!
 //! # What holds
 //!
 //! - No side is given more than it has.
-//! - If a leaf's policy uses all that it can, every flow has an end where the leaf uses no less than its slice: its weighted
-//!   part, or, of a `fair` leaf, what it can get at most, if that is less. So nobody takes what is its. No policy
-//!   changes another leaf's slices: they depend only on which leaves have live flows where, and on the flows of `fair` leaves.
+//! - If a leaf's policy uses all that it can, every flow has an end where the leaf uses no less than its weighted part. So nobody takes
+//!   what is its. No policy changes another leaf's slices: they depend only on which leaves have live flows where, and on the
+//!   flows of `fair` leaves.
+//! - A leaf decides over its slices at least. What it does with more is its policy's: one coflow more may wait for it.
 //! - What is left at both ends of a live flow was left by its own policy, by leaves that decided later, or by a leaf that
 //!   keeps its earlier decision.
 //! - A tree of one leaf is the leaf's policy.
@@ -58,6 +61,8 @@ pub(crate) struct Tree {
     /// The group of each leaf.
     group_of: Vec<u32>,
     leaf_of: Vec<Vec<u32>>,
+    /// Whether some leaves are `fair` and others are not.
+    mixed: bool,
     /// By slot: the leaf of its coflow.
     owner: Vec<u32>,
     /// The turns, service by service: those with policies first, and likewise the leaves of each.
@@ -126,7 +131,9 @@ impl Tree {
         let mut turns: Vec<Vec<u32>> = groups.iter().map(|group| group.leaves.clone().collect()).collect();
         turns.iter_mut().for_each(|turns| turns.sort_by_key(fair));
         turns.sort_by_key(|turns| turns.iter().all(fair));
+        let fair_ones = leaves.iter().filter(|leaf| leaf.is_fair()).count();
         Ok(Tree {
+            mixed: fair_ones > 0 && fair_ones < leaves.len(),
             group_of: group_of.collect(),
             groups,
             leaves,
@@ -152,6 +159,11 @@ impl Tree {
     /// How the service of a leaf's coflows is counted.
     pub(crate) fn sharing_of(&self, leaf: u32) -> Sharing {
         self.leaves[leaf as usize].sharing()
+    }
+
+    /// The slices of a coflow's leaf, by side.
+    pub(crate) fn slices(&self, slot: Slot) -> &[f64] {
+        &self.leaves[self.owner[slot as usize] as usize].slice
     }
 
     /// A leaf has a new coflow.
@@ -195,6 +207,7 @@ impl Tree {
         for leaf in &mut self.leaves {
             leaf.find(network);
         }
+        self.find_parts();
         self.bound_claims(network.fabric().nominal());
         self.divide_sides();
         let dust = DUST * network.fabric().nominal();
@@ -202,6 +215,7 @@ impl Tree {
         for service in &turns {
             for &leaf in service {
                 self.turn(leaf as usize, network, now);
+                self.take_back(leaf as usize, network, now, dust);
             }
             self.second_turns(service, network, now, dust);
         }
@@ -226,6 +240,18 @@ impl Tree {
 
     pub(crate) fn wake(&mut self, network: &mut Network, now: f64) -> f64 {
         self.leaves.iter_mut().map(|leaf| leaf.wake(network, now)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Finds the weighted parts of `fair` leaves beside others. (Without others nobody leaves anything that was not claimed.)
+    fn find_parts(&mut self) {
+        if !self.mixed {
+            return;
+        }
+        self.leaves.iter_mut().for_each(|leaf| leaf.claims.fill(f64::INFINITY));
+        self.divide_sides();
+        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.is_fair()) {
+            leaf.part.clone_from(&leaf.slice);
+        }
     }
 
     /// Finds what the `fair` leaves can use at most of each side.
@@ -360,6 +386,18 @@ impl Tree {
             claims[1].extend(members.iter().map(|&leaf| leaves[leaf as usize].claims[side]));
             divide(part, &weights[1], &claims[1], members_of);
             all.extend_from_slice(members_of);
+        }
+    }
+
+    /// Lets a `fair` leaf decide over its slices alone if with what others left it is worse off: a flow that gets more of that than
+    /// was claimed for it takes it from another one at its other end, where no more was claimed.
+    fn take_back(&mut self, leaf: usize, network: &mut Network, now: f64, dust: f64) {
+        if self.mixed
+            && self.leaves[leaf].is_fair()
+            && self.leaves[leaf].is_denied(&self.scratch.offer, network, dust)
+        {
+            self.scratch.offer.clone_from(&self.leaves[leaf].slice);
+            self.decide(leaf, network, now);
         }
     }
 

@@ -140,6 +140,11 @@ impl Moment<'_> {
         self.engine.network().coflow(slot)
     }
 
+    /// In a tree of policies: what the leaf of a coflow was offered at least, by side; see [`Engine::slices`].
+    pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
+        self.engine.slices(slot)
+    }
+
     /// The rate of a flow (in its coflow's own order), in bytes per second.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
         let network = self.engine.network();

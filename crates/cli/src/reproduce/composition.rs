@@ -106,38 +106,55 @@ fn owner(workload: &Workload, index: usize) -> (usize, usize) {
 struct Contended<'a> {
     watch: Watch,
     workload: &'a Workload,
+    levels: Levels,
     rate: f64,
     /// What holds since the schedule before: when that was, the contended sides, and by service those where it is short.
     since: f64,
     sides: f64,
     short: [f64; 2],
-    /// Contended sides, and those where a service is short, over time.
+    /// Of these, the sides where the leaf of such a flow lacks its own part.
+    lacking: [f64; 2],
+    /// Contended sides, and those where a service is short or lacks a leaf's part, over time.
     contended: f64,
     shortage: [f64; 2],
+    lack: [f64; 2],
 }
 
+/// Who has flows at a side, and who decides about them: an application, or its service as a whole.
+const LEAVES: usize = SERVICES.len() * APPLICATIONS.len();
+
 impl Contended<'_> {
+    /// The leaf of a coflow, among [`LEAVES`].
+    fn leaf(&self, service: usize, application: usize) -> usize {
+        let application = if self.levels == Levels::Both { application } else { 0 };
+        service * APPLICATIONS.len() + application
+    }
+
     /// Whether a service is short at each side: a flow of it has less than the service's part at both of its ends, and one of them
-    /// is full.
+    /// is full. And whether its leaf then has less than its slice at both ends, too. If not, it has that at an end where its service is
+    /// under its part, so that another application of the service uses less than its own there.
     fn look(&mut self, moment: &Moment<'_>) {
         let fabric = moment.fabric();
         let ports = fabric.ports();
         let capacity: Vec<f64> = fabric.send().iter().chain(fabric.recv()).copied().collect();
         let mut used = [vec![0.0; 2 * ports], vec![0.0; 2 * ports]];
+        let mut used_by_leaf = vec![vec![0.0; 2 * ports]; LEAVES];
         let mut flows = [vec![0u32; 2 * ports], vec![0u32; 2 * ports]];
-        let all = |visit: &mut dyn FnMut(usize, Slot, u32, [usize; 2])| {
+        let all = |visit: &mut dyn FnMut([usize; 2], Slot, u32, [usize; 2])| {
             for &slot in moment.active() {
                 let coflow = moment.coflow(slot);
-                let service = owner(self.workload, coflow.index).0;
+                let (service, application) = owner(self.workload, coflow.index);
+                let leaf = self.leaf(service, application);
                 for flow in coflow.live_flows() {
                     let (src, dst) = coflow.ends_of(flow);
-                    visit(service, slot, flow, [src as usize, ports + dst as usize]);
+                    visit([service, leaf], slot, flow, [src as usize, ports + dst as usize]);
                 }
             }
         };
-        all(&mut |service, slot, flow, ends| {
+        all(&mut |[service, leaf], slot, flow, ends| {
             for side in ends {
                 used[service][side] += moment.rate(slot, flow);
+                used_by_leaf[leaf][side] += moment.rate(slot, flow);
                 flows[service][side] += 1;
             }
         });
@@ -149,14 +166,24 @@ impl Contended<'_> {
         };
         let full = |side: usize| used[0][side] + used[1][side] >= capacity[side] - DUST * self.rate;
         let mut short = [vec![false; 2 * ports], vec![false; 2 * ports]];
-        all(&mut |service, _, _, ends| {
+        let mut lacking = short.clone();
+        all(&mut |[service, leaf], slot, _, ends| {
             if ends.into_iter().all(|side| under(service, side)) && ends.into_iter().any(full) {
                 ends.into_iter().for_each(|side| short[service][side] = contended(side));
+                // Without a tree nobody has slices, and there is no other leaf.
+                let slices = moment.slices(slot);
+                let lacks = |side| {
+                    slices.is_none_or(|slices| used_by_leaf[leaf][side] < slices[side] - DUST * self.rate)
+                };
+                if ends.into_iter().all(lacks) {
+                    ends.into_iter().for_each(|side| lacking[service][side] = contended(side));
+                }
             }
         });
         let count = |list: &[bool]| list.iter().filter(|short| **short).count() as f64;
         self.sides = (0..2 * ports).filter(|&side| contended(side)).count() as f64;
         self.short = [count(&short[0]), count(&short[1])];
+        self.lacking = [count(&lacking[0]), count(&lacking[1])];
     }
 }
 
@@ -166,6 +193,9 @@ impl Observer for Contended<'_> {
         self.contended += self.sides * time;
         for (sum, short) in self.shortage.iter_mut().zip(self.short) {
             *sum += short * time;
+        }
+        for (sum, lacking) in self.lack.iter_mut().zip(self.lacking) {
+            *sum += lacking * time;
         }
         self.since = moment.now();
         self.look(moment);
@@ -187,6 +217,8 @@ struct Found {
     slowdown: f64,
     /// By service: the part of the contended sides, over time, where it is short.
     short: [f64; 2],
+    /// Likewise, where a leaf of it lacks its own part.
+    lacking: [f64; 2],
 }
 
 /// A coflow that ended.
@@ -225,6 +257,7 @@ impl Found {
             slowdowns: [0, 1, 2].map(|application| slowdown(&|e| e.application == application)),
             slowdown: slowdown(&|_| true),
             short: watched.shortage.map(|short| short / watched.contended),
+            lacking: watched.lack.map(|lack| lack / watched.contended),
         }
     }
 
@@ -237,6 +270,7 @@ impl Found {
             slowdowns: [0, 1, 2].map(|at| of(&|f| f.slowdowns[at])),
             slowdown: of(&|f| f.slowdown),
             short: [0, 1].map(|at| of(&|f| f.short[at])),
+            lacking: [0, 1].map(|at| of(&|f| f.lacking[at])),
         }
     }
 }
@@ -255,12 +289,15 @@ pub fn composition(args: &args::CompositionReproduction) -> Result<(), Failure> 
         let mut watched = Contended {
             watch: progress.watch(way.name, workload.coflows.len()),
             workload,
+            levels: way.levels,
             rate: options.port_rate.get(),
             since: 0.0,
             sides: 0.0,
             short: [0.0; 2],
+            lacking: [0.0; 2],
             contended: 0.0,
             shortage: [0.0; 2],
+            lack: [0.0; 2],
         };
         let outcome = replay(workload, way.policy()?, &options, &mut watched)
             .map_err(|error| Failure::replay(way.name, &error))?;
@@ -299,6 +336,10 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
          - *Short*: of all port sides where both services have flows, over time, those where a service is short of its part: \
          a flow of it has less than the service's part at both of its ends, and one of them is full, so that it is not its own policy that \
          leaves something (the part being all of a side that only it has flows at).\n\
+         - *Lacking*: those of the sides where a service is short at which the application (or the service as a whole, if that is what has a \
+         policy) of such a flow uses less than its own part at both ends, too. Elsewhere it has its part at an end, and its service is under \
+         its own there since another of its applications uses less: that one has its parts at the other ends of its flows, and what \
+         it does not use here the other service has.\n\
          - *Slowdown*: what the application's model predicts for the part of the bandwidth that a coflow had, which is the time \
          that it takes with the network to itself over its CCT; the mean over coflows. Sensitive applications weigh more in it, as \
          their models are steeper. It is what Saba minimises at each port.\n\n## Measured\n",
@@ -314,6 +355,7 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
         .map(|(way, f)| {
             let mut line = vec![way.name.to_owned()];
             line.extend(f.short.map(doc::share));
+            line.extend(f.lacking.map(doc::share));
             line.extend(f.ccts.map(doc::n));
             line.push(doc::n(f.cct));
             line.extend(f.slowdowns.map(|s| format!("{s:.3}")));
@@ -324,6 +366,8 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
     let head = [
         "levels",
         "short: service-1",
+        "service-2",
+        "lacking: service-1",
         "service-2",
         "mean CCT s: service-1",
         "service-2",
@@ -369,6 +413,16 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
     let most = |f: &Found| f.short[0].max(f.short[1]);
     let percent = |f: &Found| doc::share(most(f));
     let slow = |value: f64| format!("{value:.3}");
+    let lent = |level: &str, f: &Found| {
+        let lacking = f.lacking[0].max(f.lacking[1]);
+        vec![
+            level.to_owned(),
+            "a service is short only where one of its applications has lent; no application lacks its part"
+                .to_owned(),
+            format!("short {}, lacking {}", percent(f), doc::share(lacking)),
+            doc::yes(lacking < DUST && most(f) > DUST),
+        ]
+    };
     vec![
         line(
             "services",
@@ -417,6 +471,16 @@ fn added(found: &[Found]) -> Vec<Vec<String>> {
             percent(varys_in_services),
             varys_in_services.short.iter().all(|short| *short < DUST),
         ),
+        line(
+            "`sincronia` in services",
+            "likewise",
+            percent(services),
+            percent(sincronia_in_services),
+            sincronia_in_services.short.iter().all(|short| *short < DUST),
+        ),
+        lent("`varys` in applications", varys),
+        lent("`sincronia` in applications", sincronia),
+        lent("`saath:all-or-none=off` in applications", not_all),
         line(
             "`saath` in applications",
             "services are short less than with `saath` alone",

@@ -110,6 +110,24 @@ pub struct Solved {
     pub full: bool,
     /// How many classes were visited, counted once for each link and visit.
     pub visits: u64,
+    /// Of these, to find bounds.
+    pub bounds: u64,
+    /// Of these, to find all factors of a neighbourhood anew. The others follow factors that move.
+    pub sweeps: u64,
+    /// How many limits were read to find offers from parts, once for each pass.
+    pub limits: u64,
+    /// How many classes were passed to mark or to check what may have moved with them, once for each link.
+    pub marks: u64,
+}
+
+/// What a solution took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    visits: u64,
+    /// Visits of sweeps.
+    swept: u64,
+    limits: u64,
+    marks: u64,
 }
 
 /// Services on links, their classes of flows, and the rates these get.
@@ -281,7 +299,8 @@ impl Hierarchy {
         if !self.solved {
             return self.solve_full();
         }
-        (self.bounds.visits, self.fill.visits) = (0, 0);
+        self.bounds.count = Count::default();
+        self.fill.count = Count::default();
         let Hierarchy { capacities, shares, guarantees, network, bounds, fill, .. } = self;
         let rules = Rules { capacities, shares, guarantees };
         self.changed.sort_unstable();
@@ -324,7 +343,8 @@ impl Hierarchy {
 
     /// Solves from the start, whatever is known.
     pub fn solve_full(&mut self) -> Solved {
-        (self.bounds.visits, self.fill.visits) = (0, 0);
+        self.bounds.count = Count::default();
+        self.fill.count = Count::default();
         let Hierarchy { capacities, shares, guarantees, network, bounds, fill, .. } = self;
         let rules = Rules { capacities, shares, guarantees };
         bounds.make(network, &rules);
@@ -348,7 +368,16 @@ impl Hierarchy {
         if self.shares.guarantees_any() {
             self.hand_out_rest();
         }
-        Solved { settled: self.settled, full, visits: self.bounds.visits + self.fill.visits }
+        let (bounds, fill) = (self.bounds.count, self.fill.count);
+        Solved {
+            settled: self.settled,
+            full,
+            visits: bounds.visits + fill.visits,
+            bounds: bounds.visits,
+            sweeps: fill.swept,
+            limits: bounds.limits + fill.limits,
+            marks: bounds.marks + fill.marks,
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Leaf {
     pub(super) present: Mask,
     /// By side: its slice, and what it uses.
     pub(super) slice: Vec<f64>,
+    /// By side, of `fair` leaves beside others: the weighted part, which may be more than they claim.
+    pub(super) part: Vec<f64>,
     pub(super) used: Vec<f64>,
     /// By side, of `fair` leaves: what it claims.
     pub(super) claims: Vec<f64>,
@@ -60,6 +62,7 @@ impl Leaf {
             turned: false,
             present: Mask::default(),
             slice: vec![0.0; sides],
+            part: vec![0.0; sides],
             used: vec![0.0; sides],
             claims: vec![f64::INFINITY; sides],
         })
@@ -151,10 +154,10 @@ impl Leaf {
         self.count_used(network, ports);
     }
 
-    /// Whether it lacks something that it lent: a flow has less than the slices at both of its ends, and one of them was offered
-    /// less than the slice and is full. O(flows), if there is such a side.
+    /// Whether it lacks something that it lent, or that its other flows took with what others left: a flow has less than the slices and
+    /// parts at both of its ends, and one of them was offered less than that and is full. O(flows), if there is such a side.
     pub(super) fn is_denied(&self, offer: &[f64], network: &Network, dust: f64) -> bool {
-        let under = |side: usize| self.used[side] < self.slice[side] - dust;
+        let under = |side: usize| self.used[side] < self.slice[side].max(self.part[side]) - dust;
         let full = |side: usize| under(side) && self.used[side] >= offer[side] - dust;
         if !self.present.iter().any(full) {
             return false;

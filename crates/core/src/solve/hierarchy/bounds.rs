@@ -2,7 +2,7 @@
 
 use super::divide::{Claim, Divider, Limits, beyond};
 use super::network::Network;
-use super::{SAME, STAGES, Shares};
+use super::{Count, SAME, STAGES, Shares};
 
 /// What a cell's part was made from.
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,7 +71,7 @@ pub(super) struct Bounds {
     divider: Divider,
     todo: Vec<u32>,
     moved: Vec<Moved>,
-    pub visits: u64,
+    pub count: Count,
 }
 
 impl Bounds {
@@ -89,7 +89,7 @@ impl Bounds {
             divider: Divider::default(),
             todo: Vec::new(),
             moved: Vec::new(),
-            visits: 0,
+            count: Count::default(),
         }
     }
 
@@ -132,7 +132,7 @@ impl Bounds {
                 for cell in 0..network.cells.len() {
                     let (new, old) = (before[stage - 1].offer[cell], earlier[cell]);
                     if new != old && highest[cell % network.services] > above(new.min(old)) {
-                        mark_others(network, &mut rest[0], cell, new.min(old));
+                        self.count.marks += mark_others(network, &mut rest[0], cell, new.min(old));
                     }
                 }
             }
@@ -154,7 +154,8 @@ impl Bounds {
             self.round(stage, network, rules);
             if stage + 1 < STAGES {
                 for &(cell, least) in &self.moved {
-                    mark_others(network, &mut self.stages[stage + 1], cell as usize, least);
+                    let next = &mut self.stages[stage + 1];
+                    self.count.marks += mark_others(network, next, cell as usize, least);
                 }
             }
             match STAGES - stage {
@@ -202,7 +203,7 @@ impl Bounds {
             }
             let mut gathered = None;
             if stage.stale[cell] {
-                let found = gather(network, divider, cell, limits, before.is_empty(), &mut self.visits);
+                let found = gather(network, divider, cell, limits, before.is_empty(), &mut self.count.visits);
                 let state = &mut stage.states[cell];
                 (state.wanted, state.highest) = (found.wanted, found.highest);
                 gathered = Some(found);
@@ -234,14 +235,14 @@ impl Bounds {
                 state.highest + beyond(claim.part, claim.wanted)
             } else {
                 let limits = claim.limits.unwrap_or_else(|| {
-                    gather(network, divider, cell, limits, before.is_empty(), &mut self.visits)
+                    gather(network, divider, cell, limits, before.is_empty(), &mut self.count.visits)
                 });
                 if limits.wanted != claim.wanted {
                     // Limits above the offer moved unmarked; now that it moves, they may count.
                     stage.stale[cell] = true;
                     stage.mark_link(link);
                 }
-                divider.offer(&limits, claim.part, old)
+                divider.offer(&limits, claim.part, old, &mut self.count.limits)
             };
             if new != old && (old.is_infinite() || (new - old).abs() > SAME * old) {
                 stage.offer[cell] = new;
@@ -290,8 +291,8 @@ fn highest_by_service(network: &Network, offer: &[f64]) -> Vec<f64> {
 }
 
 /// Marks those other cells of a cell's flows whose offers in `stage` are above `least`, the least that the limit was
-/// or is: a limit counts only below the offer.
-fn mark_others(network: &Network, stage: &mut Stage, cell: usize, least: f64) {
+/// or is: a limit counts only below the offer. Says how many classes it passed.
+fn mark_others(network: &Network, stage: &mut Stage, cell: usize, least: f64) -> u64 {
     let Stage { offer, stale, queue, queued, .. } = stage;
     let above = above(least);
     let cells = &network.cells[cell];
@@ -310,4 +311,5 @@ fn mark_others(network: &Network, stage: &mut Stage, cell: usize, least: f64) {
             }
         });
     }
+    cells.members.len() as u64
 }

@@ -148,8 +148,9 @@ impl Divider {
         }
     }
 
-    /// The most that a flow may have of its service's part. `guess` is a number near it, or infinite.
-    pub fn offer(&self, limits: &Limits, part: f64, guess: f64) -> f64 {
+    /// The most that a flow may have of its service's part. `guess` is a number near it, or infinite. Adds the limits that it read to
+    /// `read`.
+    pub fn offer(&self, limits: &Limits, part: f64, guess: f64, read: &mut u64) -> f64 {
         if limits.wanted <= part {
             return limits.highest + beyond(part, limits.wanted);
         }
@@ -162,6 +163,7 @@ impl Divider {
         let least = part / limits.flows;
         let (mut offer, mut sure) = if guess.is_finite() { (guess, false) } else { (least, true) };
         loop {
+            *read += list.len() as u64;
             let (mut beside, mut below, mut above) = (0.0, 0.0, 0.0);
             for (&limit, &flows) in list.iter().zip(flows) {
                 let is_below = limit <= offer;

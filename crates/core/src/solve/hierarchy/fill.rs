@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::Count;
 use super::bounds::{Moved, Rules};
 use super::divide::{Divider, Limits};
 use super::network::Network;
@@ -27,7 +28,7 @@ pub(super) struct Fill {
     open: Vec<Open>,
     queue: Vec<u32>,
     queued: Vec<bool>,
-    pub visits: u64,
+    pub count: Count,
 }
 
 /// Of a cell, while factors are found.
@@ -62,7 +63,7 @@ impl Fill {
             open: vec![Open::default(); cells],
             queue: Vec::new(),
             queued: vec![false; links + if capped { cells } else { 0 }],
-            visits: 0,
+            count: Count::default(),
         }
     }
 
@@ -91,6 +92,7 @@ impl Fill {
     /// Finds all factors at `links` from the start; their flows cross no others. The stop with the lowest factor is the first to be fixed. Factors of others only rise
     /// as flows are stopped below them, so an old one is a lower bound.
     pub fn sweep(&mut self, network: &Network, rules: &Rules<'_>, low: &[f64], links: &[u32]) {
+        let before = self.count.visits;
         self.held = false;
         self.clear_queue();
         let cells = || links.iter().flat_map(|&link| network.cells_of(link as usize));
@@ -105,7 +107,7 @@ impl Fill {
         cells().for_each(|index| open[index] = Open::default());
         for index in cells().filter(|&index| network.cells[index].flows > 0) {
             let cell = &network.cells[index];
-            self.visits += cell.members.len() as u64;
+            self.count.visits += cell.members.len() as u64;
             let own = low[index];
             for (place, &member) in cell.members.iter().enumerate() {
                 let assured = network.least_elsewhere(index, member, low).min(own).min(cell.demand(place));
@@ -154,6 +156,7 @@ impl Fill {
             }
         }
         self.open = open;
+        self.count.swept += self.count.visits - before;
     }
 
     /// All open flows at a stop get `level`, or their demand.
@@ -164,7 +167,7 @@ impl Fill {
                 continue;
             }
             let cell = &network.cells[index];
-            self.visits += cell.members.len() as u64;
+            self.count.visits += cell.members.len() as u64;
             for (place, &member) in cell.members.iter().enumerate() {
                 if member.flows == 0 || network.least_elsewhere(index, member, &self.levels).is_finite() {
                     continue;
@@ -199,7 +202,7 @@ impl Fill {
             if cell.flows == 0 {
                 continue;
             }
-            self.visits += cell.members.len() as u64;
+            self.count.visits += cell.members.len() as u64;
             let own = low[index];
             let beside = if stop >= network.links {
                 self.links[network.link_of(index)]
@@ -225,7 +228,11 @@ impl Fill {
             all = all.and(gathered);
         }
         let room = room(network, rules, stop);
-        let level = if all.wanted <= room { f64::INFINITY } else { divider.offer(&all, room, guess) };
+        let level = if all.wanted <= room {
+            f64::INFINITY
+        } else {
+            divider.offer(&all, room, guess, &mut self.count.limits)
+        };
         self.divider = divider;
         level
     }
@@ -246,6 +253,7 @@ impl Fill {
     pub fn mark(&mut self, network: &Network, low: &[f64], (cell, least): Moved) {
         let cell = cell as usize;
         self.mark_cell(network, cell);
+        self.count.marks += network.cells[cell].members.len() as u64;
         for &member in &network.cells[cell].members {
             network.for_others(cell, member, |other| {
                 if low[other] > least {
@@ -273,7 +281,7 @@ impl Fill {
     /// a bottleneck, so these are what a sweep finds. False if it gives up after so many visits.
     pub fn repair(&mut self, network: &Network, rules: &Rules<'_>, low: &[f64], most: u64) -> bool {
         self.held = false;
-        let end = self.visits + most;
+        let end = self.count.visits + most;
         let mut todo = Vec::new();
         while !self.queue.is_empty() {
             std::mem::swap(&mut todo, &mut self.queue);
@@ -281,12 +289,12 @@ impl Fill {
             for stop in todo.drain(..) {
                 let stop = stop as usize;
                 self.queued[stop] = false;
-                if self.visits > end {
+                if self.count.visits > end {
                     continue;
                 }
                 self.renew(network, rules, low, stop);
             }
-            if self.visits > end {
+            if self.count.visits > end {
                 return false;
             }
         }
@@ -308,6 +316,7 @@ impl Fill {
         self.set(network, stop, new);
         let least = new.min(old);
         for cell in cells_at(network, stop) {
+            self.count.marks += network.cells[cell].members.len() as u64;
             for &member in &network.cells[cell].members {
                 network.for_others(cell, member, |other| {
                     if self.levels[other] >= least {
