@@ -13,7 +13,8 @@ use crate::fabric;
 #[derive(Debug, Args)]
 #[command(after_help = "Mechanisms:
   none               one queue at every link
-  queues             group allocation: a queue for each service at every switch (NetShare 3.1)
+  queues             group allocation: a queue for each service at every switch (NetShare 3.1),
+                     or what the scenario says of a port
   throttling         Algorithm 1 for unresponsive connections, one queue (3.2)
   queues+throttling  both
   central            a central allocator's limits for all connections, one queue (3.3)
