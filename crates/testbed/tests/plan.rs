@@ -84,7 +84,7 @@ fn hosts_reach_each_other_by_shortest_paths() {
         Fabric::NetShareFig6,
         Fabric::NetShareFig7,
         Fabric::NetShareFig16 { services: 2 },
-        Fabric::FatTree { ports: 4, rate: rate("1Gbit") },
+        Fabric::FatTree { ports: 4, rate: rate("1Gbit"), oversubscription: 2.0 },
         leaf_spine,
     ] {
         check(&fabric.build().unwrap());

@@ -80,8 +80,9 @@ pub struct FabricDescribe {
 #[command(after_help = "Plans and their parameters:
   big-switch      --hosts --rate
   leaf-spine      --spines --leaves --hosts (of a leaf) --rate --oversubscription
-  fat-tree        --ports --rate
-  netshare-fig1, netshare-fig3, netshare-fig6, netshare-fig7, saba-tiers
+  fat-tree        --ports --rate [--oversubscription]
+  saba-tiers      [--oversubscription]
+  netshare-fig1, netshare-fig3, netshare-fig6, netshare-fig7
   netshare-fig16  --services
 
 Examples:
@@ -108,7 +109,8 @@ pub struct FabricGenerate {
     #[arg(long, value_name = "N")]
     pub leaves: Option<u32>,
 
-    /// What the hosts of a leaf can send over what its links to the spines carry
+    /// What the hosts of a leaf or an edge switch can send over what its links up carry; 1 where it may be left out.
+    /// In `saba-tiers`, what servers' links carry over what links between switches do
     #[arg(long, value_name = "RATIO")]
     pub oversubscription: Option<f64>,
 
