@@ -165,6 +165,8 @@ fn plan(args: &args::FabricGenerate) -> Result<Plan, Failure> {
         value.ok_or_else(|| missing(option))
     };
     let rate = |value: Option<Rate>| value.ok_or_else(|| missing("--rate"));
+    // The plan of leaves and spines says it, the others may.
+    let oversubscription = args.oversubscription.unwrap_or(1.0);
     let plan = match name.as_str() {
         "big-switch" => {
             let hosts = count("--hosts", args.hosts)?;
@@ -181,15 +183,18 @@ fn plan(args: &args::FabricGenerate) -> Result<Plan, Failure> {
         }
         "fat-tree" => {
             let ports = count("--ports", args.ports)?;
-            used.push("--rate");
-            Plan::FatTree { ports, rate: rate(args.rate)? }
+            used.extend(["--rate", "--oversubscription"]);
+            Plan::FatTree { ports, rate: rate(args.rate)?, oversubscription }
         }
         "netshare-fig1" => Plan::NetShareFig1,
         "netshare-fig3" => Plan::NetShareFig3,
         "netshare-fig6" => Plan::NetShareFig6,
         "netshare-fig7" => Plan::NetShareFig7,
         "netshare-fig16" => Plan::NetShareFig16 { services: count("--services", args.services)? },
-        "saba-tiers" => Plan::SabaTiers,
+        "saba-tiers" => {
+            used.push("--oversubscription");
+            Plan::SabaTiers { oversubscription }
+        }
         _ => return Err(Failure::input(format_args!("no plan is called `{name}`"))),
     };
     for (option, given) in [

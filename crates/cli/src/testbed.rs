@@ -166,7 +166,7 @@ fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     output::check_distinct(&args.scenario, &[("--out", args.output.out.as_deref())])?;
     let sink = Sink::new(args.output.out.as_deref())?;
     let scenario = weir_trace::scenario::read(&args.scenario)?;
-    check_services(&scenario, &args.mechanism)?;
+    check_scenario(&scenario, &args.mechanism)?;
     let progress = Progress::new(args.quiet);
     let mut predicted = Vec::new();
     for &mechanism in &args.mechanism {
@@ -188,13 +188,20 @@ fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     sink.fill(&text)
 }
 
-/// Packets have marks for so many services.
-fn check_services(scenario: &Scenario, mechanisms: &[Mechanism]) -> Result<(), Failure> {
+/// Whether a bed can do what the scenario says.
+fn check_scenario(scenario: &Scenario, mechanisms: &[Mechanism]) -> Result<(), Failure> {
     let services = scenario.services.len();
+    // Packets have marks for so many.
     if services > queues::MOST_SERVICES && mechanisms.iter().any(|mechanism| mechanism.queues()) {
         let most = queues::MOST_SERVICES;
         return Err(Failure::input(format_args!(
             "queues: {services} services: expected at most {most} (DSCP)"
+        )));
+    }
+    let events = scenario.events.len();
+    if events > 0 {
+        return Err(Failure::input(format_args!(
+            "event: {events} of them: expected none, since the cables of a bed stay as they are"
         )));
     }
     Ok(())
@@ -248,9 +255,8 @@ pub fn measure(
     shared: &Shared,
     progress: &Progress,
 ) -> Result<Vec<Phase>, Failure> {
-    let weights: Vec<f64> = scenario.services.iter().map(|service| service.weight).collect();
-    let weights = mechanism.queues().then_some(&weights[..]);
-    bed.set_queues(weights).map_err(|error| failure(&error))?;
+    let queueing = mechanism.queues().then(|| scenario.queueing());
+    bed.set_queues(queueing.as_ref()).map_err(|error| failure(&error))?;
     let phases: Vec<(Time, Time)> = shared.phases.iter().map(|phase| (phase.from, phase.to)).collect();
     let bar = progress.steps(&format!("{mechanism}, in real time"), scenario.end.get().ceil() as usize);
     let floor = mechanism.throttles().then_some(scenario.floor);

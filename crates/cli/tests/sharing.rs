@@ -102,6 +102,12 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
             "fat-tree: `ports` is 3: expected an even number",
         ),
         ("fabric generate netshare-fig1 --hosts 4", "netshare-fig1: --hosts: expected no parameters"),
+        ("fabric generate netshare-fig6 --oversubscription 2", "--oversubscription: expected no parameters"),
+        (
+            "fabric generate saba-tiers --oversubscription 0",
+            "`oversubscription` is 0: expected a finite number",
+        ),
+        ("fabric generate saba-tiers --rate 1Gbit", "saba-tiers: --rate: expected --oversubscription"),
         ("fabric generate big-switch --hosts 9 --rate 1Gbit --ports 2", "--ports: expected --hosts, --rate"),
         ("reproduce netshare --seeds 0", "expected a whole number from 1 to 1000"),
     ] {
@@ -122,12 +128,13 @@ fn fabrics_are_made_checked_and_described() {
             "12 hosts, 5 switches, 18 cables",
         ),
         ("fat-tree --ports 4 --rate 10Gbit", "16 hosts, 20 switches, 48 cables"),
+        ("fat-tree --ports 4 --rate 10Gbit --oversubscription 2.5", "16 hosts, 20 switches, 48 cables"),
         ("netshare-fig1", "12 hosts, 5 switches, 16 cables"),
         ("netshare-fig3", "8 hosts, 5 switches, 12 cables"),
         ("netshare-fig6", "12 hosts, 4 switches, 15 cables"),
         ("netshare-fig7", "12 hosts, 5 switches, 18 cables"),
         ("netshare-fig16 --services 2", "16 hosts, 18 switches, 48 cables"),
-        ("saba-tiers", "1944 hosts, 264 switches, 5616 cables"),
+        ("saba-tiers --oversubscription 4", "1944 hosts, 264 switches, 5616 cables"),
     ] {
         place.print(&format!("fabric generate {plan} --out f.toml"));
         let found = place.print("fabric check f.toml");

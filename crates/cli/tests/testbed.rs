@@ -146,11 +146,14 @@ fn wrong_usage_is_exit_2() {
         &SCENARIO[from + many..]
     );
     place.write("many.toml", &many);
+    let event = "[[event]]\nat = \"1s\"\ncable = [\"h0\", \"switch\"]\nchange = \"down\"\n";
+    place.write("event.toml", &format!("{SCENARIO}{event}"));
     for (line, message) in [
         ("testbed up none.toml", "none.toml: cannot be read"),
         ("testbed up slow.toml --dry-run", "on a bed, expected 8kbit to 100Gbit"),
         ("testbed up f.toml --name a-b", "`a-b` is no name of a bed"),
         ("testbed run s.toml --mechanism central", "`central` is no mechanism of the testbed"),
+        ("testbed run event.toml", "event: 1 of them: expected none"),
         ("testbed run many.toml", "queues: 66 services: expected at most 63"),
         ("testbed run s.toml --out s.toml", "expected another file than that of the input"),
     ] {

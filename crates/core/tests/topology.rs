@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::cases;
 use proptest::prelude::*;
-use weir_core::model::topology::Builder;
+use weir_core::model::topology::{Builder, Link};
 use weir_core::model::{LinkId, NodeId, Plan, Routes, Topology, TopologyError};
 use weir_core::units::Rate;
 
@@ -80,7 +82,7 @@ fn netshare_fig16_has_three_tiers_of_four_pods() {
 
 #[test]
 fn saba_tiers_have_the_paper_s_counts_and_fit_36_ports() {
-    let topology = Plan::SabaTiers.build().unwrap();
+    let topology = Plan::SabaTiers { oversubscription: 1.0 }.build().unwrap();
     assert_eq!((topology.hosts(), topology.nodes()), (1944, 1944 + 54 + 102 + 108));
     assert!(topology.links().iter().all(|link| link.rate == rate("56Gbit")));
     let mut count = [0; 4];
@@ -110,13 +112,59 @@ fn leaf_spine_is_oversubscribed_as_asked() {
     let leaf = topology.node("leaf1").unwrap();
     let (down, up): (Vec<_>, Vec<_>) =
         topology.out(leaf).iter().map(|&l| topology.link(l)).partition(|link| topology.is_host(link.to));
-    let sum = |links: Vec<weir_core::model::topology::Link>| links.iter().map(|l| l.rate.get()).sum::<f64>();
+    let sum = |links: Vec<Link>| links.iter().map(|l| l.rate.get()).sum::<f64>();
     assert_eq!(sum(down), 4.0 * sum(up));
+}
+
+fn fat_tree(ports: u32, oversubscription: f64) -> Plan {
+    Plan::FatTree { ports, rate: Rate::GBIT, oversubscription }
+}
+
+/// What all links from one tier to the next one up or down carry, in Gbit/s; hosts are tier 0.
+fn capacities(topology: &Topology) -> BTreeMap<(u8, u8), f64> {
+    let tier = |node| if topology.is_host(node) { 0 } else { topology.tier(node) };
+    let mut sums = BTreeMap::new();
+    for link in topology.links() {
+        *sums.entry((tier(link.from), tier(link.to))).or_default() += link.rate.get() / Rate::GBIT.get();
+    }
+    sums
+}
+
+#[test]
+fn oversubscribed_trees_have_as_much_less_between_switches() {
+    let near = |found: &BTreeMap<(u8, u8), f64>, expected: [f64; 3]| {
+        assert_eq!(found.len(), 6);
+        for (low, expected) in (0u8..).zip(expected) {
+            for way in [(low, low + 1), (low + 1, low)] {
+                assert!((found[&way] - expected).abs() <= 1e-9 * expected, "{found:?}: {way:?}: {expected}");
+            }
+        }
+    };
+    // k^3/4 links between any two tiers.
+    for (ports, hosts) in [(2, 2.0), (4, 16.0), (8, 128.0)] {
+        for over in [0.5, 1.0, 2.0, 3.0] {
+            let topology = fat_tree(ports, over).build().unwrap();
+            near(&capacities(&topology), [hosts, hosts / over, hosts / over]);
+            let edge = topology.node("edge0.0").unwrap();
+            let (down, up): (Vec<_>, Vec<_>) = topology
+                .out(edge)
+                .iter()
+                .map(|&link| topology.link(link))
+                .partition(|link| topology.is_host(link.to));
+            let sum = |links: &[Link]| links.iter().map(|link| link.rate.get()).sum::<f64>();
+            assert!((sum(&down) / sum(&up) - over).abs() <= 1e-12 * over);
+        }
+    }
+    // 18 servers in 108 racks with 17 links up each, and 102 leaves with 18 links up.
+    for over in [1.0, 2.5] {
+        let topology = Plan::SabaTiers { oversubscription: over }.build().unwrap();
+        near(&capacities(&topology), [1944.0 * 56.0, 1836.0 * 56.0 / over, 1836.0 * 56.0 / over]);
+    }
 }
 
 #[test]
 fn fat_tree_of_four_port_switches_has_sixteen_hosts() {
-    let topology = Plan::FatTree { ports: 4, rate: Rate::GBIT }.build().unwrap();
+    let topology = Plan::FatTree { ports: 4, rate: Rate::GBIT, oversubscription: 1.0 }.build().unwrap();
     assert_eq!((topology.hosts(), topology.nodes(), topology.links().len()), (16, 36, 96));
     let switches = (16..36).map(NodeId);
     assert!(switches.clone().all(|switch| topology.out(switch).len() == 4));
@@ -142,8 +190,13 @@ fn plans_that_make_no_sense_are_refused() {
         (Plan::BigSwitch { hosts: 0, rate: Rate::GBIT }, "0 hosts: expected 1 to 65536"),
         (Plan::BigSwitch { hosts: u32::MAX, rate: Rate::GBIT }, "4294967295 hosts: expected 1 to 65536"),
         (Plan::BigSwitch { hosts: 1, rate: Rate::ZERO }, "rate 0bit: expected 1bit to 8000Tbit"),
-        (Plan::FatTree { ports: 5, rate: Rate::GBIT }, "fat-tree: `ports` is 5: expected an even number"),
-        (Plan::FatTree { ports: u32::MAX - 1, rate: Rate::GBIT }, "hosts: expected 1 to 65536"),
+        (fat_tree(5, 1.0), "fat-tree: `ports` is 5: expected an even number"),
+        (fat_tree(u32::MAX - 1, 1.0), "hosts: expected 1 to 65536"),
+        (fat_tree(4, 0.0), "fat-tree: `oversubscription` is 0: expected a finite number above 0"),
+        (fat_tree(4, f64::INFINITY), "fat-tree: `oversubscription` is inf"),
+        (fat_tree(4, 1e10), "between `agg0.0` and `core0` has rate"),
+        (Plan::SabaTiers { oversubscription: f64::NAN }, "saba-tiers: `oversubscription` is NaN"),
+        (Plan::SabaTiers { oversubscription: 1e-300 }, "has rate"),
         (Plan::NetShareFig16 { services: 0 }, "0 hosts"),
         (leaf_spine(0, 1, 1, 1.0), "leaf-spine: `spines` is 0: expected at least 1"),
         (leaf_spine(1, 2, 2, f64::NAN), "`oversubscription` is NaN: expected a finite number above 0"),
@@ -201,9 +254,7 @@ fn what_makes_no_sense_is_refused_where_it_is_said() {
 #[test]
 fn the_link_between_two_nodes_is_found_from_either_end() {
     // Nodes with many links and with few, at both ends.
-    for topology in
-        [Plan::NetShareFig7, Plan::FatTree { ports: 4, rate: rate("1Gbit") }].map(|p| p.build().unwrap())
-    {
+    for topology in [Plan::NetShareFig7, fat_tree(4, 1.0)].map(|p| p.build().unwrap()) {
         let nodes = || (0..topology.nodes() as u32).map(NodeId);
         for (from, to) in nodes().flat_map(|from| nodes().map(move |to| (from, to))) {
             let links = (0..).map(LinkId).zip(topology.links());

@@ -10,7 +10,9 @@ use weir_core::solve::polynomial::Degree;
 use weir_sim::stage::scenario::{self, Ways};
 
 fn fabrics(c: &mut Criterion) {
-    let ways = LazyCell::new(|| Ways::new(&Plan::SabaTiers.build().expect("a plan of the project")));
+    let ways = LazyCell::new(|| {
+        Ways::new(&Plan::SabaTiers { oversubscription: 1.0 }.build().expect("a plan of the project"))
+    });
     let mut group = c.benchmark_group("saba_fabric");
     group.sample_size(10);
     for applications in [250, 1000] {

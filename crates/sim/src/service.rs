@@ -7,7 +7,7 @@
 //! What the paper leaves open, and what was chosen:
 //!
 //! - Queues of services are at the links out of switches ("for every switch and every outbound link"). At a host's own link
-//!   there is one queue.
+//!   there is one queue. A scenario may say otherwise of a port.
 //! - A path is chosen for each connection by hash (ECMP) and kept until a cable fails or comes back: then every connection
 //!   has the path that its hash finds over the links that are up, at once. Only those that crossed the failed cable move
 //!   ([`weir_core::model::topology::route`]), and move back afterwards. Without a path a connection sends nothing.

@@ -127,6 +127,7 @@ fn scenario(plan: Plan, weights: &[f64]) -> Scenario {
         services: (1..).zip(weights).map(|(n, &weight)| service(&format!("A{n}"), weight)).collect(),
         demands: Vec::new(),
         guarantees: Vec::new(),
+        ports: Vec::new(),
         events: Vec::new(),
     }
 }

@@ -36,6 +36,7 @@ fn two_spines(seed: u64) -> Scenario {
         services: vec![service("A1", 1.0), service("A2", 3.0)],
         demands: vec![demand(0), demand(1)],
         guarantees: Vec::new(),
+        ports: Vec::new(),
         events: Vec::new(),
     }
 }

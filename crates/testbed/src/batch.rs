@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::net::Ipv4Addr;
 
+use weir_core::model::scenario::{Queueing, Table};
 use weir_core::saba::Fraction;
 use weir_core::units::Rate;
 
@@ -90,10 +91,10 @@ pub fn up(plan: &Plan) -> Vec<Stage> {
     ]
 }
 
-/// Makes the queues of all ports anew: one each, or, at switches, one for each service by these weights.
-pub fn queues(plan: &Plan, weights: Option<&[f64]>) -> Stage {
-    let of = |node: &Node| tc(node, node_queues(plan, node, weights.filter(|_| node.is_switch)));
-    plan.nodes.iter().map(of).collect()
+/// Makes the queues of all ports anew: one each, or these.
+pub fn queues(plan: &Plan, queueing: Option<&Queueing>) -> Stage {
+    let of = |port: &Port| queueing.map(|queueing| queueing.at(port.link));
+    plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, of))).collect()
 }
 
 /// Makes the queues of all ports anew: one each, which holds what its link carries in so many seconds.
@@ -108,7 +109,8 @@ pub fn short_queues(plan: &Plan, seconds: f64) -> Stage {
 
 /// Makes the queues of all ports anew: one for each service by these weights, at hosts as well.
 pub fn queues_everywhere(plan: &Plan, weights: &[f64]) -> Stage {
-    plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, Some(weights)))).collect()
+    let table = Table::by_service(weights);
+    plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, |_| Some(&table)))).collect()
 }
 
 /// Changes the rates of all cables of these nodes, both ways, to a part of what their links carry. Ports have one queue each
@@ -239,23 +241,23 @@ pub(crate) fn one_queue(dev: &str, whole: Class) -> String {
 /// The class of a whole link.
 pub(crate) const LINK: &str = "1:1";
 
-fn node_queues(plan: &Plan, node: &Node, weights: Option<&[f64]>) -> String {
+fn node_queues<'a>(plan: &Plan, node: &Node, of: impl Fn(&Port) -> Option<&'a Table>) -> String {
     let mut out = String::new();
     let segments = segments(plan.slowest);
     for port in &node.ports {
         let dev = &port.interface;
         let whole = Class::whole(port.rate, segments);
-        let Some(weights) = weights else {
+        let Some(Table { weights, queue_of }) = of(port).filter(|table| table.weights.len() > 1) else {
             out.push_str(&one_queue(dev, whole));
             continue;
         };
         out.push_str(&root(dev, whole, 0x10 + weights.len()));
-        for (number, of) in Class::weighted(port.rate, segments, weights).into_iter().enumerate() {
+        for (number, of) in (0..).zip(Class::weighted(port.rate, segments, weights)) {
             let id = format!("1:{:x}", 0x10 + number);
             line!(out, "class add dev {dev} parent 1:1 classid {id} htb {of}");
             line!(out, "qdisc add dev {dev} parent {id} bfifo limit {}", of.buffer);
-            if number < weights.len() {
-                let mark = dscp(number) << 2;
+            for (service, _) in queue_of.iter().enumerate().filter(|&(_, &queue)| queue == number) {
+                let mark = dscp(service) << 2;
                 line!(
                     out,
                     "filter add dev {dev} parent 1: protocol ip prio 1 u32 match ip dsfield {mark:#04x} 0xfc flowid {id}"

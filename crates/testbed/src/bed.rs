@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_core::model::Topology;
+use weir_core::model::scenario::Queueing;
 use weir_core::saba::Fraction;
 
 use crate::batch::{self, Stage, Step, Tool};
@@ -112,13 +113,13 @@ impl Bed {
         &self.topology
     }
 
-    /// Gives every service a queue with its weight at every port of a switch; without weights, one queue to all.
-    /// Packets find theirs by [`crate::queues::dscp`].
+    /// Gives every port the queues that it has there, or else one queue to all. Packets find theirs by their services'
+    /// marks ([`crate::queues::dscp`]).
     ///
     /// # Errors
     /// If the kernel does not take them.
-    pub fn set_queues(&self, weights: Option<&[f64]>) -> Result<(), BedError> {
-        self.change(&batch::queues(&self.plan, weights))
+    pub fn set_queues(&self, queueing: Option<&Queueing>) -> Result<(), BedError> {
+        self.change(&batch::queues(&self.plan, queueing))
     }
 
     /// Gives every port one queue that holds what its link carries in so many seconds, and a packet at least.

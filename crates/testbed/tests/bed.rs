@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use weir_agent::traffic::TrafficError;
-use weir_core::model::scenario::Scenario;
+use weir_core::model::scenario::{Port, Queue, Queueing, Scenario};
 use weir_core::model::{Plan as Fabric, Topology};
 use weir_core::saba::Fraction;
 use weir_core::units::{Rate, Time};
@@ -149,10 +149,18 @@ fn weights_share_links_between_services() {
     };
     let udp = "sending = \"unresponsive\"\nrate = \"90Mbit\"";
     let few = "sending = \"capped\"\nrate = \"10Mbit\"";
-    bed.set_queues(Some(&[1.0, 3.0, 9.0])).unwrap();
+    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
     shares([ELASTIC; 3], [1, 3, 9].map(|weight| 100.0 * f64::from(weight) / 13.0));
     // Unresponsive ones get no more than their part; what others leave goes by weight.
     shares([udp, ELASTIC, few], [22.5, 67.5, 10.0]);
+    // Two of them in one queue: there too, the one that does not yield gets what it sends, and TCP the rest.
+    let to = topology.node("h3").unwrap();
+    let links = vec![topology.out(to)[0].reverse()];
+    let queue = |weight, services: &[usize]| Queue { weight, services: services.to_vec() };
+    let port = Port { links, queues: vec![queue(3.0, &[0]), queue(1.0, &[1, 2])] };
+    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0; 3], &[port]))).unwrap();
+    let little = "sending = \"unresponsive\"\nrate = \"10Mbit\"";
+    shares([ELASTIC, little, ELASTIC], [75.0, 10.0, 15.0]);
     // And one queue again, in which they get nearly all.
     bed.set_queues(None).unwrap();
     let scenario = scenario(
@@ -223,7 +231,7 @@ fn throttling_leaves_others_what_would_be_lost_later() {
         + &demand("A2", "h1", "h8", flood)
         + &demand("A3", "h5", "h9", flood);
     let scenario = scenario(&topology, "4s", &tables);
-    bed.set_queues(Some(&[1.0, 3.0, 9.0])).unwrap();
+    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
     for (floor, expected) in [(None, [12.5, 12.5, 37.5]), (Some(scenario.floor), [36.25, 12.5, 37.5])] {
         let what = format!("of 50 Mbit, expected {expected:.2?}");
         comes_to(&what, || measure_with(&bed, &scenario, floor), |found| near(found, &expected, 1.5));

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use weir_core::model::scenario::{Port, Queue, Queueing};
 use weir_core::model::topology::Builder;
 use weir_core::model::{NodeId, Plan as Fabric, Routes, Topology};
 use weir_core::saba::Fraction;
@@ -84,7 +85,7 @@ fn hosts_reach_each_other_by_shortest_paths() {
         Fabric::NetShareFig6,
         Fabric::NetShareFig7,
         Fabric::NetShareFig16 { services: 2 },
-        Fabric::FatTree { ports: 4, rate: rate("1Gbit") },
+        Fabric::FatTree { ports: 4, rate: rate("1Gbit"), oversubscription: 2.0 },
         leaf_spine,
     ] {
         check(&fabric.build().unwrap());
@@ -98,15 +99,27 @@ fn the_examples_are_beds() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let topology = weir_trace::topology::read(&path).unwrap();
-        check(&topology);
-        found.insert((path.file_stem().unwrap().to_str().unwrap().to_owned(), topology.hosts()));
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if name == "saba-tiers" {
+            let refused = Plan::new("t".parse().unwrap(), &topology);
+            assert_eq!(refused, Err(PlanError::Nodes(2_208)), "no machine's own");
+        } else {
+            check(&topology);
+        }
+        found.insert((name, topology.hosts()));
     }
-    let expected =
-        [("five-regions", 15), ("leaf-spine-16", 16), ("netshare-fig6", 12), ("netshare-fig7", 12)];
+    let expected = [
+        ("fat-tree-4", 16),
+        ("five-regions", 15),
+        ("leaf-spine-16", 16),
+        ("netshare-fig6", 12),
+        ("netshare-fig7", 12),
+        ("saba-tiers", 1_944),
+    ];
     assert_eq!(found, expected.map(|(name, hosts)| (name.to_owned(), hosts)).into());
 }
 
-fn two_hosts() -> Plan {
+fn two_hosts() -> Topology {
     let mut builder = Builder::new();
     for host in ["a", "b"] {
         builder.host(host).unwrap();
@@ -114,12 +127,13 @@ fn two_hosts() -> Plan {
     builder.switch("s", 1).unwrap();
     builder.cable("a", "s", rate("10Mbit")).unwrap();
     builder.cable("s", "b", rate("100Mbit")).unwrap();
-    plan(&builder.build().unwrap())
+    builder.build().unwrap()
 }
 
 #[test]
 fn a_tiny_bed_to_the_letter() {
-    let plan = two_hosts();
+    let topology = two_hosts();
+    let plan = plan(&topology);
     let stages = batch::up(&plan);
     assert_eq!(
         batch::shell(&stages[..1]),
@@ -182,7 +196,8 @@ qdisc add dev eth0 parent 1:1 bfifo limit 25000
 END
 ";
     assert!(batch::shell(&stages[4..]).starts_with(queues), "{}", batch::shell(&stages[4..]));
-    let weighted = batch::shell(&[batch::queues(&plan, Some(&[1.0, 3.0]))]);
+    let weighted =
+        batch::shell(&[batch::queues(&plan, Some(&Queueing::by_service(&topology, &[1.0, 3.0], &[])))]);
     assert!(weighted.starts_with(queues), "one queue at a host's own link: {weighted}");
     let to_b = "\
 qdisc replace dev eth1 root bfifo limit 250000
@@ -205,8 +220,45 @@ END
 }
 
 #[test]
+fn a_port_has_the_queues_that_it_was_given() {
+    let topology = two_hosts();
+    let plan = plan(&topology);
+    let of = |from: &str, to: &str, queues: &[(f64, &[usize])]| {
+        let [from, to] = [from, to].map(|name| topology.node(name).unwrap());
+        let queue = |&(weight, services): &(f64, &[usize])| Queue { weight, services: services.to_vec() };
+        let links = vec![topology.between(from, to).unwrap()];
+        Port { links, queues: queues.iter().map(queue).collect() }
+    };
+    let ports = [of("a", "s", &[(2.0, &[1]), (3.0, &[0, 2])]), of("s", "b", &[(1.0, &[0, 1, 2])])];
+    let queueing = Queueing::by_service(&topology, &[1.0, 1.0, 2.0], &ports);
+    let script = batch::shell(&[batch::queues(&plan, Some(&queueing))]);
+    let a_to_s = "\
+tc -n weir-t-a -batch - <<'END'
+qdisc replace dev eth0 root bfifo limit 25000
+qdisc replace dev eth0 root handle 1: htb default 12
+class add dev eth0 parent 1: classid 1:1 htb rate 10000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+class add dev eth0 parent 1:1 classid 1:10 htb rate 4000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth0 parent 1:10 bfifo limit 25000
+filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x08 0xfc flowid 1:10
+class add dev eth0 parent 1:1 classid 1:11 htb rate 6000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 2271
+qdisc add dev eth0 parent 1:11 bfifo limit 25000
+filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x04 0xfc flowid 1:11
+filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x0c 0xfc flowid 1:11
+class add dev eth0 parent 1:1 classid 1:12 htb rate 10000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth0 parent 1:12 bfifo limit 25000
+END
+";
+    assert!(script.starts_with(a_to_s), "{script}");
+    // One queue needs no classes beside the link's, and the switch's other port is as usual.
+    assert_eq!(script.matches("dev eth1").count(), 4, "{script}");
+    assert_eq!(script.matches("-n weir-t-s ").count(), 1);
+    let switch = script.split("-n weir-t-s ").nth(1).unwrap();
+    assert_eq!(switch.matches("class add dev eth0 parent 1:1 ").count(), 3 + 1, "{switch}");
+}
+
+#[test]
 fn a_throttled_host_has_less_both_ways() {
-    let plan = two_hosts();
+    let plan = plan(&two_hosts());
     let at = plan.nodes.iter().position(|node| node.name == "b").unwrap();
     let throttled = "\
 tc -n weir-t-b -batch - <<'END'

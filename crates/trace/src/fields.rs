@@ -155,6 +155,14 @@ impl<'a> Fields<'a> {
         Ok(Fields::new(self.source, place, value.value.span().start, table))
     }
 
+    /// The keys of a table inside this one, before which errors put this one's place and `place`.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn nested(&self, value: &Value<'a>, place: &str) -> Result<Fields<'a>, TraceError> {
+        self.table(value, format!("{}{place}", self.place))
+    }
+
     /// The values of a table whose keys are names, in the order of the file.
     pub fn named(&self) -> Vec<(&'a str, Value<'a>)> {
         let mut keys: Vec<_> = self.table.iter().collect();

@@ -4,6 +4,8 @@
 //! ends with a [`Scenario`] that holds together, or with a [`TraceError`] that names the line, the field, the value and
 //! what was expected.
 
+mod port;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
@@ -63,6 +65,7 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
         services: Vec::new(),
         demands: Vec::new(),
         guarantees: Vec::new(),
+        ports: Vec::new(),
         events: Vec::new(),
     };
     let services = fields.need("service", TABLES)?;
@@ -70,6 +73,7 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
     let demands = fields.need("demand", TABLES)?;
     let demands = tables(&fields, "demand", &demands)?;
     let guarantees = maybe_tables(&mut fields, "guarantee")?;
+    let ports = maybe_tables(&mut fields, "port")?;
     let events = maybe_tables(&mut fields, "event")?;
     fields.finish()?;
     let mut places = Places {
@@ -77,6 +81,7 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
         services: Vec::new(),
         demands: Vec::new(),
         guarantees: Vec::new(),
+        ports: Vec::new(),
         events: Vec::new(),
     };
     let mut names = BTreeMap::new();
@@ -104,6 +109,17 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
         scenario.guarantees.push(read_guarantee(&mut guarantee, &scenario.topology, &names)?);
         places.guarantees.push(guarantee);
     }
+    let mut links = 0;
+    for mut port in ports {
+        let (read, queues) = port::read(&mut port, &scenario.topology, &names)?;
+        links += read.links.len();
+        scenario.ports.push(read);
+        places.ports.push((port, queues));
+        // More than there are: one is set twice, which is refused below. A few lines of `*` are many links.
+        if links > scenario.topology.links().len() {
+            break;
+        }
+    }
     for mut event in events {
         scenario.events.push(read_event(&mut event, &scenario.topology)?);
         places.events.push(event);
@@ -118,6 +134,8 @@ struct Places<'a> {
     services: Vec<Fields<'a>>,
     demands: Vec<Fields<'a>>,
     guarantees: Vec<Fields<'a>>,
+    /// Each with its queues.
+    ports: Vec<(Fields<'a>, Vec<Fields<'a>>)>,
     events: Vec<Fields<'a>>,
 }
 
@@ -128,6 +146,8 @@ impl Places<'_> {
             Place::Service(at) => &self.services[at],
             Place::Demand(at) => &self.demands[at],
             Place::Guarantee(at) => &self.guarantees[at],
+            Place::Port(at) => &self.ports[at].0,
+            Place::Queue { port, queue } => &self.ports[port].1[queue],
             Place::Event(at) => &self.events[at],
         };
         fields.wrong_at(error.field, &error.value, &error.expected)
@@ -240,22 +260,29 @@ fn read_guarantee(
     topology: &Topology,
     names: &BTreeMap<String, usize>,
 ) -> Result<Guarantee, TraceError> {
-    const NODE: &str = "a host or switch of the fabric, at one end of a link";
     let service = service_named(fields, names)?;
-    let mut end = |key| {
-        let value = fields.need(key, NODE)?;
-        let node = topology.node(fields.text(&value, NODE)?).ok_or_else(|| fields.wrong(&value, NODE))?;
-        Ok((value, node))
-    };
-    let ((_, from), (value, to)) = (end("from")?, end("to")?);
-    let no_link = || {
-        let expected = format!("a host or switch with a cable to `{}`", topology.name(from));
-        fields.wrong(&value, &expected)
-    };
-    let link = topology.between(from, to).ok_or_else(no_link)?;
+    let ((_, from), (value, to)) = (end(fields, "from", topology)?, end(fields, "to", topology)?);
+    let link = topology.between(from, to).ok_or_else(|| no_link(fields, &value, topology.name(from)))?;
     let rate = fields.rate("rate")?;
     fields.finish()?;
     Ok(Guarantee { service, link, rate })
+}
+
+/// The node at one end of a link.
+fn end<'a>(
+    fields: &mut Fields<'a>,
+    key: &'static str,
+    topology: &Topology,
+) -> Result<(Value<'a>, NodeId), TraceError> {
+    const NODE: &str = "a host or switch of the fabric, at one end of a link";
+    let value = fields.need(key, NODE)?;
+    let node = topology.node(fields.text(&value, NODE)?).ok_or_else(|| fields.wrong(&value, NODE))?;
+    Ok((value, node))
+}
+
+/// The error for a second end that has no cable to the first.
+fn no_link(fields: &Fields<'_>, value: &Value<'_>, from: &str) -> TraceError {
+    fields.wrong(value, &format!("a host or switch with a cable to `{from}`"))
 }
 
 fn read_event(fields: &mut Fields<'_>, topology: &Topology) -> Result<Event, TraceError> {

@@ -101,10 +101,19 @@ fn plan<'a>(name: &str, kind: &Value<'a>, fields: &mut Fields<'a>) -> Result<Pla
             rate: fields.rate("rate")?,
             oversubscription: fields.number("oversubscription")?,
         },
-        "fat-tree" => Plan::FatTree { ports: fields.count("ports")?, rate: fields.rate("rate")? },
-        "saba-tiers" => Plan::SabaTiers,
+        "fat-tree" => Plan::FatTree {
+            ports: fields.count("ports")?,
+            rate: fields.rate("rate")?,
+            oversubscription: oversubscription(fields)?,
+        },
+        "saba-tiers" => Plan::SabaTiers { oversubscription: oversubscription(fields)? },
         _ => return Err(fields.wrong(kind, KINDS)),
     })
+}
+
+/// An oversubscription where a plan may be without: 1.
+fn oversubscription(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
+    fields.maybe("oversubscription").map_or(Ok(1.0), |value| fields.float(&value))
 }
 
 /// Hosts, switches and cables one by one.
@@ -182,15 +191,21 @@ pub fn write_plan<W: Write>(plan: &Plan, mut out: W) -> io::Result<()> {
             writeln!(out, "spines = {spines}\nleaves = {leaves}\nhosts = {hosts}")?;
             writeln!(out, "rate = \"{}\"\noversubscription = {oversubscription:?}", number::rate(rate))
         }
-        Plan::FatTree { ports, rate } => {
-            writeln!(out, "ports = {ports}\nrate = \"{}\"", number::rate(rate))
+        Plan::FatTree { ports, rate, oversubscription } => {
+            writeln!(out, "ports = {ports}\nrate = \"{}\"", number::rate(rate))?;
+            write_oversubscription(oversubscription, out)
         }
-        Plan::NetShareFig1
-        | Plan::NetShareFig3
-        | Plan::NetShareFig6
-        | Plan::NetShareFig7
-        | Plan::SabaTiers => Ok(()),
+        Plan::SabaTiers { oversubscription } => write_oversubscription(oversubscription, out),
+        Plan::NetShareFig1 | Plan::NetShareFig3 | Plan::NetShareFig6 | Plan::NetShareFig7 => Ok(()),
     }
+}
+
+/// Writes an oversubscription where a plan may be without, if there is one.
+fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Result<()> {
+    if oversubscription == 1.0 {
+        return Ok(());
+    }
+    writeln!(out, "oversubscription = {oversubscription:?}")
 }
 
 /// What an error says was expected of a topology.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
+use weir_core::model::LinkId;
 use weir_core::model::scenario::{Change, Scenario, Sending};
 use weir_core::units::Time;
 use weir_trace::scenario::{MAX_FILE_BYTES, read, read_from};
@@ -55,7 +56,7 @@ fn with_events(events: &[&str]) -> String {
 
 #[test]
 fn the_document_s_events() {
-    let text = DOCUMENT.split("```toml\n").nth(3).unwrap().split("```").next().unwrap();
+    let text = DOCUMENT.split("```toml\n").nth(4).unwrap().split("```").next().unwrap();
     let rate = "at = \"40s\"\ncable = [\"C1\", \"H1\"]\nchange = \"rate\"\nrate = \"2Gbit\"";
     let tables: Vec<&str> = text.split("[[event]]\n").skip(1).collect();
     let rate = rate.replace("C1", "E1");
@@ -217,6 +218,186 @@ fn errors_in_guarantees_say_where() {
         let expected = format!("t:{}: field `{error}", line + place);
         assert!(message.starts_with(&expected), "{message} instead of {expected}");
     }
+}
+
+/// The example with these ports, each the lines of a table.
+fn with_ports(ports: &[String]) -> String {
+    let tables: Vec<String> = ports.iter().map(|lines| format!("[[port]]\n{lines}\n")).collect();
+    format!("{}\n{}", EXAMPLE.trim_end(), tables.concat())
+}
+
+fn port(from: &str, to: &str, queues: &str) -> String {
+    format!("from = \"{from}\"\nto = \"{to}\"\nqueues = [{queues}]")
+}
+
+/// One queue for all services of the example.
+const ONE: &str = "{ weight = 2, services = [\"A1\", \"A2\", \"A3\"] }";
+
+/// The ends of the links of the scenario's ports.
+fn ends(scenario: &Scenario) -> Vec<Vec<(&str, &str)>> {
+    let topology = &scenario.topology;
+    let ends = |link: &LinkId| {
+        let link = topology.link(*link);
+        (topology.name(link.from), topology.name(link.to))
+    };
+    scenario.ports.iter().map(|port| port.links.iter().map(ends).collect()).collect()
+}
+
+#[test]
+fn the_document_s_ports() {
+    let text = DOCUMENT.split("```toml\n").nth(3).unwrap().split("```").next().unwrap();
+    let tables = text.split("[[port]]\n").skip(1);
+    // The document's services are others than the example's.
+    let names = |text: &str| text.replace("\"search\"", "\"A1\", \"A2\"").replace("\"backup\"", "\"A3\"");
+    let scenario = parse(&with_ports(&tables.map(names).collect::<Vec<_>>())).unwrap();
+    assert_eq!(ends(&scenario), [[("E1", "C1")], [("H1", "E1")]]);
+    let queues = |at: usize| -> Vec<(f64, Vec<usize>)> {
+        scenario.ports[at].queues.iter().map(|queue| (queue.weight, queue.services.clone())).collect()
+    };
+    assert_eq!(queues(0), [(3.0, vec![0, 1]), (1.0, vec![2])]);
+    assert_eq!(queues(1), [(1.0, vec![0, 1, 2])]);
+    let queueing = scenario.queueing();
+    let at = |from: &str, to: &str| {
+        let [from, to] = [from, to].map(|name| scenario.topology.node(name).unwrap());
+        let table = queueing.at(scenario.topology.between(from, to).unwrap());
+        (table.weights.clone(), table.queue_of.clone())
+    };
+    assert_eq!(at("E1", "C1"), (vec![3.0, 1.0], vec![0, 0, 1]));
+    assert_eq!(at("C1", "E1"), (vec![1.0, 3.0, 9.0], vec![0, 1, 2]), "a switch as usual");
+    assert_eq!(at("H2", "E1"), (vec![1.0], vec![0, 0, 0]), "a host as usual");
+}
+
+#[test]
+fn stars_are_all_ports_of_a_node_or_of_all_switches() {
+    let links = |from: &str, to: &str| parse(&with_ports(&[port(from, to, ONE)])).map(|s| ends(&s)[0].len());
+    // Twelve hosts under three edges and a core.
+    assert_eq!(links("E1", "*"), Ok(5));
+    assert_eq!(links("*", "E1"), Ok(1), "hosts are no switches");
+    assert_eq!(links("*", "H3"), Ok(1));
+    assert_eq!(links("*", "*"), Ok(12 + 2 * 3));
+    // A node may be called like that; then it is meant.
+    let fabric = "{ kind = \"links\", hosts = [\"*\", \"H2\"], switch = [{ name = \"E1\", tier = 1 }], link = [ \
+                  { ends = [\"*\", \"E1\"], rate = \"1Gbit\" }, { ends = [\"H2\", \"E1\"], rate = \"1Gbit\" }] }";
+    let services = "[[service]]\nname = \"A1\"\nweight = 1\n";
+    let demand = "[[demand]]\nservice = \"A1\"\nfrom = \"H2\"\nto = \"*\"\nsending = \"elastic\"\n";
+    let ports = format!("[[port]]\n{}\n", port("E1", "*", "{ weight = 1, services = [\"A1\"] }"));
+    let text = format!("weir-scenario = 1\nend = \"1s\"\nfabric = {fabric}\n{services}{demand}{ports}");
+    assert_eq!(ends(&parse(&text).unwrap()), [[("E1", "*")]]);
+}
+
+#[test]
+fn errors_in_ports_say_where() {
+    let line = EXAMPLE.trim_end().lines().count() + 1;
+    let two = "{ weight = 1, services = [\"A1\", \"A2\"] }, { weight = 3, services = [\"A3\"] }";
+    let good = port("E1", "C1", two);
+    let many = |count: usize| vec!["{ weight = 1, services = [\"A1\"] }"; count].join(", ");
+    for (ports, place, error) in [
+        (
+            vec![port("E4", "C1", ONE)],
+            1,
+            "port 1 from`: `\"E4\"`: expected a host or switch of the fabric, or",
+        ),
+        (vec![port("E1", "C2", ONE)], 2, "port 1 to`: `\"C2\"`: expected a host or switch of the fabric, or"),
+        (
+            vec![port("E1", "E2", ONE)],
+            2,
+            "port 1 to`: `\"E2\"`: expected a host or switch with a cable to `E1`",
+        ),
+        (vec![port("E1", "C1", "")], 3, "port 1 queues`: `0`: expected 1 to 64 queues"),
+        (vec![port("E1", "C1", &many(65))], 3, "port 1 queues`: `65`: expected 1 to 64 queues"),
+        (vec![port("E1", "C1", "3")], 3, "port 1 queues`: `3`: expected a table"),
+        (
+            vec!["from = \"E1\"\nto = \"C1\"".into()],
+            0,
+            "port 1 queues`: `nothing`: expected a list of queues",
+        ),
+        (vec!["from = \"E1\"\nqueues = []".into()], 0, "port 1 to`: `nothing`: expected a host or switch"),
+        (vec![format!("{good}\nrate = 1")], 4, "port 1 key`: `rate`: expected one of from, to, queues"),
+        (
+            vec![good.replace("\"A3\"", "\"A4\"")],
+            3,
+            "port 1 queue 2 services`: `\"A4\"`: expected a list of names",
+        ),
+        (vec![good.replace("\"A3\"", "3")], 3, "port 1 queue 2 services`: `3`: expected a list of names"),
+        (
+            vec![good.replace("[\"A3\"]", "\"A3\"")],
+            3,
+            "port 1 queue 2 services`: `\"A3\"`: expected a list of names",
+        ),
+        (
+            vec![good.replace("\"A3\"", "")],
+            3,
+            "port 1 queue 2 services`: `nothing`: expected a service at least",
+        ),
+        (
+            vec![good.replace("\"A3\"", "\"A3\", \"A1\"")],
+            3,
+            "port 1 queue 2 services`: `A1`: expected each service in one queue of a port",
+        ),
+        (
+            vec![good.replace("\"A1\", \"A2\"", "\"A1\"")],
+            3,
+            "port 1 queues`: `none with A2`: expected every service in one of the port's queues",
+        ),
+        (
+            vec![good.replace("weight = 3", "weight = 0")],
+            3,
+            "port 1 queue 2 weight`: `0`: expected a number from 1e-9",
+        ),
+        (
+            vec![good.replace("weight = 3", "weight = -1")],
+            3,
+            "port 1 queue 2 weight`: `-1`: expected a number from",
+        ),
+        (
+            vec![good.replace("weight = 3", "weight = 1e10")],
+            3,
+            "port 1 queue 2 weight`: `10000000000`: expected a",
+        ),
+        (
+            vec![good.replace("weight = 3", "weight = inf")],
+            3,
+            "port 1 queue 2 weight`: `inf`: expected a number",
+        ),
+        (
+            vec![good.replace("weight = 3", "weight = \"3\"")],
+            3,
+            "port 1 queue 2 weight`: `\"3\"`: expected a number",
+        ),
+        (vec![good.replace("weight = 3, ", "")], 3, "port 1 queue 2 weight`: `nothing`: expected a number"),
+        (
+            vec![good.replace("weight = 3", "weight = 3, rate = 1")],
+            3,
+            "port 1 queue 2 key`: `rate`: expected one of",
+        ),
+        (
+            vec![good.clone(), port("E1", "C1", ONE)],
+            6,
+            "port 2 to`: `E1 to C1`: expected a port whose queues are not",
+        ),
+        (
+            vec![good.clone(), port("*", "C1", ONE)],
+            6,
+            "port 2 to`: `E1 to C1`: expected a port whose queues are not",
+        ),
+        (vec![port("C1", "E1", ONE), good.clone(), port("*", "*", ONE)], 10, "port 3 to`: `"),
+    ] {
+        let message = parse(&with_ports(&ports)).unwrap_err();
+        let expected = format!("t:{}: field `{error}", line + place);
+        assert!(message.starts_with(&expected), "{message} instead of {expected}");
+    }
+    // Both directions of a cable are ports of their own.
+    assert!(parse(&with_ports(&[good, port("C1", "E1", ONE)])).is_ok());
+}
+
+#[test]
+fn many_ports_in_few_lines_are_refused_early() {
+    let text =
+        EXAMPLE.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
+    let text = text.replace("\"H", "\"h");
+    let ports = format!("\n[[port]]\n{}", port("*", "*", ONE)).repeat(10_000);
+    let error = parse(&(text + &ports)).unwrap_err();
+    assert!(error.contains("field `port 2 to`: `switch to h0`: expected a port whose queues"), "{error}");
 }
 
 #[test]

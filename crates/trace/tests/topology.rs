@@ -34,8 +34,10 @@ fn plans() -> Vec<Plan> {
         Plan::NetShareFig7,
         Plan::NetShareFig16 { services: 3 },
         Plan::LeafSpine { spines: 3, leaves: 4, hosts: 7, rate, oversubscription: 1.0 / 3.0 },
-        Plan::FatTree { ports: 4, rate },
-        Plan::SabaTiers,
+        Plan::FatTree { ports: 4, rate, oversubscription: 1.0 },
+        Plan::FatTree { ports: 4, rate, oversubscription: 2.5 },
+        Plan::SabaTiers { oversubscription: 1.0 },
+        Plan::SabaTiers { oversubscription: 3.0 },
     ]
 }
 
@@ -173,6 +175,28 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
 }
 
 #[test]
+fn an_oversubscription_may_be_left_out() {
+    let tree = "weir-fabric = 1\nkind = \"fat-tree\"\nports = 4\nrate = \"10Gbit\"\n";
+    let saba = "weir-fabric = 1\nkind = \"saba-tiers\"\n";
+    for (plan, line) in [(tree, 5), (saba, 3)] {
+        let with = |value: &str| parse(&format!("{plan}oversubscription = {value}\n"));
+        assert!(parse(plan).unwrap() == with("1").unwrap());
+        assert!(parse(plan).unwrap() != with("2.5").unwrap());
+        for (value, error) in [
+            ("0", "`oversubscription` is 0: expected a finite number above 0"),
+            ("inf", "`oversubscription` is inf: expected a finite number above 0"),
+            ("1e-300", "has rate"),
+            ("\"2\"", &format!("t:{line}: field `oversubscription`: `\"2\"`: expected a number")),
+        ] {
+            let message = with(value).unwrap_err();
+            assert!(message.contains(error), "{message}\n  is not\n{error}");
+        }
+    }
+    let big = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\noversubscription = 2\n";
+    assert!(parse(big).unwrap_err().contains("t:5: field `key`: `oversubscription`: expected one of"));
+}
+
+#[test]
 fn files_that_are_no_text_or_too_long_are_refused() {
     let error = read_from(&b"weir-fabric = 1\nkind = \xff"[..], "t").unwrap_err().to_string();
     assert!(error.starts_with("t:2: field `text`"), "{error}");
@@ -221,7 +245,7 @@ proptest! {
 
     #[test]
     fn damaged_files_are_refused_or_come_back(
-        plan in select(plans()[..8].to_vec()),
+        plan in select(plans()[..9].to_vec()),
         at in any::<Index>(),
         length in 0usize..12,
         with in select(vec!["", "[", "]]", "\"", "\n", "=", "1e999", "-1", "9".repeat(40).leak(), "\u{0}", "[[link]]\n", "inf"]),
@@ -245,13 +269,19 @@ fn networks_in_numbers() {
         d.pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()
     };
     // A fat tree of 4-port switches: 16 hosts, full bisection, 1, 2 and 4 paths.
-    let tree = describe(Plan::FatTree { ports: 4, rate: rate("10Gbit") });
+    let fat_tree = |oversubscription| Plan::FatTree { ports: 4, rate: rate("10Gbit"), oversubscription };
+    let tree = describe(fat_tree(1.0));
     assert_eq!((tree.hosts, tree.switches, tree.cables), (16, 20, 48));
     assert_eq!(pairs(&tree), [(2, 1, 16), (4, 2, 32), (6, 4, 192)]);
     assert_eq!((tree.bisection, tree.half), (Some(80.0 * 125e6), 80.0 * 125e6));
     let over: Vec<_> =
         tree.tiers.iter().map(|tier| (tier.tier, tier.switches, tier.oversubscription)).collect();
     assert_eq!(over, [(1, 8, Some(1.0)), (2, 8, Some(1.0)), (3, 4, None)]);
+    // At 4:1 edges have four times as much below as above; aggregation switches have what they can pass on.
+    let thin = describe(fat_tree(4.0));
+    assert_eq!((thin.bisection, thin.half), (Some(20.0 * 125e6), 80.0 * 125e6));
+    let over: Vec<_> = thin.tiers.iter().map(|tier| tier.oversubscription).collect();
+    assert_eq!(over, [Some(4.0), Some(1.0), None]);
     // NetShare 5.1: one core; of six hosts, four have their pod's one link, and the two others that of theirs.
     let one = describe(Plan::NetShareFig6);
     assert_eq!((one.bisection, one.tiers[0].oversubscription), (Some(3.0 * 125e6), Some(4.0)));
@@ -261,10 +291,13 @@ fn networks_in_numbers() {
     assert_eq!(two.tiers[0].oversubscription, Some(2.0));
     assert_eq!(pairs(&two), [(2, 1, 36), (4, 2, 96)]);
     // Saba, 8.1: 18 up for 18 down, 17 leaves above a rack; the first three pods of six.
-    let saba = describe(Plan::SabaTiers);
+    let saba = describe(Plan::SabaTiers { oversubscription: 1.0 });
     assert_eq!((saba.hosts, saba.switches), (1944, 54 + 102 + 108));
     let most = 17.0 * 54.0 * 56.0 * 125e6;
     assert!((saba.bisection.unwrap() - most).abs() < 1e-9 * most && saba.half > most);
+    let thin = describe(Plan::SabaTiers { oversubscription: 2.0 });
+    assert!((thin.bisection.unwrap() - most / 2.0).abs() < 1e-9 * most && thin.half == saba.half);
+    assert!((thin.tiers[0].oversubscription.unwrap() - 2.0 * 18.0 / 17.0).abs() < 1e-12);
     // One host alone has nobody to send to.
     let alone = describe(Plan::BigSwitch { hosts: 1, rate: rate("1Gbit") });
     assert_eq!((alone.bisection, pairs(&alone)), (Some(0.0), vec![]));

@@ -13,7 +13,8 @@ use crate::fabric;
 #[derive(Debug, Args)]
 #[command(after_help = "Mechanisms:
   none               one queue at every link
-  queues             group allocation: a queue for each service at every switch (NetShare 3.1)
+  queues             group allocation: a queue for each service at every switch (NetShare 3.1),
+                     or what the scenario says of a port
   throttling         Algorithm 1 for unresponsive connections, one queue (3.2)
   queues+throttling  both
   central            a central allocator's limits for all connections, one queue (3.3)
@@ -79,8 +80,9 @@ pub struct FabricDescribe {
 #[command(after_help = "Plans and their parameters:
   big-switch      --hosts --rate
   leaf-spine      --spines --leaves --hosts (of a leaf) --rate --oversubscription
-  fat-tree        --ports --rate
-  netshare-fig1, netshare-fig3, netshare-fig6, netshare-fig7, saba-tiers
+  fat-tree        --ports --rate [--oversubscription]
+  saba-tiers      [--oversubscription]
+  netshare-fig1, netshare-fig3, netshare-fig6, netshare-fig7
   netshare-fig16  --services
 
 Examples:
@@ -107,7 +109,8 @@ pub struct FabricGenerate {
     #[arg(long, value_name = "N")]
     pub leaves: Option<u32>,
 
-    /// What the hosts of a leaf can send over what its links to the spines carry
+    /// What the hosts of a leaf or an edge switch can send over what its links up carry; 1 where it may be left out.
+    /// In `saba-tiers`, what servers' links carry over what links between switches do
     #[arg(long, value_name = "RATIO")]
     pub oversubscription: Option<f64>,
 

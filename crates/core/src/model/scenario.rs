@@ -6,6 +6,7 @@
 
 mod event;
 mod guarantee;
+mod port;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,7 @@ use crate::units::{Rate, Time};
 
 pub use event::{Change, Event};
 pub use guarantee::Guarantee;
+pub use port::{Port, Queue, Queueing, Table};
 
 /// A service (an application, a tenant): the connections that share by one weight.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +74,8 @@ pub struct Scenario {
     pub demands: Vec<Demand>,
     /// What services are guaranteed on links.
     pub guarantees: Vec<Guarantee>,
+    /// Ports whose queues are not as usual.
+    pub ports: Vec<Port>,
     /// What happens to cables, in order.
     pub events: Vec<Event>,
 }
@@ -87,6 +91,15 @@ pub enum Place {
     Demand(usize),
     /// The guarantee at this position.
     Guarantee(usize),
+    /// The port at this position.
+    Port(usize),
+    /// A queue of a port, both by their positions.
+    Queue {
+        /// The port.
+        port: usize,
+        /// The queue.
+        queue: usize,
+    },
     /// The event at this position.
     Event(usize),
 }
@@ -98,6 +111,8 @@ impl std::fmt::Display for Place {
             Place::Service(at) => write!(f, "service {} ", at + 1),
             Place::Demand(at) => write!(f, "demand {} ", at + 1),
             Place::Guarantee(at) => write!(f, "guarantee {} ", at + 1),
+            Place::Port(at) => write!(f, "port {} ", at + 1),
+            Place::Queue { port, queue } => write!(f, "port {} queue {} ", port + 1, queue + 1),
             Place::Event(at) => write!(f, "event {} ", at + 1),
         }
     }
@@ -136,7 +151,7 @@ impl Scenario {
     /// The most intervals of all demands together.
     pub const MAX_INTERVALS: usize = 10_000;
 
-    /// The most queues: a service's at a link counts as one.
+    /// The most queues: a service's at a link counts as one, since ports have at most one for each.
     pub const MAX_QUEUES: usize = 1 << 24;
 
     /// The least and the greatest weight.
@@ -169,6 +184,7 @@ impl Scenario {
                 return Err(wrong(Place::Demand(at), "active", demand.active.len(), most));
             }
         }
+        self.check_ports()?;
         self.check_events(connections, &self.check_guarantees()?)
     }
 

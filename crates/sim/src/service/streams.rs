@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::model::scenario::{Change, Demand, Event, Scenario, Sending};
+use weir_core::model::scenario::{Change, Demand, Event, Queueing, Scenario, Sending};
 use weir_core::model::{LinkId, Routes};
 use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq};
 use weir_core::units::{Rate, Time};
@@ -33,7 +33,8 @@ pub(super) struct Streams {
     /// Of each demand, its streams by their paths, and how many connections have no path.
     known: Vec<BTreeMap<Vec<u32>, usize>>,
     stranded: Vec<u32>,
-    /// Of each link, its first queue; and an end.
+    /// Which queues links have, and the first of each.
+    queueing: Queueing,
     first: Vec<u32>,
     wfq: Wfq,
     active: Vec<usize>,
@@ -46,18 +47,17 @@ impl Streams {
     /// With paths over all links.
     pub(super) fn new(scenario: &Scenario, mechanism: Mechanism) -> Streams {
         let topology = &scenario.topology;
+        let queueing = if mechanism.queues() {
+            scenario.queueing()
+        } else {
+            Queueing::one(topology, scenario.services.len())
+        };
         let mut queues = Vec::new();
-        let mut first = Vec::with_capacity(topology.links().len() + 1);
-        for (number, link) in (0..).zip(topology.links()) {
+        let mut first = Vec::with_capacity(topology.links().len());
+        for link in 0..topology.links().len() as u32 {
             first.push(queues.len() as u32);
-            let at_switch = mechanism.queues() && !topology.is_host(link.from);
-            if at_switch {
-                queues.extend(scenario.services.iter().map(|s| Queue { link: number, weight: s.weight }));
-            } else {
-                queues.push(Queue { link: number, weight: 1.0 });
-            }
+            queues.extend(queueing.at(LinkId(link)).weights.iter().map(|&weight| Queue { link, weight }));
         }
-        first.push(queues.len() as u32);
         let capacities: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
         let mut streams = Streams {
             routes: Routes::new(topology.clone(), scenario.seed),
@@ -67,6 +67,7 @@ impl Streams {
             queues: Vec::new(),
             known: vec![BTreeMap::new(); scenario.demands.len()],
             stranded: vec![0; scenario.demands.len()],
+            queueing,
             first,
             wfq: Wfq::new(&capacities, &queues).expect("rates and weights of a scenario are in range"),
             active: Vec::new(),
@@ -122,10 +123,8 @@ impl Streams {
         if let Some(&stream) = self.known[at].get(&links) {
             return stream;
         }
-        let queue = |&link: &u32| {
-            let (first, next) = (self.first[link as usize], self.first[link as usize + 1]);
-            first + if next - first > 1 { demand.service as u32 } else { 0 }
-        };
+        let queue =
+            |&link: &u32| self.first[link as usize] + self.queueing.at(LinkId(link)).queue_of[demand.service];
         self.queues.push(links.iter().map(queue).collect());
         self.sending.push(demand.sending);
         self.connections.push(0);

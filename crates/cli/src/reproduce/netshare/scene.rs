@@ -33,6 +33,7 @@ impl Scene {
             services: (1..).zip(weights).map(service).collect(),
             demands: Vec::new(),
             guarantees: Vec::new(),
+            ports: Vec::new(),
             events: Vec::new(),
         })
     }

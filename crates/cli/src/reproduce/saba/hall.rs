@@ -286,7 +286,7 @@ fn sensitivity(workload: &Synthetic, worth: f64) -> Sensitivity {
 /// What a part of a rack's links up is worth to a workload, over that part of a server's link: the links that a rack has up, over the servers
 /// that a workload has there.
 pub fn rack_worth() -> Result<f64, Failure> {
-    let fabric = Plan::SabaTiers.build().map_err(Failure::undone)?;
+    let fabric = Plan::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::undone)?;
     let rack = fabric.link(fabric.out(NodeId(0))[0]).to;
     let (servers, up): (Vec<LinkId>, Vec<LinkId>) =
         fabric.out(rack).iter().partition(|link| fabric.is_host(fabric.link(**link).to));
@@ -296,7 +296,7 @@ pub fn rack_worth() -> Result<f64, Failure> {
 
 /// The fabric of section 8.1, whose links of servers and those between switches carry these parts of what they do there.
 fn scaled(servers: f64, between: f64) -> Result<Topology, TopologyError> {
-    let whole = Plan::SabaTiers.build()?;
+    let whole = Plan::SabaTiers { oversubscription: 1.0 }.build()?;
     let mut builder = Builder::new();
     for node in (0..whole.nodes() as u32).map(NodeId) {
         match whole.is_host(node) {

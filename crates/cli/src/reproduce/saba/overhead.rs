@@ -41,7 +41,7 @@ pub struct Overhead {
 impl Overhead {
     /// Measures all on one thread.
     pub fn measure(seed: u64, progress: &Progress) -> Result<Overhead, Failure> {
-        let topology = Plan::SabaTiers.build().map_err(Failure::undone)?;
+        let topology = Plan::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::undone)?;
         let ways = Ways::new(&topology);
         let bar = progress.steps("scenarios", PUBLISHED.len() * Degree::ALL.len() * SCENARIOS);
         let mut took: Vec<[Vec<Took>; 3]> = PUBLISHED.iter().map(|_| Default::default()).collect();

@@ -63,11 +63,18 @@ pub enum Plan {
     FatTree {
         /// Even, and at least 2.
         ports: u32,
-        /// Of every link.
+        /// Of the hosts' links.
         rate: Rate,
+        /// What the hosts of an edge switch can send over what its links up carry: all links between switches carry the hosts' rate
+        /// over this. Finite and above zero.
+        oversubscription: f64,
     },
     /// Saba, 8.1: 1,944 servers under three tiers of switches.
-    SabaTiers,
+    SabaTiers {
+        /// All links between switches carry the servers' rate over this; finite and above zero, 1 in the paper. A rack has 18 servers and 17
+        /// links up.
+        oversubscription: f64,
+    },
 }
 
 impl Plan {
@@ -82,7 +89,7 @@ impl Plan {
             Plan::NetShareFig16 { .. } => "netshare-fig16",
             Plan::LeafSpine { .. } => "leaf-spine",
             Plan::FatTree { .. } => "fat-tree",
-            Plan::SabaTiers => "saba-tiers",
+            Plan::SabaTiers { .. } => "saba-tiers",
         }
     }
 
@@ -101,21 +108,24 @@ impl Plan {
             Plan::NetShareFig7 => netshare_pods(2),
             Plan::NetShareFig16 { services } => netshare_fig16(services),
             Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
-                if !(oversubscription.is_finite() && oversubscription > 0.0) {
-                    return Err(self.parameter(
-                        "oversubscription",
-                        oversubscription,
-                        "a finite number above 0",
-                    ));
-                }
-                let up = rate.get() * f64::from(hosts) / (f64::from(spines) * oversubscription);
-                // A rate beyond the greatest is refused where the cable is, like one below the least.
-                let up = Rate::new(up.min(f64::MAX)).expect("quotients of what is above zero");
-                leaf_spine(spines, leaves, hosts, rate, up)
+                let whole = rate.get() * f64::from(hosts);
+                leaf_spine(spines, leaves, hosts, rate, self.over(whole, spines, oversubscription)?)
             }
-            Plan::FatTree { ports, rate } => fat_tree(ports, rate),
-            Plan::SabaTiers => saba_tiers(),
+            Plan::FatTree { ports, rate, oversubscription } => {
+                fat_tree(ports, rate, self.over(rate.get(), 1, oversubscription)?)
+            }
+            Plan::SabaTiers { oversubscription } => saba_tiers(self.over(SABA.get(), 1, oversubscription)?),
         }
+    }
+
+    /// What each of so many links carries that together carry a rate, in bytes per second, over an oversubscription.
+    fn over(&self, rate: f64, links: u32, oversubscription: f64) -> Result<Rate, TopologyError> {
+        if !(oversubscription.is_finite() && oversubscription > 0.0) {
+            return Err(self.parameter("oversubscription", oversubscription, "a finite number above 0"));
+        }
+        let each = rate / (f64::from(links) * oversubscription);
+        // A rate beyond the greatest is refused where the cable is, like one below the least.
+        Ok(Rate::new(each.min(f64::MAX)).expect("quotients of what is above zero"))
     }
 
     fn parameter(
@@ -155,7 +165,7 @@ impl Plan {
             | Plan::NetShareFig3
             | Plan::NetShareFig6
             | Plan::NetShareFig7
-            | Plan::SabaTiers => return Ok(()),
+            | Plan::SabaTiers { .. } => return Ok(()),
         };
         let limits = [
             ("hosts", hosts, Topology::MAX_HOSTS),
@@ -174,6 +184,9 @@ impl Plan {
 
 const GBIT: f64 = 125e6;
 const MBIT: f64 = 125e3;
+
+/// Of Saba's links.
+const SABA: Rate = Rate::of(56.0 * GBIT);
 
 fn big_switch(hosts: u32, rate: Rate) -> Result<Topology, TopologyError> {
     let mut builder = Builder::new();
@@ -293,7 +306,7 @@ fn leaf_spine(spines: u32, leaves: u32, hosts: u32, rate: Rate, up: Rate) -> Res
     builder.build()
 }
 
-fn fat_tree(ports: u32, rate: Rate) -> Result<Topology, TopologyError> {
+fn fat_tree(ports: u32, rate: Rate, up: Rate) -> Result<Topology, TopologyError> {
     let half = ports / 2;
     let mut builder = Builder::new();
     for core in 0..half * half {
@@ -304,14 +317,14 @@ fn fat_tree(ports: u32, rate: Rate) -> Result<Topology, TopologyError> {
             let middle = format!("agg{pod}.{side}");
             builder.switch(&middle, 2)?;
             for core in side * half..(side + 1) * half {
-                builder.cable(&middle, &format!("core{core}"), rate)?;
+                builder.cable(&middle, &format!("core{core}"), up)?;
             }
         }
         for side in 0..half {
             let edge = format!("edge{pod}.{side}");
             builder.switch(&edge, 1)?;
             for middle in 0..half {
-                builder.cable(&edge, &format!("agg{pod}.{middle}"), rate)?;
+                builder.cable(&edge, &format!("agg{pod}.{middle}"), up)?;
             }
             let first = (pod * half + side) * half;
             add_hosts(&mut builder, &edge, first..first + half, rate)?;
@@ -320,13 +333,12 @@ fn fat_tree(ports: u32, rate: Rate) -> Result<Topology, TopologyError> {
     builder.build()
 }
 
-fn saba_tiers() -> Result<Topology, TopologyError> {
+fn saba_tiers(up: Rate) -> Result<Topology, TopologyError> {
     const PODS: u32 = 6;
     const RACKS: u32 = 18;
     const LEAVES: u32 = 17;
     const SERVERS: u32 = 18;
     const THIRD: u32 = 18;
-    let rate = Rate::of(56.0 * GBIT);
     let mut builder = Builder::new();
     for spine in 0..3 * THIRD {
         builder.switch(&format!("spine{spine}"), 3)?;
@@ -337,16 +349,16 @@ fn saba_tiers() -> Result<Topology, TopologyError> {
             builder.switch(&name, 2)?;
             let first = leaf % 3 * THIRD;
             for spine in first..first + THIRD {
-                builder.cable(&name, &format!("spine{spine}"), rate)?;
+                builder.cable(&name, &format!("spine{spine}"), up)?;
             }
         }
         for rack in pod * RACKS..(pod + 1) * RACKS {
             let name = format!("tor{rack}");
             builder.switch(&name, 1)?;
             for leaf in pod * LEAVES..(pod + 1) * LEAVES {
-                builder.cable(&name, &format!("leaf{leaf}"), rate)?;
+                builder.cable(&name, &format!("leaf{leaf}"), up)?;
             }
-            add_hosts(&mut builder, &name, rack * SERVERS..(rack + 1) * SERVERS, rate)?;
+            add_hosts(&mut builder, &name, rack * SERVERS..(rack + 1) * SERVERS, SABA)?;
         }
     }
     builder.build()
