@@ -93,7 +93,7 @@ pub enum Command {
     /// Do a paper's evaluation again, published and measured side by side
     #[command(subcommand, arg_required_else_help = true)]
     Reproduce(Reproduce),
-    /// Saba's offline parts: profile workloads, and find the weights at a port
+    /// Saba's profiler, its weights at a port, and simulated jobs under it and its rivals
     #[command(subcommand, arg_required_else_help = true)]
     Saba(Saba),
     /// Django's predictor: learn from measurements of incast how many connections a receiver should have
@@ -213,7 +213,8 @@ pub struct Behind {
     pub buffer: Option<u32>,
 
     /// Replay over a network with links between its switches: a file in the fabric format. Port 0 is its first host, and what
-    /// hosts' cables carry is the port rate
+    /// hosts' cables carry is the port rate. Policies decide as if nothing but ports were short; what links cannot carry of that
+    /// is not offered to others, except by `fair`, which is plain TCP on that network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "incast"])]
     pub fabric: Option<PathBuf>,
 

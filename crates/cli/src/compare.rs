@@ -37,8 +37,8 @@ impl Outputs {
         input: &args::Input,
         output: &args::Output,
         details: &args::Details,
-        wide: &args::Wide,
-        behind: &args::Behind,
+        (wide, behind): (&args::Wide, &args::Behind),
+        policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let (result, coflows, flows) =
             (output.out.as_deref(), details.per_coflow.as_deref(), details.per_flow.as_deref());
@@ -47,6 +47,7 @@ impl Outputs {
         for file in wide.wide_area.iter().chain(&behind.incast).chain(&behind.fabric) {
             output::check_distinct(file, &named)?;
         }
+        policies.iter().try_for_each(|policy| spec::check_distinct(policy, &named))?;
         let begin = |path: Option<&Path>| path.map(Pending::begin).transpose();
         Ok(Outputs { result: Sink::new(result)?, per_coflow: begin(coflows)?, per_flow: begin(flows)? })
     }
@@ -117,7 +118,8 @@ fn flow_lines(
 /// # Errors
 /// Whatever ends it early.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.behind)?;
+    let short = (&args.wide, &args.behind);
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, short, &[&args.policy])?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let policies = vec![args.policy.clone()];
     let network = Network::new(&args.replay, &args.wide, &args.behind, &args.details)?;
@@ -143,7 +145,9 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 /// # Errors
 /// Whatever ends it early.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
-    let outputs = Outputs::begin(&args.input, &args.output, &args.details, &args.wide, &args.behind)?;
+    let asked: Vec<&String> = args.policies.iter().chain(&args.baseline).collect();
+    let short = (&args.wide, &args.behind);
+    let outputs = Outputs::begin(&args.input, &args.output, &args.details, short, &asked)?;
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let network = Network::new(&args.replay, &args.wide, &args.behind, &args.details)?;
     let listed = if args.policies.is_empty() { network.all(&source) } else { args.policies.clone() };

@@ -188,7 +188,7 @@ pub fn print(text: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// Refuses outputs that would overwrite each other or the input.
+/// Refuses outputs that would overwrite each other, the input, or a file that the input names.
 ///
 /// # Errors
 /// The first pair of names for one file.
@@ -196,6 +196,8 @@ pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result
     let mut seen: Vec<(&str, PathBuf)> = Vec::new();
     if input != Path::new("-") {
         seen.push(("the input", place(input)));
+        let named = weir_trace::fields::named_files(input);
+        seen.extend(named.iter().map(|file| ("what the input names", place(file))));
     }
     for (name, path) in outputs {
         // Devices such as /dev/null take any number of outputs.

@@ -189,7 +189,7 @@ fn weights(args: &args::SabaWeights) -> Result<(), Failure> {
         Format::Table => {
             let mut concerns = table.concerns();
             concerns.retain(|concern| args.apps.contains(&concern.name));
-            weights_text(&weighed, &shares, args.c_saba, &concerns).into_bytes()
+            weights_text(&weighed, &shares, (args.c_saba, args.floor), &concerns).into_bytes()
         }
         Format::Json => record::json(&weights_records(&weighed, &shares)).into_bytes(),
         Format::Csv => record::csv(&weights_records(&weighed, &shares)),
@@ -210,7 +210,12 @@ fn weights_records(weighed: &[Weighed], shares: &Shares) -> Vec<Record> {
     weighed.iter().map(record).collect()
 }
 
-fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction, concerns: &[Concern]) -> String {
+fn weights_text(
+    weighed: &[Weighed],
+    shares: &Shares,
+    (c_saba, floor): (Fraction, Fraction),
+    concerns: &[Concern],
+) -> String {
     let columns =
         [("application", Align::Left), ("weight", Align::Right), ("predicted slowdown", Align::Right)];
     let mut table = Table::new(&columns);
@@ -222,8 +227,8 @@ fn weights_text(weighed: &[Weighed], shares: &Shares, c_saba: Fraction, concerns
     let mut out = String::new();
     table.print(&mut out);
     let bound = number(shares.slowdown - shares.gap);
-    let all = number(c_saba.get());
-    out.push_str(&format!("\nC_saba is {all}. No weights whatever have a sum of slowdowns below {bound}.\n"));
+    let (all, floor) = (number(c_saba.get()), number(floor.get()));
+    out.push_str(&format!("\nC_saba is {all}. No weights of at least {floor} of an even share each have a sum of slowdowns below {bound}.\n"));
     if !concerns.is_empty() {
         out.push_str("\nEq. 2 takes models as they are, also where no slowdown is like that:\n\n");
     }

@@ -103,6 +103,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     output::check_distinct(&args.input.trace, &out)?;
     let read = args.behind.incast.iter().chain(&args.behind.fabric).chain(&args.wide.wide_area);
     read.into_iter().try_for_each(|file| output::check_distinct(file, &out))?;
+    policies.iter().try_for_each(|policy| spec::check_distinct(policy, &out))?;
     let sink = Sink::new(args.output.out.as_deref())?;
 
     let source = Source::read(&args.input, args.replay.per_stage)?;

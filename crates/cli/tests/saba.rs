@@ -24,7 +24,11 @@ fn a_profile_makes_a_table_that_weights_are_found_from() {
     let total: f64 = column("slowdown").unwrap().iter().sum();
     assert!((total - sum[0]).abs() < 1e-9, "{weights}");
     let table = place.print("saba weights table.toml --apps LR,PR");
-    assert!(table.contains("C_saba is 1.000") && table.contains("No weights whatever"), "{table}");
+    assert!(
+        table.contains("C_saba is 1.000")
+            && table.contains("No weights of at least 0.1000 of an even share each have"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -119,6 +123,7 @@ fn the_document_has_every_part() {
         "## Fig. 10 and 11a:",
         "## Fig. 11b:",
         "### What accounts for the differences of 8.4",
+        "### The order of the rivals",
         "## Fig. 12:",
     ];
     let mut from = 0;
@@ -145,7 +150,7 @@ fn jobs_run_side_by_side() {
     let place = Place::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/saba-jobs.toml");
     let table = place.print(&format!("saba run {example} --jobs 2 --quiet"));
-    assert!(table.contains("5 jobs on 16 hosts; they cross 48 links"), "{table}");
+    assert!(table.contains("5 jobs on 16 hosts; they cross 48 links, 7 of which differ"), "{table}");
     let csv = place.print(&format!("saba run {example} --quiet --format csv --sharing saba,fair,homa"));
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(
@@ -190,4 +195,73 @@ fn a_job_that_does_not_comply_needs_a_queue() {
     let ends: Vec<f64> =
         csv.lines().skip(3).map(|line| line.split(',').nth(5).unwrap().parse().unwrap()).collect();
     assert!((ends[0] - 12.5).abs() < 1e-6 && (ends[1] - 20.0).abs() < 1e-6, "{csv}");
+}
+
+#[test]
+fn a_job_alone_takes_the_paths_that_it_takes_beside_others() {
+    let place = Place::new();
+    // Jobs that share no link, on two spines: whatever their hash, nobody is in anybody's way.
+    let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
+                [workload.own]\nstages = [{ bytes = \"1GB\" }]\n";
+    let job = |hosts: &str| format!("[[job]]\nworkload = \"own\"\nservers = [{hosts}]\n");
+    let jobs = [job("\"h0\", \"h1\", \"h2\", \"h3\""), job("\"h4\", \"h5\", \"h6\", \"h7\"")].concat();
+    place.write("jobs.toml", &format!("{head}{jobs}"));
+    let mut differ = false;
+    for seed in 0..8 {
+        let csv =
+            place.print(&format!("saba run jobs.toml --quiet --sharing fair --hash {seed} --format csv"));
+        let column = |at: usize| -> Vec<f64> {
+            csv.lines().skip(1).map(|line| line.split(',').nth(at).unwrap().parse().unwrap()).collect()
+        };
+        assert!(column(8).iter().all(|slowdown| (slowdown - 1.0).abs() < 1e-9), "{csv}");
+        differ |= (column(7)[0] - column(7)[1]).abs() > 1e-9;
+    }
+    assert!(differ, "some hash sends the flows of the two jobs differently");
+}
+
+#[test]
+fn nothing_that_is_read_is_written_over() {
+    let place = Place::new();
+    let fabric = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\n";
+    place.write("fabric.toml", fabric);
+    place.write("table.toml", "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [3, -2]\n");
+    place.write(
+        "jobs.toml",
+        "weir-jobs = 1\nfabric = \"fabric.toml\"\nsensitivity = \"table.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n",
+    );
+    place.write(
+        "scenario.toml",
+        "weir-scenario = 1\nend = \"1s\"\nfabric = \"./fabric.toml\"\n[[service]]\nname = \"a\"\nweight = 1\n\
+         [[demand]]\nservice = \"a\"\nfrom = \"h0\"\nto = \"h1\"\nsending = \"elastic\"\n",
+    );
+    place.write(
+        "tree.toml",
+        "weir-tree = 1\n[default]\napplications = \"saba\"\nsensitivity = \"table.toml\"\n",
+    );
+    place.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 application=LR\nflow 0 1 1MB\n");
+    let before = place.files();
+    for line in [
+        "saba run jobs.toml --quiet --out table.toml",
+        "saba run jobs.toml --quiet --out fabric.toml",
+        "share scenario.toml --quiet --out fabric.toml",
+        "share scenario.toml --quiet --over-time fabric.toml",
+        "sim t.weir --policy tree:tree.toml --quiet --out tree.toml",
+        "compare t.weir --policies fair,tree:tree.toml --quiet --per-coflow tree.toml",
+        "compare t.weir --policies fair --baseline tree:tree.toml --quiet --out table.toml",
+        "sweep t.weir --policies fair,tree:tree.toml --vary interval=0,8ms --quiet --out table.toml",
+    ] {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.err.contains("expected another file than that of"), "{line}: {}", ran.err);
+    }
+    assert_eq!(place.files(), before);
+    assert_eq!(place.read("fabric.toml"), fabric);
+    // And where nothing is in the way all of this goes.
+    for line in [
+        "saba run jobs.toml --quiet --out out.txt",
+        "share scenario.toml --quiet --out out.txt",
+        "sim t.weir --policy tree:tree.toml --quiet --out out.txt",
+    ] {
+        assert_eq!(place.print(line), "", "{line}");
+    }
 }

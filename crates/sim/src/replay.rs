@@ -23,7 +23,7 @@ use crate::transport::{Transport, realise};
 /// How to replay.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What each port sends and receives.
+    /// What each port sends and receives, unless [`Behind::Trunks`] says it.
     pub port_rate: Rate,
     /// The scheduling interval δ: schedules are computed at its multiples only, and what ends between two leaves its
     /// ports idle until the next. An event of the workload (a port that changes, a flow that starts anew or loses its
@@ -240,7 +240,11 @@ pub fn replay(
 ) -> Result<Outcome, ReplayError> {
     workload.check()?;
     let started = Instant::now();
-    let fabric = Fabric::big_switch(workload.ports, options.port_rate);
+    let port_rate = match &options.behind {
+        Some(Behind::Trunks(trunks)) => trunks.port_rate(),
+        _ => options.port_rate,
+    };
+    let fabric = Fabric::big_switch(workload.ports, port_rate);
     let count = workload.coflows.len();
     let mut engine = Engine::new(fabric, policy, &workload.names)?;
     let mut behind = options.behind.as_ref();

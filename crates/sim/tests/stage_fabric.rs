@@ -3,10 +3,10 @@
 use std::num::NonZeroU16;
 
 use weir_core::model::topology::Plan;
-use weir_core::saba::Fraction;
 use weir_core::saba::profile::{FRACTIONS, Profile};
 use weir_core::saba::share::FLOOR;
-use weir_core::solve::polynomial::Degree;
+use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::stage::cluster::{ClusterError, Coupling, Options, Placed, run, run_on};
 use weir_sim::stage::fabric::{Fabric, Paths};
@@ -217,4 +217,46 @@ fn what_is_too_large_is_refused_before_it_is_laid_out() {
     assert_eq!(pairs, "pairs of servers that are hashed to paths: 100020001: expected at most 100000000");
     let links = refused(&vec![vec![0]; 2_500], Paths::Even);
     assert_eq!(links, "jobs times links of the network: 50005000: expected at most 50000000");
+}
+
+/// Section 5.3.1: who registers may move others to other levels, and with that to other queues, at once.
+#[test]
+fn a_late_registration_takes_effect_at_once() {
+    let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
+    let long = [moving(1000.0)];
+    // The last computes for long, so that nothing begins or ends when it registers, and has a model far from all others.
+    let last = [Stage { compute: Time::new(1e4).unwrap(), ..moving(0.0) }];
+    let jobs: Vec<Placed> = (0..4)
+        .map(|model| match model {
+            3 => Placed { start: Time::new(5.0).unwrap(), ..job(&last, &[0, 1], 3) },
+            model => job(&long, &[0, 1], model),
+        })
+        .collect();
+    let line = |slope: f64| Sensitivity::new(Polynomial::new(&[1.0 + slope, -slope]).unwrap());
+    let models: Vec<Sensitivity> = [0.5, 1.0, 3.0, 90.0].map(line).to_vec();
+    let fabric = fabric(plan, &jobs, Paths::Even);
+    let with = |levels, jobs: &[Placed], fabric: &Fabric| {
+        let saba = Saba {
+            models: models.clone(),
+            queues: 8,
+            levels: NonZeroU16::new(levels).unwrap(),
+            c_saba: Fraction::ALL,
+            floor: FLOOR,
+            connections: Connections::Transfer,
+            controllers: Controllers::Central,
+        };
+        ends(jobs, fabric, &Sharing::Saba(saba))
+    };
+    // With two levels and the far one registered, the three share one; without it the steepest of the three has one of its own.
+    let before = with(2, &jobs[..3], &self::fabric(plan, &jobs[..3], Paths::Even));
+    let after = with(2, &jobs, &fabric);
+    // At 5 s everybody's rate becomes what it is when all four are there from the start.
+    let from_start: Vec<Placed> =
+        jobs.iter().map(|job| Placed { start: Time::ZERO, ..job.clone() }).collect();
+    let whole = with(2, &from_start, &fabric);
+    let first = (0..3).min_by(|&a, &b| after[a].total_cmp(&after[b])).unwrap();
+    let (old, new) = (1000.0 / before[first], 1000.0 / whole[first]);
+    assert!((old / new - 1.0).abs() > 0.1, "{before:?} {whole:?}");
+    let expected = 5.0 + (1000.0 - 5.0 * old) / new;
+    assert!((after[first] - expected).abs() < 1e-6 * expected, "{after:?} {expected}");
 }

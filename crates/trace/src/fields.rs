@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -297,6 +297,38 @@ pub fn open_in_folder<T>(
     // Beside the standard input is where the program runs.
     let folder = if path == Path::new("-") { None } else { path.parent() };
     open(path, |input, name| read(input, name, folder.unwrap_or(Path::new(""))))
+}
+
+/// The keys under which files in TOML name others.
+const NAMES: [&str; 2] = ["fabric", "sensitivity"];
+
+/// The longest file that is looked through for names of others, in bytes: no reader of these takes a longer one.
+const MAX_NAMING_BYTES: usize = 16 << 20;
+
+/// The files that a file in TOML names, by whichever format; none if it is something else.
+pub fn named_files(path: &Path) -> Vec<PathBuf> {
+    let read = |input: &mut dyn Read, name: &str, folder: &Path| {
+        let text = read_text(input, name, MAX_NAMING_BYTES)?;
+        let table = parse(Source { file: name, text: &text })?;
+        let mut found = Vec::new();
+        name_files(table.get_ref(), folder, &mut found);
+        Ok(found)
+    };
+    // Pipes can be read only once, and are for their reader.
+    let plain = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    if plain { open_in_folder(path, read).unwrap_or_default() } else { Vec::new() }
+}
+
+fn name_files(table: &DeTable<'_>, folder: &Path, found: &mut Vec<PathBuf>) {
+    for (key, value) in table {
+        match value.get_ref() {
+            DeValue::String(name) if NAMES.contains(&key.get_ref().as_ref()) => {
+                found.push(folder.join(name.as_ref()));
+            }
+            DeValue::Table(inner) => name_files(inner, folder, found),
+            _ => {}
+        }
+    }
 }
 
 /// Reads all of a file of at most `most` bytes.

@@ -177,6 +177,13 @@ fn workload(name: &str, fields: &mut Fields<'_>) -> Result<Workload, TraceError>
         stage(&mut fields.table(value, format!("workload `{name}` stage {number} "))?)
     };
     let stages = (1..).zip(&list).map(stage).collect::<Result<Vec<Stage>, TraceError>>()?;
+    let takes = |stage: &Stage| {
+        let moves = stage.bytes.get() > 0.0 && stage.limit.is_none_or(|limit| limit.get() > 0.0);
+        stage.compute.get() > 0.0 || stage.beside.get() > 0.0 || moves
+    };
+    if !stages.iter().any(takes) {
+        return Err(fields.wrong(&value, "a stage that computes or moves something"));
+    }
     Ok(Workload { name: name.to_owned(), stages: stages.repeat(rounds) })
 }
 

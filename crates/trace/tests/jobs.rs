@@ -95,7 +95,7 @@ fn errors_name_the_place() {
         (own(""), "field `workload `own` stages`: `nothing`"),
         (own("stages = []"), "field `workload `own` stages`: `[]`: expected 1 to 10000 stages"),
         (
-            own("rounds = 0\nstages = [{}]"),
+            own("rounds = 0\nstages = [{ compute = \"1s\" }]"),
             "field `workload `own` rounds`: `0`: expected a whole number, at least 1",
         ),
         (
@@ -108,12 +108,14 @@ fn errors_name_the_place() {
         ),
         (own("stages = [{ compute = \"1s\" }, { bits = 5 }]"), "field `workload `own` stage 2 key`: `bits`"),
         (
-            refused("[workload.LR]\nstages = [{}]\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),
+            refused(
+                "[workload.LR]\nstages = [{ compute = \"1s\" }]\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n",
+            ),
             "field `workload `LR` name`: `LR`: expected a name that no workload of the paper has",
         ),
         (
             refused(
-                "[workload.own]\nstages = [{}]\n[[job]]\nworkload = \"own\"\nservers = \"*\"\ndata = 2\n",
+                "[workload.own]\nstages = [{ compute = \"1s\" }]\n[[job]]\nworkload = \"own\"\nservers = \"*\"\ndata = 2\n",
             ),
             "field `job 1 data`: `2`: expected no data where the workload is the file's own",
         ),

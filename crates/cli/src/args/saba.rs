@@ -120,7 +120,7 @@ hosts. All flows of a transfer are as fast as the slowest.
 
 Examples:
   weir saba run examples/saba-jobs.toml
-  weir saba run examples/saba-jobs.toml --sharing saba --queues 2 --c-saba 0.8 --format csv"
+  weir saba run examples/saba-jobs.toml --sharing saba --queues 4 --floor 0.5 --format csv"
 )]
 pub struct SabaRun {
     /// The jobs, in TOML; `-` is the standard input
@@ -136,11 +136,11 @@ pub struct SabaRun {
     pub baseline: Way,
 
     /// Queues of a port for Saba, priorities for Homa
-    #[arg(long, value_name = "N", default_value = "8", help_heading = SHARING)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = some, help_heading = SHARING)]
     pub queues: NonZeroU16,
 
     /// Saba's priority levels
-    #[arg(long, value_name = "N", default_value = "16", help_heading = SHARING)]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = some, help_heading = SHARING)]
     pub levels: NonZeroU16,
 
     /// The part of each port that is Saba's (C_saba); jobs that do not comply have the last queue and the rest
@@ -176,6 +176,12 @@ impl SabaRun {
     pub fn degree(&self) -> Degree {
         Degree::ALL[usize::from(self.degree) - 1]
     }
+}
+
+/// A number of queues or levels.
+fn some(text: &str) -> Result<NonZeroU16, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroU16| number.get() <= 256);
+    number.ok_or_else(|| format!("`{text}`: expected a whole number from 1 to 256"))
 }
 
 /// A part of the bandwidth.

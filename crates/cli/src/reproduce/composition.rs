@@ -342,7 +342,7 @@ fn document(args: &args::CompositionReproduction, workloads: &[Workload], found:
          it does not use here the other service has.\n\
          - *Slowdown*: what the application's model predicts for the part of the bandwidth that a coflow had, which is the time \
          that it takes with the network to itself over its CCT; the mean over coflows. Sensitive applications weigh more in it, as \
-         their models are steeper. It is what Saba minimises at each port.\n\n## Measured\n",
+         their models are steeper. Saba minimises such a sum at each port, over the applications there.\n\n## Measured\n",
         workloads.len(),
         args.seeds,
         listed(&SERVICES),

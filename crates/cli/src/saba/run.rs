@@ -22,6 +22,9 @@ use crate::record::{self, Record};
 use crate::run::pool;
 use crate::table::{Align, Table, count, number};
 
+/// The most queues of all links that are different.
+const MAX_QUEUES: usize = 50_000_000;
+
 /// Runs `weir saba run`.
 ///
 /// # Errors
@@ -42,6 +45,11 @@ pub fn run(args: &args::SabaRun) -> Result<(), Failure> {
         return Err(Failure::input(format_args!(
             "{path}: job `{name}` does not comply, and --c-saba is 1: expected below 1, which leaves it a queue"
         )));
+    }
+    if args.c_saba < Fraction::ALL && args.queues.get() < 2 {
+        return Err(Failure::input(
+            "--queues: `1`: expected at least 2, as --c-saba below 1 leaves the last one to jobs that do not comply",
+        ));
     }
     let room = Room::new(&file, &known, args)?;
     let progress = Progress::new(args.quiet);
@@ -97,6 +105,7 @@ impl<'a> Room<'a> {
     fn new(file: &'a Jobs, known: &[Workload], args: &args::SabaRun) -> Result<Room<'a>, Failure> {
         let topology = &file.topology;
         let degree = args.degree();
+        let is_saba = ways(args).iter().any(|way| way.is_saba());
         let mut models: Vec<Sensitivity> =
             file.sensitivity.iter().flat_map(|table| table.rows()).map(|row| row.sensitivity).collect();
         let mut profiled: Vec<Of> = Vec::new();
@@ -106,6 +115,8 @@ impl<'a> Room<'a> {
             let nodes = job.servers.len() as f64 / f64::from(NODES);
             let model = match job.model {
                 Some(Model::Row(row)) => Some(row),
+                // Nobody else asks for a model.
+                Some(Model::Profiled(_)) if !is_saba => None,
                 Some(Model::Profiled(of)) => {
                     let known_at = profiled.iter().position(|other| *other == of);
                     if known_at.is_none() {
@@ -122,13 +133,20 @@ impl<'a> Room<'a> {
         let paths = args.hash.map_or(Paths::Even, Paths::Hashed);
         let servers: Vec<Vec<u32>> = placed.iter().map(|job| job.servers.clone()).collect();
         let fabric = Fabric::new(topology, &servers, paths).map_err(|error| failure("jobs", &error))?;
+        let queues = fabric.links().1.saturating_mul(usize::from(args.queues.get()));
+        if queues > MAX_QUEUES {
+            return Err(Failure::input(format_args!(
+                "--queues: `{}`: {queues} queues on all links: expected at most {MAX_QUEUES}",
+                args.queues
+            )));
+        }
         Ok(Room { topology, paths, jobs: placed, fabric, models })
     }
 
     /// A job with the network to itself, from time 0.
-    fn alone(&self, job: usize) -> Result<Run, Failure> {
-        let job = Placed { start: Time::ZERO, ..self.jobs[job].clone() };
-        let fabric = Fabric::new(self.topology, std::slice::from_ref(&job.servers), self.paths);
+    fn alone(&self, number: usize) -> Result<Run, Failure> {
+        let job = Placed { start: Time::ZERO, ..self.jobs[number].clone() };
+        let fabric = Fabric::alone(self.topology, &job.servers, number, self.paths);
         let fabric = fabric.map_err(|error| failure("jobs", &error))?;
         simulate(&[job], &fabric, &Sharing::Flows, "a job alone")
     }
@@ -276,7 +294,7 @@ impl Report<'_> {
     fn for_people(&self, path: &str) -> String {
         let (crossed, different) = self.room.fabric.links();
         let mut out = format!(
-            "{path}: {} on {}; they cross {}, of which {different} are different to them\n\n\
+            "{path}: {} on {}; they cross {}, {different} of which differ in rate or in whose flows cross them\n\n\
              Slowdowns: the time of a job over what it takes with the network to itself.\n\n",
             count(self.file.jobs.len(), "job"),
             count(self.file.topology.hosts(), "host"),

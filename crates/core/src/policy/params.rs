@@ -35,7 +35,7 @@ pub enum ParamsError {
         known: String,
     },
     /// The policy has no such parameter.
-    #[error("policy `{policy}` has no parameter `{key}`: expected one of {known}")]
+    #[error("policy `{policy}` has no parameter `{key}`: expected {known}")]
     UnknownKey {
         /// The policy.
         policy: String,
@@ -200,7 +200,10 @@ impl Params {
             Some((key, _)) => Err(ParamsError::UnknownKey {
                 policy: self.name,
                 key: key.clone(),
-                known: if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") },
+                known: match &self.known[..] {
+                    [] => "none".to_owned(),
+                    known => format!("one of {}", known.join(", ")),
+                },
             }),
         }
     }

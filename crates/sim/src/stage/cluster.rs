@@ -91,7 +91,7 @@ pub enum ClusterError {
         most: u64,
     },
     /// Somebody asked to stop.
-    #[error("interrupted at {now} s")]
+    #[error("interrupted at {now:.3} s")]
     Interrupted {
         /// When, for the jobs.
         now: f64,
@@ -306,6 +306,8 @@ impl<'a> Cluster<'a> {
                 Phase::Waiting(until) if until <= limit => {
                     let Running { job, ports, .. } = &self.running[number];
                     self.ports.begin(number, job.model, ports)?;
+                    // Who registers may move others to other queues.
+                    self.stale = true;
                     self.start(number)?;
                 }
                 Phase::Compute(until) if until <= limit => self.transfer(number)?,

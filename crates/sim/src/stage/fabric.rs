@@ -37,6 +37,9 @@ pub const MAX_CROSSINGS: u64 = 50_000_000;
 /// The most pairs of servers that are hashed to paths, or of switches with servers times jobs.
 pub const MAX_PAIRS: u64 = 100_000_000;
 
+/// The most pairs of switches with servers times links of the network, for even paths.
+pub const MAX_SPREADS: u64 = 20_000_000_000;
+
 /// Flows are counted in these parts when links are compared.
 const PARTS: f64 = 1048576.0;
 
@@ -45,8 +48,32 @@ impl Fabric {
     /// paths, O(pairs of servers of each job) hashes for others.
     ///
     /// # Errors
-    /// A server that is not there, that a job has twice, or that has more than one link; more than [`MAX_CROSSINGS`] or [`MAX_PAIRS`].
+    /// A server that is not there, that a job has twice, or that has more than one link; more than [`MAX_CROSSINGS`], [`MAX_PAIRS`] or
+    /// [`MAX_SPREADS`].
     pub fn new(topology: &Topology, jobs: &[Vec<u32>], paths: Paths) -> Result<Fabric, ClusterError> {
+        Fabric::lay(topology, jobs, 0, paths)
+    }
+
+    /// The links of one of several jobs, whose flows take the same paths as beside the others. `number` is its position among them.
+    ///
+    /// # Errors
+    /// As of [`Fabric::new`].
+    pub fn alone(
+        topology: &Topology,
+        job: &Vec<u32>,
+        number: usize,
+        paths: Paths,
+    ) -> Result<Fabric, ClusterError> {
+        Fabric::lay(topology, std::slice::from_ref(job), number, paths)
+    }
+
+    /// The first job has this number.
+    fn lay(
+        topology: &Topology,
+        jobs: &[Vec<u32>],
+        first: usize,
+        paths: Paths,
+    ) -> Result<Fabric, ClusterError> {
         let servers = topology.hosts() as u32;
         for (job, of_job) in jobs.iter().enumerate() {
             super::cluster::check_servers(job, of_job, servers)?;
@@ -59,7 +86,7 @@ impl Fabric {
         let mut flows = vec![vec![0.0; topology.links().len()]; jobs.len()];
         match paths {
             Paths::Even => even(topology, jobs, &mut flows)?,
-            Paths::Hashed(seed) => hashed(topology, jobs, seed, &mut flows)?,
+            Paths::Hashed(seed) => hashed(topology, jobs, first, seed, &mut flows)?,
         }
         Ok(merge(topology, &flows))
     }
@@ -87,6 +114,8 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
     }
     let pairs = (switches.len() as u64).pow(2).saturating_mul(jobs.len() as u64);
     limit("pairs of switches with servers, times jobs", pairs, MAX_PAIRS)?;
+    let spreads = (switches.len() as u64).pow(2).saturating_mul(topology.links().len() as u64);
+    limit("pairs of switches with servers, times links of the network", spreads, MAX_SPREADS)?;
     let mut spread = Vec::new();
     for (from, (sender, here)) in &switches {
         for (_, (receiver, there)) in switches.iter().filter(|(to, _)| *to != from) {
@@ -119,6 +148,7 @@ fn is_host_link(topology: &Topology, link: LinkId) -> bool {
 fn hashed(
     topology: &Topology,
     jobs: &[Vec<u32>],
+    first: usize,
     seed: u64,
     flows: &mut [Vec<f64>],
 ) -> Result<(), ClusterError> {
@@ -129,7 +159,7 @@ fn hashed(
     for (job, servers) in jobs.iter().enumerate() {
         for &from in servers {
             for &to in servers.iter().filter(|to| **to != from) {
-                routes.path(NodeId(from), NodeId(to), job as u64, &mut path);
+                routes.path(NodeId(from), NodeId(to), (first + job) as u64, &mut path);
                 for link in &path {
                     flows[job][link.index()] += 1.0;
                 }

@@ -166,5 +166,6 @@ pub fn open(controller: &mut Controller, ways: &Ways, active: &[Active]) -> Resu
 /// # Errors
 /// Connections that are not open.
 pub fn close(controller: &mut Controller, active: &[Active]) -> Result<(), ControllerError> {
-    active.iter().try_for_each(|(application, _)| controller.close(ConnectionId(*application as u64)))
+    // Who came last is the last in a port's list, and leaves without moving the others.
+    active.iter().rev().try_for_each(|(application, _)| controller.close(ConnectionId(*application as u64)))
 }

@@ -109,8 +109,9 @@ pub enum SharingError {
 /// and its number of servers.
 pub fn even_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> {
     let mut flows: Vec<(f64, f64)> = Vec::new();
-    for (stages, servers) in jobs {
-        let others = servers.saturating_sub(1).max(1) as f64;
+    // With one server nothing is sent.
+    for (stages, servers) in jobs.iter().filter(|(_, servers)| *servers > 1) {
+        let others = (servers - 1) as f64;
         let moving = stages.iter().map(|stage| stage.bytes.get()).filter(|bytes| *bytes > 0.0);
         flows.extend(moving.map(|bytes| (bytes / others, bytes * *servers as f64)));
     }

@@ -122,8 +122,8 @@ impl Limits {
              even ones, and ones that put small jobs first. Then weights that a search found, the same at all ports and all the time, by the average speed-up itself: \
              from even weights, each up or down by a factor as long as that helps (a local search: there may be better ones). A job alone is the limit of all. The second average is where all have a limit as LR has.\n{}\
              The paper's Eq. 2 has no least weight and no other condition than the sum; C_saba is 100 % (8.1); weights are those of applications, however many connections they have (5.1), and WFQ gives what others leave (5.2), so that a weight is the least that \
-             an application has. The cubic costs what is between the first lines and that of the job's slowdown: a sum that is right about every job makes {}. The objective costs little more: the mean logarithm makes {}. What is left up to {} \
-             takes to tell jobs of one workload apart, which Saba cannot: the best that was found with a weight for each workload makes {}. Jobs differ in their data by up to 100 times, and who is small is not who is sensitive.\n\n",
+             an application has. The cubic costs what is between the first lines and that of the job's slowdown: a sum that is right about every job makes {}. With the mean logarithm as the objective it makes {}. What is left up to {} \
+             takes to tell jobs of one workload apart, which Saba cannot: the best that was found with a weight for each workload makes {}. Jobs differ in their data by up to 100 times, which is drawn apart from the workload.\n\n",
             table(&head, 1, &lines),
             n(self.own[0]),
             n(self.logarithm[0]),
