@@ -5,11 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Kinds, POLICIES, assert_near, cases, coflow, near, options, workload, workloads};
+use common::{Kinds, POLICIES, assert_near, cases, coflow, event, near, options, workload, workloads};
 use proptest::prelude::*;
 use weir_core::allocation::Common;
 use weir_core::model::topology::Builder;
-use weir_core::model::{FlowState, Plan, Trunks, TrunksError, Workload};
+use weir_core::model::{Change, FlowState, Plan, Side, Trunks, TrunksError, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
 use weir_sim::{Behind, Moment, Observer, Options, Outcome, ReplayError, Silent, replay};
@@ -69,6 +69,19 @@ fn who_wants_less_than_its_part_has_it() {
         1e-9,
         "a link that carries all",
     );
+}
+
+#[test]
+fn a_flow_that_passes_another_is_noticed() {
+    // Receivers of 0.5 and 0.8: port 0 gives what goes to port 2 its 0.5, and the other half to port 1 under the same leaf. The link up
+    // carries 0.2, so after 1 / 0.3 s the other, which was the longer one by a byte, is the shorter one.
+    let flows = [(0, 2, 4.0), (0, 1, 5.0)];
+    let mut all = workload(4, vec![coflow(1, 0.0, &flows)]);
+    let rate = |port, factor| event(0.0, Change::PortRate { port, side: Side::Receive, factor });
+    all.events = vec![rate(2, 0.5), rate(1, 0.8)];
+    let found = run(&all, "pfp", &over(&network(1, 2, 2, 10.0, 0), 0.0));
+    // 5 / 3 bytes by then, the others at 0.8.
+    assert_near(&found.coflows[0].flow_ends, &[20.0, 7.5], 1e-9, "pfp");
 }
 
 #[test]

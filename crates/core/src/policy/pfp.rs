@@ -371,16 +371,19 @@ impl Policy for Pfp {
         }
     }
 
-    /// When a flow that shares a port passes another, which only unlike ports let happen.
+    /// When a flow that shares a port passes another, which only unlike ports let happen, or a network that carries less of one than was
+    /// decided.
     fn wake(&mut self, view: &mut View<'_, Sizes>, _: &Allocation) -> f64 {
         let mut wake = f64::INFINITY;
+        let mut heads = Vec::new();
         for side in &self.sides {
-            for &a in &side.sending {
-                for &b in &side.sending {
-                    let (a, b) = (&self.pairs[a as usize], &self.pairs[b as usize]);
-                    let (Some(first), Some(second)) = (a.head, b.head) else { continue };
-                    if first < second && a.rate < b.rate {
-                        wake = wake.min(view.now() + (second.0.0 - first.0.0) / (b.rate - a.rate));
+            heads.clear();
+            let sending = side.sending.iter().filter_map(|&pair| self.pairs[pair as usize].head);
+            heads.extend(sending.map(|head| (head, view.rate(head.3, head.2))));
+            for (first, slower) in &heads {
+                for (second, faster) in &heads {
+                    if first < second && slower < faster {
+                        wake = wake.min(view.now() + (second.0.0 - first.0.0) / (faster - slower));
                     }
                 }
             }
