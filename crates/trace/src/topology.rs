@@ -80,7 +80,17 @@ pub(crate) fn from_fields(mut fields: Fields<'_>) -> Result<Topology, TraceError
     }
     let plan = plan(name, &kind, &mut fields)?;
     fields.finish()?;
-    plan.build().map_err(|error| fields.wrong(&kind, &expected(&error)))
+    plan.build().map_err(|error| {
+        let key = match &error {
+            TopologyError::Parameter { parameter, .. } => *parameter,
+            TopologyError::Count { what, .. } => *what,
+            TopologyError::Rate { .. } => "rate",
+            _ => "kind",
+        };
+        // How many cables there are, say, no key says by itself.
+        let value = fields.maybe(key).unwrap_or(kind);
+        fields.wrong(&value, &expected(&error))
+    })
 }
 
 const KINDS: &str = "`links`, `big-switch`, `leaf-spine`, `fat-tree`, `netshare-fig1`, `netshare-fig3`, \

@@ -469,7 +469,7 @@ fn errors_name_line_field_value_and_what_was_expected() {
         ),
         ("from = \"H1\"", "from = \"H13\"", "t:21: field `demand 1 from`: `\"H13\"`: expected a host of the"),
         ("from = \"H1\"", "from = \"E1\"", "t:21: field `demand 1 from`: `\"E1\"`: expected a host of the"),
-        ("from = \"H1\"", "from = []", "t:22: field `demand 1 to`: `nobody else`: expected a host that"),
+        ("from = \"H1\"", "from = []", "t:21: field `demand 1 from`: `[]`: expected at least one host"),
         (
             "from = \"H1\"",
             "from = [\"H1\", \"H1\"]",
@@ -541,7 +541,7 @@ fn many_hosts_in_few_lines_are_refused_early() {
     let error = parse(&(text.clone() + &demand("\"h7\"").repeat(9_000))).unwrap_err();
     assert!(error.contains("field `demand 17 connections`: `1`: expected at most 1048576"), "{error}");
     let error = parse(&(text + &demand("[]").repeat(9_000))).unwrap_err();
-    assert!(error.contains("field `demand 1 to`: `nobody else`"), "{error}");
+    assert!(error.contains("field `demand 1 to`: `[]`: expected at least one host"), "{error}");
 }
 
 proptest! {

@@ -150,12 +150,18 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "= 1\nleaves",
             "= 0\nleaves",
-            "t:2: field `kind`: `\"leaf-spine\"`: expected a topology that holds together: \
+            "t:3: field `spines`: `0`: expected a topology that holds together: \
                                        leaf-spine: `spines` is 0: expected at least 1",
         ),
         ("leaves = 1", "leaves = 1.5", "t:4: field `leaves`: `1.5`: expected a whole number"),
         ("leaves = 1", "leaves = 4294967296", "t:4: field `leaves`: `4294967296`: expected a whole number"),
+        (
+            "leaves = 1",
+            "leaves = 4294967295",
+            "t:5: field `hosts`: `1`: expected a topology that holds together: ",
+        ),
         ("leaves = 1", "leaves = 4294967295", "hosts: expected 1 to 65536"),
+        ("\"1Gbit\"", "\"0bit\"", "t:6: field `rate`: `\"0bit\"`"),
         (
             "subscription = 1",
             "subscription = nan",

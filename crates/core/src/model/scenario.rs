@@ -242,6 +242,9 @@ impl Scenario {
             return Err(wrong(place, "service", demand.service, expected));
         }
         for (field, hosts) in [("from", &demand.from), ("to", &demand.to)] {
+            if hosts.is_empty() {
+                return Err(wrong(place, field, "[]", "at least one host"));
+            }
             let mut seen = BTreeSet::new();
             for &host in hosts {
                 if !self.topology.is_host(host) {
