@@ -139,6 +139,7 @@ impl Engine {
             return true;
         }
         self.network.release(slot, flow, now);
+        self.forget(slot);
         self.tell(Event::FlowLive(slot, flow), now);
         false
     }
@@ -149,8 +150,16 @@ impl Engine {
             return false;
         }
         self.network.hold(slot, flow, now);
+        self.forget(slot);
         self.tell(Event::FlowHeld(slot, flow), now);
         true
+    }
+
+    /// Other flows of a coflow are live now.
+    fn forget(&mut self, slot: Slot) {
+        if let Some(Carrier::Trunks(trunks)) = &mut self.carrier {
+            trunks.forget(slot);
+        }
     }
 
     /// A flow that has not ended starts anew, without what it has sent.

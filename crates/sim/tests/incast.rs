@@ -4,7 +4,9 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Kinds, POLICIES, assert_near, cases, coflow, near, options, workload, workloads};
+use common::{
+    Kinds, POLICIES, Schedule, assert_near, cases, coflow, moved, near, options, workload, workloads,
+};
 use proptest::prelude::*;
 use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
 use weir_core::policy;
@@ -73,9 +75,6 @@ fn only_the_crowded_receiver_pays() {
     check(&one, "saath", &through, &[12.0, 6.0, 12.0]);
 }
 
-/// A schedule: when it begins, and coflow, flow and rate of all live flows.
-type Schedule = (f64, Vec<(usize, usize, f64)>);
-
 /// Keeps the schedules.
 struct Recorder<'a> {
     goodput: &'a Goodput,
@@ -108,19 +107,6 @@ impl Observer for Recorder<'_> {
         self.schedules.push((moment.now(), rates));
         self.schedules.len() < 20_000
     }
-}
-
-/// Bytes that rates add up to until each flow's end.
-fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
-    let mut sent: Vec<Vec<f64>> = all.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
-    for (at, (from, rates)) in schedules.iter().enumerate() {
-        let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
-        for &(coflow, flow, rate) in rates {
-            let end = outcome.coflows[coflow].flow_ends[flow].min(to);
-            sent[coflow][flow] += rate * (end - from).max(0.0);
-        }
-    }
-    sent
 }
 
 proptest! {

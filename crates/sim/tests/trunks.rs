@@ -5,7 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Kinds, POLICIES, assert_near, cases, coflow, event, near, options, workload, workloads};
+use common::{
+    Kinds, POLICIES, Schedule, assert_near, cases, coflow, event, moved, near, options, workload, workloads,
+};
 use proptest::prelude::*;
 use weir_core::allocation::Common;
 use weir_core::model::topology::Builder;
@@ -108,9 +110,6 @@ fn what_cannot_be_replayed_is_refused() {
     let refused = Trunks::new(builder.build().unwrap(), 0).unwrap_err();
     assert!(matches!(&refused, TrunksError::Rate { host, .. } if host == "b"), "{refused}");
 }
-
-/// A schedule: when it begins, and coflow, flow and rate of all live flows.
-type Schedule = (f64, Vec<(usize, usize, f64)>);
 
 /// Keeps the schedules, and looks for flows that have too much or too little.
 struct Recorder {
@@ -227,19 +226,6 @@ impl Observer for Recorder {
         }
         self.broken.is_none() && self.schedules.len() < 20_000
     }
-}
-
-/// Bytes that rates add up to until each flow's end.
-fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
-    let mut sent: Vec<Vec<f64>> = all.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
-    for (at, (from, rates)) in schedules.iter().enumerate() {
-        let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
-        for &(coflow, flow, rate) in rates {
-            let end = outcome.coflows[coflow].flow_ends[flow].min(to);
-            sent[coflow][flow] += rate * (end - from).max(0.0);
-        }
-    }
-    sent
 }
 
 /// A network of two leaves or more with at least `ports` hosts.

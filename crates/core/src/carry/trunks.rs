@@ -8,13 +8,26 @@ use std::collections::BTreeMap;
 
 use super::{Own, copy, rates};
 use crate::allocation::{Allocation, Common};
-use crate::model::{Network, Slot, Trunks};
+use crate::model::{Coflow, Network, Slot, Trunks};
 use crate::solve::{Class, max_min};
 
 /// A link that is given so much more than it carries, as a part, is not short: that is rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// A flow with a rate that crosses links.
+/// The flows of a coflow.
+#[derive(Default, Clone)]
+struct Routed {
+    /// The coflow's position in the workload; the slot may be another's by now.
+    index: Option<usize>,
+    /// By flow.
+    paths: Vec<u32>,
+    /// How many flows are live and done where `live` was counted; none if that has to be done anew.
+    counted: Option<(usize, usize)>,
+    /// The paths of its flows, each once, and how many live ones take it.
+    live: Vec<(u32, u32)>,
+}
+
+/// A flow with a rate that crosses a short link.
 struct Crossing {
     slot: Slot,
     flow: u32,
@@ -28,12 +41,14 @@ pub(crate) struct Crossings {
     carried: Allocation,
     /// Whether the rates in force are not those that were decided.
     reduced: bool,
-    /// By slot the coflow that is there, by its position in the workload, and the path of each of its flows.
-    coflows: Vec<(usize, Vec<u32>)>,
+    /// By slot.
+    coflows: Vec<Routed>,
     paths: Vec<Box<[u32]>>,
     known: BTreeMap<Box<[u32]>, u32>,
     crossing: Vec<Crossing>,
+    /// By link: what it is given, and whether that is more than it carries.
     given: Vec<f64>,
+    short: Vec<bool>,
     own: Own,
 }
 
@@ -48,11 +63,20 @@ impl Crossings {
             known: BTreeMap::new(),
             crossing: Vec::new(),
             given: Vec::new(),
+            short: Vec::new(),
             own: Own::default(),
         }
     }
 
-    /// O(links + flows with a rate x links of a path); where a link is short also their logarithm.
+    /// The live flows of a coflow are others now, though perhaps as many.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        if let Some(coflow) = self.coflows.get_mut(slot as usize) {
+            coflow.counted = None;
+        }
+    }
+
+    /// O(links + paths of coflows with a rate + flows with rates of their own), and the flows of coflows whose number of live flows is
+    /// another, or that end together; where a link is short, n log n for the n flows over short links.
     pub(super) fn carry<'a>(
         &'a mut self,
         decided: &'a Allocation,
@@ -62,7 +86,9 @@ impl Crossings {
         self.own.of(decided);
         self.cross(decided, network, now);
         let links = self.given.iter().zip(self.trunks.capacities());
-        let reduces = links.into_iter().any(|(given, capacity)| *given > capacity * (1.0 + ROUNDING));
+        self.short.clear();
+        self.short.extend(links.map(|(given, capacity)| *given > capacity * (1.0 + ROUNDING)));
+        let reduces = self.short.iter().any(|short| *short);
         if !reduces && !self.reduced {
             return decided;
         }
@@ -77,26 +103,30 @@ impl Crossings {
         &self.carried
     }
 
-    /// Finds the flows with a rate that cross links, in the order of coflows under way, and what links are given.
+    /// Finds what links are given.
     fn cross(&mut self, decided: &Allocation, network: &Network, now: f64) {
-        self.crossing.clear();
         self.given.clear();
         self.given.resize(self.trunks.capacities().len(), 0.0);
         for &slot in network.active() {
             self.route(slot, network);
-            let (coflow, common, own) = (network.coflow(slot), decided.common(slot), self.own.coflow(slot));
-            if common == Common::None && own.is_empty() {
-                continue;
-            }
-            let paths = &self.coflows[slot as usize].1;
-            for (flow, rate) in rates(coflow, common, own, now) {
-                let path = paths[flow as usize];
-                let links = &self.paths[path as usize];
-                if rate > 0.0 && !links.is_empty() {
-                    links.iter().for_each(|&link| self.given[link as usize] += rate);
-                    self.crossing.push(Crossing { slot, flow, rate, path });
+            let Crossings { coflows, paths, given, own, .. } = self;
+            let (coflow, common, own) = (network.coflow(slot), decided.common(slot), own.coflow(slot));
+            let routed = &mut coflows[slot as usize];
+            let mut give = |path: u32, rate: f64| {
+                paths[path as usize].iter().for_each(|&link| given[link as usize] += rate);
+            };
+            match common {
+                Common::Each(rate) if rate > 0.0 => {
+                    routed.count(coflow);
+                    routed.live.iter().for_each(|&(path, flows)| give(path, rate * f64::from(flows)));
                 }
+                Common::Together(_) => {
+                    rates(coflow, common, &[], now)
+                        .for_each(|(flow, rate)| give(routed.paths[flow as usize], rate));
+                }
+                Common::Each(_) | Common::None => {}
             }
+            own.iter().for_each(|own| give(routed.paths[own.flow as usize], own.rate));
         }
     }
 
@@ -104,9 +134,9 @@ impl Crossings {
     fn route(&mut self, slot: Slot, network: &Network) {
         let coflow = network.coflow(slot);
         if self.coflows.len() <= slot as usize {
-            self.coflows.resize(slot as usize + 1, (usize::MAX, Vec::new()));
+            self.coflows.resize(slot as usize + 1, Routed::default());
         }
-        if self.coflows[slot as usize].0 == coflow.index {
+        if self.coflows[slot as usize].index == Some(coflow.index) {
             return;
         }
         let mut links = Vec::new();
@@ -121,34 +151,42 @@ impl Crossings {
             self.known.insert(links.as_slice().into(), next);
             next
         };
-        let paths = (0..coflow.width() as u32).map(&mut path).collect();
-        self.coflows[slot as usize] = (coflow.index, paths);
+        let paths: Vec<u32> = (0..coflow.width() as u32).map(&mut path).collect();
+        let mut once = paths.clone();
+        once.sort_unstable();
+        once.dedup();
+        let live = once.into_iter().map(|path| (path, 0)).collect();
+        self.coflows[slot as usize] = Routed { index: Some(coflow.index), paths, counted: None, live };
     }
 
-    /// Finds what is carried of what the flows that cross links should have.
+    /// Finds what is carried of what the flows that cross short links should have. Others are given less or as much as they carry, and
+    /// that only falls.
     fn reduce(&mut self, decided: &Allocation, network: &Network, now: f64) {
-        // What was decided for a flow is as a link of its own.
-        let first = self.trunks.capacities().len();
-        let decisions = self.crossing.iter().map(|crossing| crossing.rate);
-        let capacities: Vec<f64> = self.trunks.capacities().iter().copied().chain(decisions).collect();
-        let mut links = Vec::new();
-        let mut ends = Vec::with_capacity(self.crossing.len());
-        for (number, crossing) in self.crossing.iter().enumerate() {
-            links.extend_from_slice(&self.paths[crossing.path as usize]);
-            links.push((first + number) as u32);
-            ends.push(links.len());
-        }
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let classes: Vec<Class<'_>> =
-            starts.zip(&ends).map(|(from, &to)| Class { links: &links[from..to], flows: 1.0 }).collect();
-        let carried = max_min(&capacities, &classes);
-        let mut at = 0;
+        self.crossing.clear();
+        let over_short = |path: u32| self.paths[path as usize].iter().any(|&link| self.short[link as usize]);
+        let mut touched = Vec::with_capacity(network.active().len());
         for &slot in network.active() {
+            let (coflow, common, own) = (network.coflow(slot), decided.common(slot), self.own.coflow(slot));
+            let routed = &self.coflows[slot as usize];
+            let sends = common != Common::None || !own.is_empty();
+            touched.push(sends && routed.live.iter().any(|&(path, _)| over_short(path)));
+            if touched[touched.len() - 1] {
+                let crossing = |(flow, rate): (u32, f64)| {
+                    let path = routed.paths[flow as usize];
+                    (rate > 0.0 && over_short(path)).then_some(Crossing { slot, flow, rate, path })
+                };
+                self.crossing.extend(rates(coflow, common, own, now).filter_map(crossing));
+            }
+        }
+        let carried = self.share();
+        let mut at = 0;
+        for (&slot, touched) in network.active().iter().zip(touched) {
             let from = at;
             at += self.crossing[from..].iter().take_while(|crossing| crossing.slot == slot).count();
             let crossing = self.crossing[from..at].iter().zip(&carried[from..at]);
             let (common, own) = (decided.common(slot), self.own.coflow(slot));
-            if crossing.clone().all(|(crossing, carried)| *carried >= crossing.rate * (1.0 - ROUNDING)) {
+            let whole = |(crossing, carried): (&Crossing, &f64)| *carried >= crossing.rate * (1.0 - ROUNDING);
+            if !touched || crossing.clone().all(whole) {
                 self.carried.set_common(slot, common);
                 own.iter().for_each(|own| self.carried.add_flow(slot, own.flow, own.rate));
                 continue;
@@ -161,6 +199,43 @@ impl Crossings {
                     self.carried.add_flow(slot, flow, carried);
                 }
             }
+        }
+    }
+
+    /// The max-min rates of the flows that cross short links, among what was decided for them.
+    fn share(&self) -> Vec<f64> {
+        // What was decided for a flow is as a link of its own.
+        let first = self.trunks.capacities().len();
+        let decisions = self.crossing.iter().map(|crossing| crossing.rate);
+        let capacities: Vec<f64> = self.trunks.capacities().iter().copied().chain(decisions).collect();
+        let mut links = Vec::new();
+        let mut ends = Vec::with_capacity(self.crossing.len());
+        for (number, crossing) in self.crossing.iter().enumerate() {
+            let path = self.paths[crossing.path as usize].iter().copied();
+            links.extend(path.filter(|&link| self.short[link as usize]));
+            links.push((first + number) as u32);
+            ends.push(links.len());
+        }
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let classes: Vec<Class<'_>> =
+            starts.zip(&ends).map(|(from, &to)| Class { links: &links[from..to], flows: 1.0 }).collect();
+        max_min(&capacities, &classes)
+    }
+}
+
+impl Routed {
+    /// Counts live flows by path, unless they are the same as before.
+    fn count(&mut self, coflow: &Coflow) {
+        let now = Some((coflow.live(), coflow.done()));
+        if self.counted == now {
+            return;
+        }
+        self.counted = now;
+        self.live.iter_mut().for_each(|(_, flows)| *flows = 0);
+        for flow in coflow.live_flows() {
+            let path = self.paths[flow as usize];
+            let at = self.live.partition_point(|&(other, _)| other < path);
+            self.live[at].1 += 1;
         }
     }
 }

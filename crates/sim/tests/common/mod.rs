@@ -99,6 +99,22 @@ pub fn public_trace() -> Option<PathBuf> {
     found
 }
 
+/// A schedule: when it begins, and coflow, flow and rate of all live flows.
+pub type Schedule = (f64, Vec<(usize, usize, f64)>);
+
+/// Bytes that rates add up to until each flow's end.
+pub fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
+    let mut sent: Vec<Vec<f64>> = all.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
+    for (at, (from, rates)) in schedules.iter().enumerate() {
+        let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
+        for &(coflow, flow, rate) in rates {
+            let end = outcome.coflows[coflow].flow_ends[flow].min(to);
+            sent[coflow][flow] += rate * (end - from).max(0.0);
+        }
+    }
+    sent
+}
+
 /// Every policy, and every variant that decides something else. Sizes here are a few bytes, so that
 /// thresholds have to be as well.
 pub const POLICIES: &[&str] = &[
