@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_core::units::{Rate, Time};
 use weir_sim::{Options, Outcome};
@@ -25,6 +25,22 @@ pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {
     Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows, behind: None }
 }
 
+/// Refuses outputs that would overwrite each other, or what a replay reads.
+///
+/// # Errors
+/// The first pair of names for one file.
+pub fn check_distinct(
+    input: &args::Input,
+    (wide, behind): (&args::Wide, &args::Behind),
+    policies: &[&String],
+    outputs: &[(&str, Option<&Path>)],
+) -> Result<(), Failure> {
+    output::check_distinct(&input.trace, outputs)?;
+    let read = wide.wide_area.iter().chain(&behind.incast).chain(&behind.fabric).map(PathBuf::as_path);
+    let trees = policies.iter().filter_map(|policy| spec::tree(policy)).map(Path::new);
+    read.chain(trees).try_for_each(|file| output::check_distinct(file, outputs))
+}
+
 /// The outputs of a command, begun before its work.
 struct Outputs {
     result: Sink,
@@ -37,17 +53,13 @@ impl Outputs {
         input: &args::Input,
         output: &args::Output,
         details: &args::Details,
-        (wide, behind): (&args::Wide, &args::Behind),
+        short: (&args::Wide, &args::Behind),
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let (result, coflows, flows) =
             (output.out.as_deref(), details.per_coflow.as_deref(), details.per_flow.as_deref());
         let named = [("--out", result), ("--per-coflow", coflows), ("--per-flow", flows)];
-        output::check_distinct(&input.trace, &named)?;
-        for file in wide.wide_area.iter().chain(&behind.incast).chain(&behind.fabric) {
-            output::check_distinct(file, &named)?;
-        }
-        policies.iter().try_for_each(|policy| spec::check_distinct(policy, &named))?;
+        check_distinct(input, short, policies, &named)?;
         let begin = |path: Option<&Path>| path.map(Pending::begin).transpose();
         Ok(Outputs { result: Sink::new(result)?, per_coflow: begin(coflows)?, per_flow: begin(flows)? })
     }

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use weir_client::CoordinatorError;
 use weir_sim::ReplayError;
+use weir_sim::stage::cluster::ClusterError;
+use weir_sim::stage::sharing::SharingError;
 use weir_trace::generate::SpecError;
 use weir_trace::{TraceError, WriteError};
 
@@ -51,6 +53,19 @@ impl Failure {
             return Err(Failure::interrupted("interrupted; nothing was written"));
         }
         Ok(())
+    }
+
+    /// Simulated jobs have no outcome.
+    pub fn jobs(error: &ClusterError) -> Failure {
+        match error {
+            ClusterError::Interrupted { .. } => {
+                Failure::interrupted(format_args!("{error}; nothing was written"))
+            }
+            ClusterError::TooMany { .. } | ClusterError::Sharing(SharingError::Controller(_)) => {
+                Failure::input(error)
+            }
+            _ => Failure::undone(error),
+        }
     }
 
     /// A replay under `policy` has no outcome.

@@ -7,7 +7,6 @@ use weir_core::policy::{self, AnyPolicy, ParamsError, TABLE};
 use weir_core::wide_area::{self, Scheme};
 
 use crate::failure::Failure;
-use crate::output;
 
 /// What a policy begins with that is a tree.
 pub const TREE: &str = "tree:";
@@ -15,14 +14,6 @@ pub const TREE: &str = "tree:";
 /// What `spec` has after [`TREE`], if it is to be a tree.
 pub fn tree(spec: &str) -> Option<&str> {
     spec.strip_prefix(TREE).or((spec == "tree").then_some(""))
-}
-
-/// Refuses outputs that would overwrite the tree that a policy is, or a file that it names.
-///
-/// # Errors
-/// The first.
-pub fn check_distinct(spec: &str, outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
-    tree(spec).map_or(Ok(()), |file| output::check_distinct(Path::new(file), outputs))
 }
 
 /// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`. A tree has to have a place for the names of

@@ -10,11 +10,11 @@ use weir_sim::{Options, Outcome};
 
 use crate::args::{self, Format};
 use crate::behind::Short;
-use crate::compare::{caption, options, traced};
+use crate::compare::{caption, check_distinct, options, traced};
 use crate::failure::Failure;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
-use crate::output::{self, Sink};
+use crate::output::Sink;
 use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::run::{self, Task};
@@ -100,10 +100,8 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         .collect::<Result<Vec<Vec<Spec>>, Failure>>()?;
     check_taken(&points, &plans, &policies, over)?;
     let out = [("--out", args.output.out.as_deref())];
-    output::check_distinct(&args.input.trace, &out)?;
-    let read = args.behind.incast.iter().chain(&args.behind.fabric).chain(&args.wide.wide_area);
-    read.into_iter().try_for_each(|file| output::check_distinct(file, &out))?;
-    policies.iter().try_for_each(|policy| spec::check_distinct(policy, &out))?;
+    let asked: Vec<&String> = policies.iter().collect();
+    check_distinct(&args.input, (&args.wide, &args.behind), &asked, &out)?;
     let sink = Sink::new(args.output.out.as_deref())?;
 
     let source = Source::read(&args.input, args.replay.per_stage)?;

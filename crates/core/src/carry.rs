@@ -12,26 +12,80 @@ use crate::model::{Coflow, Network, Slot};
 pub(crate) use receivers::Receivers;
 pub(crate) use trunks::Crossings;
 
-/// What is short.
-pub(crate) enum Carrier {
-    /// Receiving ports with many connections.
-    Receivers(Receivers),
-    /// Links between switches.
-    Trunks(Box<Crossings>),
+/// Something that may be short.
+pub(crate) trait Carry: Send {
+    /// Looks at what it would have to carry from `now` on; says whether that is more than it can.
+    fn is_short(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool;
+
+    /// Puts what it carries into `carried`, after it was found to be short.
+    fn reduce(&mut self, decided: &Decided<'_>, network: &Network, now: f64, carried: &mut Allocation);
+
+    /// Other flows of a coflow are live now, though perhaps as many.
+    fn forget(&mut self, slot: Slot) {
+        let _ = slot;
+    }
+}
+
+/// Turns what was decided into what is carried.
+pub(crate) struct Carrier {
+    what: Box<dyn Carry>,
+    carried: Allocation,
+    /// Whether the rates in force are not those that were decided.
+    reduced: bool,
+    /// Flows with rates of their own, in memory that is used again.
+    own: Vec<FlowRate>,
 }
 
 impl Carrier {
-    /// What is to be in force from `now` on, to which what may be asked for was brought up.
+    pub(crate) fn new(what: Box<dyn Carry>) -> Carrier {
+        Carrier { what, carried: Allocation::default(), reduced: false, own: Vec::new() }
+    }
+
+    /// See [`Carry::forget`].
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.what.forget(slot);
+    }
+
+    /// What is to be in force from `now` on, to which what may be asked for was brought up. What [`Carry::is_short`] takes; where something is
+    /// short, also flows with rates of their own and their logarithm, and what [`Carry::reduce`] takes.
     pub(crate) fn carry<'a>(
         &'a mut self,
         decided: &'a Allocation,
         network: &Network,
         now: f64,
     ) -> &'a Allocation {
-        match self {
-            Carrier::Receivers(receivers) => receivers.carry(decided, network, now),
-            Carrier::Trunks(trunks) => trunks.carry(decided, network, now),
+        let reduces = self.what.is_short(decided, network, now);
+        if !reduces && !self.reduced {
+            return decided;
         }
+        self.reduced = reduces;
+        self.carried.clear(network.slots());
+        if reduces {
+            self.own.clear();
+            self.own.extend_from_slice(decided.flows());
+            self.own.sort_by_key(|own| (own.slot, own.flow));
+            let decided = Decided { whole: decided, own: &self.own };
+            self.what.reduce(&decided, network, now, &mut self.carried);
+        } else {
+            copy(decided, network, &mut self.carried);
+        }
+        self.carried.seal();
+        &self.carried
+    }
+}
+
+/// What was decided, and the flows with rates of their own by coflow and number.
+pub(crate) struct Decided<'a> {
+    whole: &'a Allocation,
+    own: &'a [FlowRate],
+}
+
+impl Decided<'_> {
+    /// A coflow's common rate, and its flows with rates of their own.
+    fn of(&self, slot: Slot) -> (Common, &[FlowRate]) {
+        let first = self.own.partition_point(|own| own.slot < slot);
+        let own = &self.own[first..self.own.partition_point(|own| own.slot <= slot)];
+        (self.whole.common(slot), own)
     }
 }
 
@@ -52,24 +106,6 @@ fn copy(decided: &Allocation, network: &Network, carried: &mut Allocation) {
     }
     for own in decided.flows() {
         carried.add_flow(own.slot, own.flow, own.rate);
-    }
-}
-
-/// The flows of a decision with rates of their own, by coflow and number.
-#[derive(Default)]
-struct Own(Vec<FlowRate>);
-
-impl Own {
-    fn of(&mut self, decided: &Allocation) {
-        self.0.clear();
-        self.0.extend_from_slice(decided.flows());
-        self.0.sort_by_key(|own| (own.slot, own.flow));
-    }
-
-    /// Those of a coflow.
-    fn coflow(&self, slot: Slot) -> &[FlowRate] {
-        let first = self.0.partition_point(|own| own.slot < slot);
-        &self.0[first..self.0.partition_point(|own| own.slot <= slot)]
     }
 }
 

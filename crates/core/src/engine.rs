@@ -58,12 +58,12 @@ impl Engine {
 
     /// The same, but receiving ports carry only so much of what is decided. The policy is not told.
     pub fn carrying(self, goodput: Arc<Goodput>) -> Engine {
-        Engine { carrier: Some(Carrier::Receivers(Receivers::new(goodput))), ..self }
+        Engine { carrier: Some(Carrier::new(Box::new(Receivers::new(goodput)))), ..self }
     }
 
     /// The same, but flows with rates cross these links, which carry no more than they can of what is decided. The policy is not told.
     pub fn crossing(self, trunks: Trunks) -> Engine {
-        Engine { carrier: Some(Carrier::Trunks(Box::new(Crossings::new(trunks)))), ..self }
+        Engine { carrier: Some(Carrier::new(Box::new(Crossings::new(trunks)))), ..self }
     }
 
     /// The network as it is known.
@@ -157,8 +157,8 @@ impl Engine {
 
     /// Other flows of a coflow are live now.
     fn forget(&mut self, slot: Slot) {
-        if let Some(Carrier::Trunks(trunks)) = &mut self.carrier {
-            trunks.forget(slot);
+        if let Some(carrier) = &mut self.carrier {
+            carrier.forget(slot);
         }
     }
 

@@ -1,6 +1,6 @@
 //! `weir saba run`: the jobs of a file side by side on its network, once under each way of sharing links.
 
-use weir_core::model::Topology;
+use weir_core::model::{NodeId, Topology};
 use weir_core::saba::profile::{FRACTIONS, Profile};
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::Degree;
@@ -8,7 +8,7 @@ use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::outcome::mean;
 use weir_sim::stage::cluster::{self, ClusterError, Placed};
 use weir_sim::stage::fabric::{Fabric, Paths};
-use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, SharingError, even_cutoffs};
+use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, even_cutoffs};
 use weir_sim::stage::workload::{NODES, Workload, link};
 use weir_sim::stage::{Profiled, Stage};
 use weir_trace::jobs::{self, Jobs, Model, Of};
@@ -36,10 +36,11 @@ pub fn run(args: &args::SabaRun) -> Result<(), Failure> {
     let names: Vec<&str> = known.iter().map(|workload| workload.name).collect();
     let file = jobs::read(&args.jobs_file, &names)?;
     let ways = ways(args);
+    let is_saba = ways.iter().any(|way| way.is_saba());
     let free = file.jobs.iter().find(|job| job.model.is_none());
     if let Some(job) = free
         && args.c_saba == Fraction::ALL
-        && ways.iter().any(|way| way.is_saba())
+        && is_saba
     {
         let (name, path) = (&job.name, args.jobs_file.display());
         return Err(Failure::input(format_args!(
@@ -51,7 +52,7 @@ pub fn run(args: &args::SabaRun) -> Result<(), Failure> {
             "--queues: `1`: expected at least 2, as --c-saba below 1 leaves the last one to jobs that do not comply",
         ));
     }
-    let room = Room::new(&file, &known, args)?;
+    let room = Room::new(&file, &known, is_saba, args)?;
     let progress = Progress::new(args.quiet);
     let bar = progress.steps("jobs alone, then together", room.jobs.len() + ways.len());
     let mut found = pool(room.jobs.len() + ways.len(), args.jobs, |at| {
@@ -102,10 +103,15 @@ struct Run {
 }
 
 impl<'a> Room<'a> {
-    fn new(file: &'a Jobs, known: &[Workload], args: &args::SabaRun) -> Result<Room<'a>, Failure> {
+    /// Only Saba asks for models.
+    fn new(
+        file: &'a Jobs,
+        known: &[Workload],
+        is_saba: bool,
+        args: &args::SabaRun,
+    ) -> Result<Room<'a>, Failure> {
         let topology = &file.topology;
         let degree = args.degree();
-        let is_saba = ways(args).iter().any(|way| way.is_saba());
         let mut models: Vec<Sensitivity> =
             file.sensitivity.iter().flat_map(|table| table.rows()).map(|row| row.sensitivity).collect();
         let mut profiled: Vec<Of> = Vec::new();
@@ -115,7 +121,6 @@ impl<'a> Room<'a> {
             let nodes = job.servers.len() as f64 / f64::from(NODES);
             let model = match job.model {
                 Some(Model::Row(row)) => Some(row),
-                // Nobody else asks for a model.
                 Some(Model::Profiled(_)) if !is_saba => None,
                 Some(Model::Profiled(of)) => {
                     let known_at = profiled.iter().position(|other| *other == of);
@@ -187,21 +192,15 @@ fn simulate(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing, what: &str) -> 
     Ok(Run { times, solutions: ended.solutions, unsettled: ended.unsettled })
 }
 
+/// What kept jobs from their ends, and under what.
 fn failure(what: &str, error: &ClusterError) -> Failure {
-    match error {
-        ClusterError::Interrupted { .. } => {
-            Failure::interrupted(format_args!("{what}: {error}; nothing was written"))
-        }
-        ClusterError::TooMany { .. } | ClusterError::Sharing(SharingError::Controller(_)) => {
-            Failure::input(format_args!("{what}: {error}"))
-        }
-        _ => Failure::undone(format_args!("{what}: {error}")),
-    }
+    let Failure { code, message } = Failure::jobs(error);
+    Failure { code, message: format!("{what}: {message}") }
 }
 
 /// What the slowest of these hosts' links carries.
 fn rate(topology: &Topology, hosts: impl Iterator<Item = u32>) -> Rate {
-    let rates = hosts.map(|host| topology.link(topology.out(weir_core::model::NodeId(host))[0]).rate);
+    let rates = hosts.map(|host| topology.link(topology.out(NodeId(host))[0]).rate);
     rates.min_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or(Rate::ZERO)
 }
 

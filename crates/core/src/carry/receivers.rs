@@ -1,74 +1,28 @@
 //! Receivers, where too many connections cost.
 //!
-//! A flow with a rate is a connection that sends. A receiving port with n of them carries no more than its [`Goodput`] for n; what was decided is more? Then all its flows get
-//! the same part of it. Flows of coflows with such a port get rates of their own, all others what was decided.
+//! A flow with a rate is a connection that sends. A receiving port with n of them carries no more than its [`Goodput`] for n; what was
+//! decided is more? Then all its flows get the same part of it. Flows of coflows with such a port get rates of their own, all others
+//! what was decided.
 
 use std::sync::Arc;
 
-use super::{Own, common_rate, copy, rates};
-use crate::allocation::{Allocation, Common, FlowRate};
-use crate::model::{Goodput, Network, Slot};
+use super::{Carry, Decided, common_rate, rates};
+use crate::allocation::{Allocation, Common};
+use crate::model::{Goodput, Network};
 
-/// Turns what was decided into what is carried.
+/// Receiving ports.
 pub(crate) struct Receivers {
     goodput: Arc<Goodput>,
-    carried: Allocation,
-    /// Whether the rates in force are not those that were decided.
-    reduced: bool,
     /// By receiver: how many connections send, and at which rate together.
     connections: Vec<usize>,
     given: Vec<f64>,
     /// What is carried of that.
     parts: Vec<f64>,
-    own: Own,
 }
 
 impl Receivers {
     pub(crate) fn new(goodput: Arc<Goodput>) -> Receivers {
-        Receivers {
-            goodput,
-            carried: Allocation::default(),
-            reduced: false,
-            connections: Vec::new(),
-            given: Vec::new(),
-            parts: Vec::new(),
-            own: Own::default(),
-        }
-    }
-
-    /// What is to be in force from `now` on, to which what may be asked for was brought up. O(ports of all coflows + flows with a rate of
-    /// their own or with one that ends them together); and, for coflows with a port that carries less, their flows.
-    pub(crate) fn carry<'a>(
-        &'a mut self,
-        decided: &'a Allocation,
-        network: &Network,
-        now: f64,
-    ) -> &'a Allocation {
-        self.count(decided, network, now);
-        let carries = network.fabric().recv().iter().zip(&self.connections);
-        let part = |((&capacity, &connections), &given): ((&f64, &usize), &f64)| {
-            let part = self.goodput.part(connections);
-            // A port that carries all of its rate is given no more than that, but for rounding.
-            if part < 1.0 && given > capacity * part { capacity * part / given } else { 1.0 }
-        };
-        self.parts.clear();
-        self.parts.extend(carries.zip(&self.given).map(part));
-        let reduces = self.parts.iter().any(|&part| part < 1.0);
-        if !reduces && !self.reduced {
-            return decided;
-        }
-        self.reduced = reduces;
-        self.carried.clear(network.slots());
-        if reduces {
-            self.own.of(decided);
-            for at in 0..network.active().len() {
-                self.carry_coflow(network.active()[at], decided, network, now);
-            }
-        } else {
-            copy(decided, network, &mut self.carried);
-        }
-        self.carried.seal();
-        &self.carried
+        Receivers { goodput, connections: Vec::new(), given: Vec::new(), parts: Vec::new() }
     }
 
     /// Counts connections and their rates.
@@ -106,24 +60,40 @@ impl Receivers {
             self.given[dst] += own.rate;
         }
     }
+}
 
-    fn carry_coflow(&mut self, slot: Slot, decided: &Allocation, network: &Network, now: f64) {
-        let (coflow, common) = (network.coflow(slot), decided.common(slot));
-        let own = self.own.coflow(slot);
-        let whole =
-            coflow.receivers().iter().all(|load| load.live == 0 || self.parts[load.port as usize] == 1.0);
-        if whole || common == Common::None {
-            self.carried.set_common(slot, common);
-            for &FlowRate { flow, rate, .. } in own {
-                let part = self.parts[coflow.ends_of(flow).1 as usize];
-                self.carried.add_flow(slot, flow, rate * part);
+impl Carry for Receivers {
+    /// O(ports of all coflows + flows with a rate of their own or with one that ends them together).
+    fn is_short(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool {
+        self.count(decided, network, now);
+        let carries = network.fabric().recv().iter().zip(&self.connections);
+        let part = |((&capacity, &connections), &given): ((&f64, &usize), &f64)| {
+            let part = self.goodput.part(connections);
+            // A port that carries all of its rate is given no more than that, but for rounding.
+            if part < 1.0 && given > capacity * part { capacity * part / given } else { 1.0 }
+        };
+        self.parts.clear();
+        self.parts.extend(carries.zip(&self.given).map(part));
+        self.parts.iter().any(|&part| part < 1.0)
+    }
+
+    /// For coflows with a port that carries less, their flows.
+    fn reduce(&mut self, decided: &Decided<'_>, network: &Network, now: f64, carried: &mut Allocation) {
+        for &slot in network.active() {
+            let (coflow, (common, own)) = (network.coflow(slot), decided.of(slot));
+            let part = |flow: u32| self.parts[coflow.ends_of(flow).1 as usize];
+            let whole =
+                coflow.receivers().iter().all(|load| load.live == 0 || self.parts[load.port as usize] == 1.0);
+            if whole || common == Common::None {
+                carried.set_common(slot, common);
+                own.iter().for_each(|own| carried.add_flow(slot, own.flow, own.rate * part(own.flow)));
+                continue;
             }
-            return;
-        }
-        for (flow, rate) in rates(coflow, common, own, now) {
-            let carried = rate * self.parts[coflow.ends_of(flow).1 as usize];
-            if carried > 0.0 {
-                self.carried.add_flow(slot, flow, carried);
+            for (flow, rate) in rates(coflow, common, own, now) {
+                let less = rate * part(flow);
+                if less > 0.0 {
+                    carried.add_flow(slot, flow, less);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Own, copy, rates};
+use super::{Carry, Decided, rates};
 use crate::allocation::{Allocation, Common};
 use crate::model::{Coflow, Network, Slot, Trunks};
 use crate::solve::{Class, max_min};
@@ -35,12 +35,9 @@ struct Crossing {
     path: u32,
 }
 
-/// Turns what was decided into what links between switches carry.
+/// The flows that cross links between switches.
 pub(crate) struct Crossings {
     trunks: Trunks,
-    carried: Allocation,
-    /// Whether the rates in force are not those that were decided.
-    reduced: bool,
     /// By slot.
     coflows: Vec<Routed>,
     paths: Vec<Box<[u32]>>,
@@ -49,58 +46,19 @@ pub(crate) struct Crossings {
     /// By link: what it is given, and whether that is more than it carries.
     given: Vec<f64>,
     short: Vec<bool>,
-    own: Own,
 }
 
 impl Crossings {
     pub(crate) fn new(trunks: Trunks) -> Crossings {
         Crossings {
             trunks,
-            carried: Allocation::default(),
-            reduced: false,
             coflows: Vec::new(),
             paths: Vec::new(),
             known: BTreeMap::new(),
             crossing: Vec::new(),
             given: Vec::new(),
             short: Vec::new(),
-            own: Own::default(),
         }
-    }
-
-    /// The live flows of a coflow are others now, though perhaps as many.
-    pub(crate) fn forget(&mut self, slot: Slot) {
-        if let Some(coflow) = self.coflows.get_mut(slot as usize) {
-            coflow.counted = None;
-        }
-    }
-
-    /// O(links + paths of coflows with a rate + flows with rates of their own), and the flows of coflows whose number of live flows is
-    /// another, or that end together; where a link is short, n log n for the n flows over short links.
-    pub(super) fn carry<'a>(
-        &'a mut self,
-        decided: &'a Allocation,
-        network: &Network,
-        now: f64,
-    ) -> &'a Allocation {
-        self.own.of(decided);
-        self.cross(decided, network, now);
-        let links = self.given.iter().zip(self.trunks.capacities());
-        self.short.clear();
-        self.short.extend(links.map(|(given, capacity)| *given > capacity * (1.0 + ROUNDING)));
-        let reduces = self.short.iter().any(|short| *short);
-        if !reduces && !self.reduced {
-            return decided;
-        }
-        self.reduced = reduces;
-        self.carried.clear(network.slots());
-        if reduces {
-            self.reduce(decided, network, now);
-        } else {
-            copy(decided, network, &mut self.carried);
-        }
-        self.carried.seal();
-        &self.carried
     }
 
     /// Finds what links are given.
@@ -109,8 +67,8 @@ impl Crossings {
         self.given.resize(self.trunks.capacities().len(), 0.0);
         for &slot in network.active() {
             self.route(slot, network);
-            let Crossings { coflows, paths, given, own, .. } = self;
-            let (coflow, common, own) = (network.coflow(slot), decided.common(slot), own.coflow(slot));
+            let Crossings { coflows, paths, given, .. } = self;
+            let (coflow, common) = (network.coflow(slot), decided.common(slot));
             let routed = &mut coflows[slot as usize];
             let mut give = |path: u32, rate: f64| {
                 paths[path as usize].iter().for_each(|&link| given[link as usize] += rate);
@@ -126,7 +84,10 @@ impl Crossings {
                 }
                 Common::Each(_) | Common::None => {}
             }
-            own.iter().for_each(|own| give(routed.paths[own.flow as usize], own.rate));
+        }
+        for own in decided.flows() {
+            let path = self.coflows[own.slot as usize].paths[own.flow as usize];
+            self.paths[path as usize].iter().for_each(|&link| self.given[link as usize] += own.rate);
         }
     }
 
@@ -159,49 +120,6 @@ impl Crossings {
         self.coflows[slot as usize] = Routed { index: Some(coflow.index), paths, counted: None, live };
     }
 
-    /// Finds what is carried of what the flows that cross short links should have. Others are given less or as much as they carry, and
-    /// that only falls.
-    fn reduce(&mut self, decided: &Allocation, network: &Network, now: f64) {
-        self.crossing.clear();
-        let over_short = |path: u32| self.paths[path as usize].iter().any(|&link| self.short[link as usize]);
-        let mut touched = Vec::with_capacity(network.active().len());
-        for &slot in network.active() {
-            let (coflow, common, own) = (network.coflow(slot), decided.common(slot), self.own.coflow(slot));
-            let routed = &self.coflows[slot as usize];
-            let sends = common != Common::None || !own.is_empty();
-            touched.push(sends && routed.live.iter().any(|&(path, _)| over_short(path)));
-            if touched[touched.len() - 1] {
-                let crossing = |(flow, rate): (u32, f64)| {
-                    let path = routed.paths[flow as usize];
-                    (rate > 0.0 && over_short(path)).then_some(Crossing { slot, flow, rate, path })
-                };
-                self.crossing.extend(rates(coflow, common, own, now).filter_map(crossing));
-            }
-        }
-        let carried = self.share();
-        let mut at = 0;
-        for (&slot, touched) in network.active().iter().zip(touched) {
-            let from = at;
-            at += self.crossing[from..].iter().take_while(|crossing| crossing.slot == slot).count();
-            let crossing = self.crossing[from..at].iter().zip(&carried[from..at]);
-            let (common, own) = (decided.common(slot), self.own.coflow(slot));
-            let whole = |(crossing, carried): (&Crossing, &f64)| *carried >= crossing.rate * (1.0 - ROUNDING);
-            if !touched || crossing.clone().all(whole) {
-                self.carried.set_common(slot, common);
-                own.iter().for_each(|own| self.carried.add_flow(slot, own.flow, own.rate));
-                continue;
-            }
-            let mut crossing = crossing.peekable();
-            for (flow, rate) in rates(network.coflow(slot), common, own, now) {
-                let crosses = crossing.next_if(|(crossing, _)| crossing.flow == flow);
-                let carried = crosses.map_or(rate, |(_, carried)| carried.min(rate));
-                if carried > 0.0 {
-                    self.carried.add_flow(slot, flow, carried);
-                }
-            }
-        }
-    }
-
     /// The max-min rates of the flows that cross short links, among what was decided for them.
     fn share(&self) -> Vec<f64> {
         // What was decided for a flow is as a link of its own.
@@ -220,6 +138,67 @@ impl Crossings {
         let classes: Vec<Class<'_>> =
             starts.zip(&ends).map(|(from, &to)| Class { links: &links[from..to], flows: 1.0 }).collect();
         max_min(&capacities, &classes)
+    }
+}
+
+impl Carry for Crossings {
+    /// O(links + paths of coflows with a rate + flows with rates of their own), and the flows of coflows whose number of live flows is
+    /// another, or that end together.
+    fn is_short(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool {
+        self.cross(decided, network, now);
+        let links = self.given.iter().zip(self.trunks.capacities());
+        self.short.clear();
+        self.short.extend(links.map(|(given, capacity)| *given > capacity * (1.0 + ROUNDING)));
+        self.short.iter().any(|short| *short)
+    }
+
+    /// Finds what is carried of what the flows that cross short links should have. Others are given less or as much as they carry, and
+    /// that only falls. n log n for the n flows over short links.
+    fn reduce(&mut self, decided: &Decided<'_>, network: &Network, now: f64, carried: &mut Allocation) {
+        self.crossing.clear();
+        let over_short = |path: u32| self.paths[path as usize].iter().any(|&link| self.short[link as usize]);
+        let mut touched = Vec::with_capacity(network.active().len());
+        for &slot in network.active() {
+            let (coflow, (common, own)) = (network.coflow(slot), decided.of(slot));
+            let routed = &self.coflows[slot as usize];
+            let sends = common != Common::None || !own.is_empty();
+            touched.push(sends && routed.live.iter().any(|&(path, _)| over_short(path)));
+            if touched[touched.len() - 1] {
+                let crossing = |(flow, rate): (u32, f64)| {
+                    let path = routed.paths[flow as usize];
+                    (rate > 0.0 && over_short(path)).then_some(Crossing { slot, flow, rate, path })
+                };
+                self.crossing.extend(rates(coflow, common, own, now).filter_map(crossing));
+            }
+        }
+        let shares = self.share();
+        let mut at = 0;
+        for (&slot, touched) in network.active().iter().zip(touched) {
+            let from = at;
+            at += self.crossing[from..].iter().take_while(|crossing| crossing.slot == slot).count();
+            let crossing = self.crossing[from..at].iter().zip(&shares[from..at]);
+            let (common, own) = decided.of(slot);
+            let whole = |(crossing, share): (&Crossing, &f64)| *share >= crossing.rate * (1.0 - ROUNDING);
+            if !touched || crossing.clone().all(whole) {
+                carried.set_common(slot, common);
+                own.iter().for_each(|own| carried.add_flow(slot, own.flow, own.rate));
+                continue;
+            }
+            let mut crossing = crossing.peekable();
+            for (flow, rate) in rates(network.coflow(slot), common, own, now) {
+                let crosses = crossing.next_if(|(crossing, _)| crossing.flow == flow);
+                let less = crosses.map_or(rate, |(_, share)| share.min(rate));
+                if less > 0.0 {
+                    carried.add_flow(slot, flow, less);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, slot: Slot) {
+        if let Some(coflow) = self.coflows.get_mut(slot as usize) {
+            coflow.counted = None;
+        }
     }
 }
 

@@ -201,6 +201,11 @@ impl Topology {
         node.0 < self.hosts
     }
 
+    /// Whether a link is a host's own, at either of its ends.
+    pub fn is_host_link(&self, link: Link) -> bool {
+        self.is_host(link.from) || self.is_host(link.to)
+    }
+
     /// How far up a switch is, 1 next to the hosts; 0 for hosts. For people to read: routes do not go by it.
     pub fn tier(&self, node: NodeId) -> u8 {
         if self.is_host(node) { 0 } else { self.tiers[node.index() - self.hosts()] }

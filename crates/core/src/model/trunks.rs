@@ -4,7 +4,7 @@
 //! those are short as well. A flow has one of the shortest paths, by a hash of its ports and its place in the workload (ECMP), as long as it
 //! lives.
 
-use super::topology::{LinkId, NodeId, Routes, Topology};
+use super::topology::{Link, LinkId, NodeId, Routes, Topology};
 use crate::units::Rate;
 
 /// Links between switches, and the paths of flows over them.
@@ -61,9 +61,8 @@ impl Trunks {
             }
         }
         let mut capacities = Vec::new();
-        let position = |link: &super::topology::Link| {
-            let own = topology.is_host(link.from) || topology.is_host(link.to);
-            (!own).then(|| {
+        let position = |&link: &Link| {
+            (!topology.is_host_link(link)).then(|| {
                 capacities.push(link.rate.get());
                 capacities.len() as u32 - 1
             })

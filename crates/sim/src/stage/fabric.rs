@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::model::topology::route::Routes;
-use weir_core::model::topology::{LinkId, NodeId, Topology};
+use weir_core::model::topology::{NodeId, Topology};
 
 use super::cluster::ClusterError;
 
@@ -120,7 +120,7 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
     for (from, (sender, here)) in &switches {
         for (_, (receiver, there)) in switches.iter().filter(|(to, _)| *to != from) {
             routes.spread(*sender, *receiver, &mut spread);
-            spread.retain(|(link, _)| !is_host_link(topology, *link));
+            spread.retain(|(link, _)| !topology.is_host_link(topology.link(*link)));
             for (job, flows) in flows.iter_mut().enumerate() {
                 let pairs = here[job] * there[job];
                 if pairs > 0.0 {
@@ -137,11 +137,6 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
 /// Refuses more than there may be.
 fn limit(what: &'static str, count: u64, most: u64) -> Result<(), ClusterError> {
     if count > most { Err(ClusterError::TooMany { what, count, most }) } else { Ok(()) }
-}
-
-fn is_host_link(topology: &Topology, link: LinkId) -> bool {
-    let link = topology.link(link);
-    topology.is_host(link.from) || topology.is_host(link.to)
 }
 
 /// Counts the flows of jobs whose flows each take a path by hash.

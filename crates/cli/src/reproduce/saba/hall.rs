@@ -10,12 +10,13 @@ use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, fit};
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::mean;
-use weir_sim::stage::cluster::{self, ClusterError, Placed};
+use weir_sim::stage::cluster::{self, Placed};
 use weir_sim::stage::curve::Curve;
 use weir_sim::stage::fabric::{Fabric, Paths};
 use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, even_cutoffs};
 use weir_sim::stage::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
 
+use super::lab::by_size;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -230,10 +231,7 @@ impl<'a> Hall<'a> {
                 Sharing::Sizes(even_cutoffs(&flows, PRIORITIES))
             }
             Rival::Sincronia => Sharing::Coflows,
-            Rival::Small => {
-                let bytes = |job: &Placed| job.stages.iter().map(|stage| stage.bytes.get()).sum::<f64>();
-                Sharing::Weights(jobs.iter().map(|job| bytes(job).max(1.0).powi(-2)).collect())
-            }
+            Rival::Small => by_size(&jobs),
             Rival::Exact => {
                 let curve = |job: usize| {
                     let workload = &workloads[job % WORKLOADS];
@@ -259,12 +257,7 @@ impl<'a> Hall<'a> {
             }
         };
         let ended = cluster::run_on(&jobs, fabric, &sharing, |_| !interrupt::asked());
-        let ended = ended.map_err(|error| match error {
-            ClusterError::Interrupted { .. } => {
-                Failure::interrupted(format_args!("{error}; nothing was written"))
-            }
-            error => Failure::undone(error),
-        })?;
+        let ended = ended.map_err(|error| Failure::jobs(&error))?;
         Ok(Run {
             ends: ended.ends.into_iter().map(Time::get).collect(),
             links: fabric.links(),
@@ -305,8 +298,7 @@ fn scaled(servers: f64, between: f64) -> Result<Topology, TopologyError> {
         }
     }
     for cable in whole.links().chunks_exact(2) {
-        let own = whole.is_host(cable[0].from) || whole.is_host(cable[0].to);
-        let part = if own { servers } else { between };
+        let part = if whole.is_host_link(cable[0]) { servers } else { between };
         let rate = Rate::new(cable[0].rate.get() * part).unwrap_or(cable[0].rate);
         builder.cable(whole.name(cable[0].from), whole.name(cable[0].to), rate)?;
     }

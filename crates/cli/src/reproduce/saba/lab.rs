@@ -151,10 +151,7 @@ impl<'a> Lab<'a> {
                 let alone = |job: &Placed| job.stages.iter().map(|stage| stage.alone(rate(world))).sum();
                 return Ok(jobs.iter().map(alone).collect());
             }
-            Way::Small => {
-                let bytes = |job: &Placed| job.stages.iter().map(|stage| stage.bytes.get()).sum::<f64>();
-                Sharing::Weights(jobs.iter().map(|job| bytes(job).max(1.0).powi(-2)).collect())
-            }
+            Way::Small => by_size(&jobs),
             Way::Queues(model) => {
                 let curve = |job: &Drawn| curve(model, &workloads[job.workload], job);
                 Sharing::Curves(drawn.iter().map(curve).collect(), FLOOR)
@@ -339,4 +336,10 @@ fn quarter(servers: &[u32]) -> Vec<u32> {
     }
     fewer.truncate((servers.len() / 4).max(2));
     fewer
+}
+
+/// A queue for each job, with a weight of one over the square of what its servers send.
+pub fn by_size(jobs: &[Placed]) -> Sharing {
+    let bytes = |job: &Placed| job.stages.iter().map(|stage| stage.bytes.get()).sum::<f64>();
+    Sharing::Weights(jobs.iter().map(|job| bytes(job).max(1.0).powi(-2)).collect())
 }
