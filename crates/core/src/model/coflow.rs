@@ -340,7 +340,7 @@ impl Coflow {
         open_recv: &mut Mask,
         visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
-        self.grid.visit_open(&self.recv_mask, open_send, open_recv, visit);
+        self.grid.visit_open(&self.send_mask, &self.recv_mask, open_send, open_recv, visit);
     }
 
     /// Calls `visit` with the live flows, and their receiving ports, that the `index`-th of [`Coflow::senders`] sends to

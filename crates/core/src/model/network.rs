@@ -3,10 +3,12 @@
 //! This is the one place where a schedule turns into progress. Between two schedules all rates stand
 //! still, so what was sent by any moment, and when the next flow ends, follow from the rates.
 
+use std::ops::Range;
+
 use super::coflow::{Coflow, FlowState, NONE, Sharing};
 use super::fabric::Fabric;
 use super::workload::{CoflowSpec, Side};
-use crate::allocation::{Allocation, Common};
+use crate::allocation::{Allocation, Common, FlowRate};
 
 /// A coflow's place among those under way. Reused after it is gone.
 pub type Slot = u32;
@@ -29,8 +31,6 @@ struct Own {
     flow: u32,
     rate: f64,
     since: f64,
-    /// Its position in the schedule that gave it its rate last.
-    place: u32,
 }
 
 /// What a part of the coflows sees of a network in place of all of it.
@@ -64,14 +64,19 @@ pub struct Network {
     /// By entry: when its flow ends; infinite without one.
     own_ends: Vec<f64>,
     own_vacant: Vec<u32>,
+    /// By entry: its position in the schedule in force.
+    places: Vec<u32>,
     /// When the next of them ends; perhaps too early by one that was taken out.
     own_next: f64,
     /// By slot: how many such flows there are.
     own_count: Vec<u32>,
-    /// Their entries in the order of the schedule in force. From one schedule to the next most of them stay what they
-    /// were, in the same order; comparing places finds those without a look at the flows.
+    /// Their rates in the order of the schedule in force; those without a coflow are over.
+    rated: Vec<FlowRate>,
+    /// Their entries in the same order, and those of the schedule before.
     order: Vec<u32>,
     order_before: Vec<u32>,
+    /// Places of the schedule before that the one that is put in force did not come to in turn.
+    passed_over: Vec<Range<usize>>,
     /// Flows whose own rate the last schedule set or changed.
     changed: Vec<(Slot, u32)>,
     /// Whether the last schedule changed the common rate of a coflow with such flows.
@@ -91,10 +96,13 @@ impl Network {
             own: Vec::new(),
             own_ends: Vec::new(),
             own_vacant: Vec::new(),
+            places: Vec::new(),
             own_next: f64::INFINITY,
             own_count: Vec::new(),
+            rated: Vec::new(),
             order: Vec::new(),
             order_before: Vec::new(),
+            passed_over: Vec::new(),
             changed: Vec::new(),
             common_under_own: false,
         }
@@ -287,6 +295,7 @@ impl Network {
         }
         self.coflow_mut(slot).flows[flow as usize].own = NONE;
         self.own[own as usize].slot = NONE;
+        self.rated[self.places[own as usize] as usize].slot = NONE;
         self.own_ends[own as usize] = f64::INFINITY;
         self.own_vacant.push(own);
         self.own_count[slot as usize] -= 1;
@@ -398,51 +407,72 @@ impl Network {
         }
     }
 
+    /// From one schedule to the next most flows stay what they were, in the same order: comparing the two finds those without a look
+    /// at the flows.
     fn apply_own(&mut self, allocation: &Allocation, now: f64) {
         std::mem::swap(&mut self.order, &mut self.order_before);
+        let (kept, flows) = (allocation.kept(), allocation.flows());
         self.order.clear();
-        let kept = allocation.kept();
         self.order.extend_from_slice(&self.order_before[..kept]);
-        let mut next = kept;
-        for (place, rated) in allocation.flows().iter().enumerate().skip(kept) {
-            let (slot, flow, rate) = (rated.slot, rated.flow, rated.rate);
-            let expected = self.order_before.get(next).copied().unwrap_or(NONE);
-            let entry = match self.own.get(expected as usize) {
-                Some(own) if own.slot == slot && own.flow == flow => expected,
-                _ => self.coflow(slot).flows[flow as usize].own,
+        // The place in the schedule before that is compared next, and how many of its places were seen. Those that were passed over
+        // without being the one that was looked for are asked for in the end.
+        let (mut next, mut seen) = (kept, kept);
+        self.passed_over.clear();
+        for &FlowRate { slot, flow, rate } in &flows[kept..] {
+            let place = self.order.len() as u32;
+            let same = self.rated.get(next).filter(|before| before.slot == slot && before.flow == flow);
+            let (entry, before) = match same {
+                Some(before) => (self.order_before[next], before.rate),
+                None => match self.coflow(slot).flows[flow as usize].own {
+                    NONE => {
+                        let entry = self.new_own(Own { slot, flow, rate, since: now });
+                        self.places[entry as usize] = place;
+                        self.order.push(entry);
+                        continue;
+                    }
+                    entry => {
+                        next = self.places[entry as usize] as usize;
+                        (entry, self.own[entry as usize].rate)
+                    }
+                },
             };
-            let entry = if entry == NONE {
-                // A flow with a rate of its own is no longer one of those that only the level moves.
-                let coflow = self.coflow_mut(slot);
-                if coflow.sharing == Sharing::Equal {
-                    coflow.touch_first(flow);
-                }
+            if next > seen {
+                self.passed_over.push(seen..next);
+            }
+            if next != place as usize {
+                self.places[entry as usize] = place;
+            }
+            next += 1;
+            seen = seen.max(next);
+            if before != rate {
+                self.fold_own(slot, flow, now);
+                self.own[entry as usize].rate = rate;
                 self.changed.push((slot, flow));
-                self.new_own(slot, flow, rate, now)
-            } else {
-                if self.own[entry as usize].rate != rate {
-                    self.fold_own(slot, flow, now);
-                    self.own[entry as usize].rate = rate;
-                    self.changed.push((slot, flow));
-                }
-                next = self.own[entry as usize].place as usize + 1;
-                entry
-            };
-            self.own[entry as usize].place = place as u32;
+            }
             self.order.push(entry);
         }
-        for i in kept..self.order_before.len() {
-            let entry = self.order_before[i];
-            let own = self.own[entry as usize];
-            if own.slot != NONE && self.order.get(own.place as usize) != Some(&entry) {
-                self.fold_own(own.slot, own.flow, now);
-                self.drop_own(own.slot, own.flow);
+        self.passed_over.push(seen..self.order_before.len());
+        for i in 0..self.passed_over.len() {
+            for before in self.passed_over[i].clone() {
+                let FlowRate { slot, flow, .. } = self.rated[before];
+                let entry = self.order_before[before];
+                if slot != NONE && self.order.get(self.places[entry as usize] as usize) != Some(&entry) {
+                    self.fold_own(slot, flow, now);
+                    self.drop_own(slot, flow);
+                }
             }
         }
+        self.rated.truncate(kept);
+        self.rated.extend_from_slice(&flows[kept..]);
     }
 
-    fn new_own(&mut self, slot: Slot, flow: u32, rate: f64, now: f64) -> u32 {
-        let own = Own { slot, flow, rate, since: now, place: 0 };
+    fn new_own(&mut self, own: Own) -> u32 {
+        let Own { slot, flow, .. } = own;
+        // A flow with a rate of its own is no longer one of those that only the level moves.
+        let coflow = self.coflow_mut(slot);
+        if coflow.sharing == Sharing::Equal {
+            coflow.touch_first(flow);
+        }
         let entry = match self.own_vacant.pop() {
             Some(entry) => {
                 self.own[entry as usize] = own;
@@ -451,11 +481,13 @@ impl Network {
             None => {
                 self.own.push(own);
                 self.own_ends.push(f64::INFINITY);
+                self.places.push(NONE);
                 self.own.len() as u32 - 1
             }
         };
         self.own_count[slot as usize] += 1;
         self.coflow_mut(slot).flows[flow as usize].own = entry;
+        self.changed.push((slot, flow));
         entry
     }
 

@@ -376,7 +376,7 @@ impl Policy for Pfp {
     fn wake(&mut self, view: &mut View<'_, Sizes>, _: &Allocation) -> f64 {
         let mut wake = f64::INFINITY;
         let mut heads = Vec::new();
-        for side in &self.sides {
+        for side in self.sides.iter().filter(|side| side.sending.len() > 1) {
             heads.clear();
             let sending = side.sending.iter().filter_map(|&pair| self.pairs[pair as usize].head);
             heads.extend(sending.map(|head| (head, view.rate(head.3, head.2))));

@@ -163,11 +163,13 @@ struct Step {
     admitted: Option<f64>,
     /// How many flows had rates of their own before it.
     flows_before: usize,
+    /// The state of the ports before it, among those that are kept.
+    saved: usize,
 }
 
 impl Saath {
-    /// How many steps can be repeated: each keeps a copy of what is left of the ports.
-    const SAVED_STEPS: usize = 32;
+    /// How many states of the ports are kept, to go on from.
+    const SAVED: usize = 32;
 
     /// Reads the parameters.
     pub(super) fn read(params: &mut Params) -> Result<Saath, ParamsError> {
@@ -371,7 +373,9 @@ impl Saath {
         let at = self.step;
         if self.repeating {
             let same = self.steps.get(at).is_some_and(|step| (step.slot, step.admit) == (slot, admit));
-            if same && at < Saath::SAVED_STEPS && !self.changed.contains(slot as usize) {
+            // To stop at the next step there has to be a way back to it.
+            let back = self.steps.get(at + 1).is_none_or(|next| next.saved < Saath::SAVED);
+            if same && back && !self.changed.contains(slot as usize) {
                 self.step += 1;
                 return false;
             }
@@ -379,13 +383,20 @@ impl Saath {
         }
         self.step += 1;
         self.steps.truncate(at);
-        self.steps.push(Step { slot, admit, admitted: None, flows_before: out.decided() });
-        if at <= Saath::SAVED_STEPS {
-            if at == self.saved.len() {
+        let before = out.decided();
+        let saved = match self.steps.last() {
+            None => 0,
+            // Nobody got anything: the ports are as they were.
+            Some(last) if last.admitted.is_none() && last.flows_before == before => last.saved,
+            Some(last) => last.saved + 1,
+        };
+        if saved < Saath::SAVED && self.steps.last().is_none_or(|last| last.saved < saved) {
+            if saved == self.saved.len() {
                 self.saved.push(Saved::default());
             }
-            self.residual.save(&mut self.saved[at]);
+            self.residual.save(&mut self.saved[saved]);
         }
+        self.steps.push(Step { slot, admit, admitted: None, flows_before: before, saved });
         true
     }
 
@@ -394,7 +405,7 @@ impl Saath {
         self.repeating = false;
         match self.steps.get(self.step) {
             Some(step) => {
-                self.residual.restore(&self.saved[self.step]);
+                self.residual.restore(&self.saved[step.saved]);
                 out.keep_flows(step.flows_before);
             }
             // All of it holds, and it left what is left.

@@ -199,11 +199,12 @@ impl Residual {
         let (send, recv, dust) = (&mut self.send, &mut self.recv, self.dust);
         let (send_left, recv_left) = (&mut send.left[..], &mut recv.left[..]);
         coflow.visit_open(&mut send.open, &mut recv.open, |flow, src, dst| {
-            let rate = send_left[src].min(recv_left[dst]);
-            send_left[src] -= rate;
-            recv_left[dst] -= rate;
+            let (from, to) = (send_left[src], recv_left[dst]);
+            let rate = if from < to { from } else { to };
+            let (from, to) = (from - rate, to - rate);
+            (send_left[src], recv_left[dst]) = (from, to);
             gave(flow, rate);
-            (send_left[src] <= dust, recv_left[dst] <= dust)
+            (from <= dust, to <= dust)
         });
     }
 }

@@ -33,6 +33,8 @@ struct Flow {
     end: f64,
     /// Its entry among those that get something passed on, or [`NONE`].
     passed: u32,
+    /// Its place in what its receiver is offered, or [`NONE`].
+    offer: u32,
 }
 
 /// The flows of one coflow.
@@ -245,7 +247,7 @@ impl Local {
         let coflow = network.coflow(slot);
         let flows = &mut self.coflows[slot as usize];
         if flows.seq != Some(coflow.seq) {
-            let none = Flow { group: NONE, end: 0.0, passed: NONE };
+            let none = Flow { group: NONE, end: 0.0, passed: NONE, offer: NONE };
             *flows = Flows {
                 seq: Some(coflow.seq),
                 flows: vec![none; coflow.width()],
@@ -427,6 +429,7 @@ impl Local {
         coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| began.push((flow, dst)));
         for (flow, dst) in began.drain(..) {
             let dst = dst as usize;
+            self.coflows[head.0 as usize].flows[flow as usize].offer = self.offers[dst].len() as u32;
             self.offers[dst].push(Offer { row: row as u32, slot: head.0, flow, limited: false });
             self.dirty_recv.insert(dst);
             self.regroup(head.0, flow, row as u32);
@@ -454,8 +457,16 @@ impl Local {
 
     /// Takes a flow off what its receiver is offered, if it is.
     fn withdraw(&mut self, slot: Slot, flow: u32, dst: usize) -> Option<Offer> {
-        let at = self.offers[dst].iter().position(|offer| (offer.slot, offer.flow) == (slot, flow))?;
-        Some(self.offers[dst].swap_remove(at))
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        let at = std::mem::replace(&mut f.offer, NONE);
+        if at == NONE {
+            return None;
+        }
+        let offer = self.offers[dst].swap_remove(at as usize);
+        if let Some(moved) = self.offers[dst].get(at as usize) {
+            self.coflows[moved.slot as usize].flows[moved.flow as usize].offer = at;
+        }
+        Some(offer)
     }
 
     /// How many flows their rows let send to a receiver. O(offers).
@@ -476,8 +487,8 @@ impl Local {
         let [offered] = sums(&rates, |rate| [rate]);
         // Rounding must not make a receiver busy that gets just what it carries.
         let busy = offered > capacity * (1.0 + 1e-12);
-        let level = if busy { cut_off(&rates, capacity) } else { f64::INFINITY };
         let before = self.groups[group].rate;
+        let level = if busy { cut_off(&rates, capacity, before) } else { f64::INFINITY };
         self.set_rate(group, if busy { level } else { 0.0 });
         for (offer, &rate) in offers.iter_mut().zip(&rates) {
             let limited = rate > level;
@@ -539,11 +550,15 @@ impl Local {
         let spare = std::mem::take(&mut self.spare);
         let before = std::mem::replace(&mut self.passing, spare);
         for &(slot, flow, rate) in &given {
-            let entry = self.entry(slot, flow);
+            let flows = &mut self.coflows[slot as usize];
+            flows.sending += rate;
+            let Flow { group, passed, .. } = flows.flows[flow as usize];
+            let entry = if passed == NONE { self.new_passed(slot, flow) } else { passed };
             self.passing.push(entry);
-            self.coflows[slot as usize].sending += rate;
-            let total = self.base_rate(slot, flow) + rate;
-            if self.passed[entry as usize].rate != rate {
+            let total = rate + self.groups.get(group as usize).map_or(0.0, |group| group.rate);
+            let passed = &mut self.passed[entry as usize];
+            passed.settling = self.settling;
+            if passed.rate != rate {
                 self.fold_passed(slot, flow);
                 self.passed[entry as usize].rate = rate;
             }
@@ -552,7 +567,6 @@ impl Local {
                 let passed = &mut self.passed[entry as usize];
                 (passed.total, passed.end) = (total, end);
             }
-            self.passed[entry as usize].settling = self.settling;
         }
         self.given = given;
         for &entry in &before {
@@ -592,12 +606,8 @@ impl Local {
         });
     }
 
-    /// The entry of a flow that gets something passed on.
-    fn entry(&mut self, slot: Slot, flow: u32) -> u32 {
-        let known = self.coflows[slot as usize].flows[flow as usize].passed;
-        if known != NONE {
-            return known;
-        }
+    /// An entry for a flow that gets something passed on, and did not before.
+    fn new_passed(&mut self, slot: Slot, flow: u32) -> u32 {
         let fresh = Passed { slot, flow, rate: 0.0, total: 0.0, since: self.since, settling: 0, end: 0.0 };
         let entry = match self.passed_vacant.pop() {
             Some(entry) => {
@@ -690,18 +700,27 @@ fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N]) -> [f64; N
     parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
 }
 
-/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more.
-fn cut_off(rates: &[f64], capacity: f64) -> f64 {
-    let (mut share, mut below) = (capacity / rates.len() as f64, 0.0);
-    loop {
-        // Whoever asks for less than an even share gets it all, which raises the share of the others.
-        let [count, taken] = sums(rates, |rate| if rate < share { [1.0, rate] } else { [0.0, 0.0] });
-        if count <= below || count as usize == rates.len() {
-            return share;
+/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more; `near` may be anything, and is best near it.
+///
+/// What is carried is a concave function of the level, so a step of Newton's from anywhere does not pass it, and the steps after that
+/// only rise.
+fn cut_off(rates: &[f64], capacity: f64, near: f64) -> f64 {
+    let below = |share: f64| sums(rates, |rate| if rate < share { [1.0, rate] } else { [0.0, 0.0] });
+    let all = rates.len() as f64;
+    let even = capacity / all;
+    let [mut known, taken] = below(near);
+    let mut share = if known < all { (capacity - taken) / (all - known) } else { even };
+    // Whoever asks for less than the share gets it all, which raises the share of the others.
+    for step in 0.. {
+        let [count, taken] = below(share);
+        // As many below are the same ones.
+        if count == known || count == all || (step > 0 && count < known) {
+            break;
         }
-        below = count;
-        share = share.max((capacity - taken) / (rates.len() as f64 - count));
+        known = count;
+        share = share.max((capacity - taken) / (all - count));
     }
+    share
 }
 
 impl Transport for Local {

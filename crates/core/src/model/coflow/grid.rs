@@ -1,22 +1,23 @@
 //! Which flows of a coflow are live, by sending and by receiving port, as bits.
 
+use std::ops::Range;
+
 use super::super::mask::{Bits, Mask};
 
-/// Flows of one sender, at most one per receiver (a second flow between two ports is in a second row).
-#[derive(Debug, Clone)]
-struct Row {
-    port: u32,
-    live: u32,
-    blocks: std::ops::Range<u32>,
-}
-
-/// Up to 64 flows of a row: those whose receivers share a word of a port mask.
+/// Up to 64 flows of one sender: those whose receivers share a word of a port mask, at most one per receiver (a second flow between
+/// two ports is in a second block).
 #[derive(Debug, Clone)]
 struct Block {
-    word: u32,
     first: u32,
     all: u64,
-    live: u64,
+}
+
+impl Block {
+    /// The flow to the port that has this bit.
+    #[inline]
+    fn flow(&self, bit: usize) -> u32 {
+        self.first + (self.all & ((1 << bit) - 1)).count_ones()
+    }
 }
 
 /// Where a flow is in a [`Grid`].
@@ -27,72 +28,90 @@ pub(super) struct Place {
     pub receiver: u32,
 }
 
-/// Live flows by sender (rows). Flows are numbered in the order of rows, inside a row in that of
-/// receiving ports.
+/// Live flows by sender. Flows are numbered in the order of senders, of one sender in that of receiving ports.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
-    rows: Vec<Row>,
-    blocks: Vec<Block>,
-    /// The first row of each sender.
+    /// Which ports send, by words of a port mask.
+    senders: Vec<Senders>,
+    /// The first block of each sender, and the end of the last one's.
     firsts: Vec<u32>,
+    blocks: Vec<Block>,
+    /// By block: the word, and which of its flows are live. Apart from the rest, since most looks end here.
+    words: Vec<u32>,
+    live: Vec<u64>,
+}
+
+/// The senders among 64 ports.
+#[derive(Debug, Clone, Default)]
+struct Senders {
+    all: u64,
+    /// How many senders come before them.
+    before: u32,
+}
+
+impl Senders {
+    /// The number of the sender at the port that has this bit.
+    #[inline]
+    fn rank(&self, bit: usize) -> usize {
+        (self.before + (self.all & ((1 << bit) - 1)).count_ones()) as usize
+    }
 }
 
 impl Grid {
     /// The grid of flows given as (sending port, layer, receiving port), sorted, none of them live, and their places.
     /// `receivers` has every receiving port once, sorted.
     pub fn new(flows: &[(u32, u32, u32)], receivers: &[u32]) -> (Grid, Vec<Place>) {
-        let (mut rows, mut blocks, mut firsts) = (Vec::<Row>::new(), Vec::<Block>::new(), Vec::new());
+        let ports = flows.last().map_or(0, |&(src, ..)| src as usize + 1);
+        let mut senders = vec![Senders::default(); ports.div_ceil(64)];
+        let (mut firsts, mut blocks, mut words) = (Vec::new(), Vec::<Block>::new(), Vec::new());
         let mut places = Vec::with_capacity(flows.len());
-        let mut before = None;
+        let (mut sender, mut block) = (None, None);
         for (at, &(src, layer, dst)) in flows.iter().enumerate() {
-            let word = dst / 64;
-            if before != Some((src, layer)) {
-                if before.is_none_or(|(port, _)| port != src) {
-                    firsts.push(rows.len() as u32);
+            if sender != Some(src) {
+                sender = Some(src);
+                let of = &mut senders[src as usize / 64];
+                if of.all == 0 {
+                    of.before = firsts.len() as u32;
                 }
-                before = Some((src, layer));
-                rows.push(Row { port: src, live: 0, blocks: blocks.len() as u32..blocks.len() as u32 });
+                of.all |= 1 << (src % 64);
+                firsts.push(blocks.len() as u32);
             }
-            let row = rows.last_mut().expect("a row was pushed for the first flow");
-            if row.blocks.is_empty() || blocks.last().is_none_or(|block| block.word != word) {
-                blocks.push(Block { word, first: at as u32, all: 0, live: 0 });
-                row.blocks.end += 1;
+            let word = dst / 64;
+            if block != Some((src, layer, word)) {
+                block = Some((src, layer, word));
+                words.push(word);
+                blocks.push(Block { first: at as u32, all: 0 });
             }
             let block = blocks.len() - 1;
             blocks[block].all |= 1 << (dst % 64);
             let receiver = receivers.binary_search(&dst).expect("every receiver is in the list") as u32;
             places.push(Place { block: block as u32, receiver });
         }
-        (Grid { rows, blocks, firsts }, places)
+        firsts.push(blocks.len() as u32);
+        let live = vec![0; blocks.len()];
+        (Grid { senders, firsts, blocks, words, live }, places)
     }
 
     /// A flow to `port` goes live.
     pub fn insert(&mut self, at: Place, port: u32) {
-        self.blocks[at.block as usize].live |= 1 << (port % 64);
-        let row = self.row_of(at);
-        self.rows[row].live += 1;
+        self.live[at.block as usize] |= 1 << (port % 64);
     }
 
     /// A live flow to `port` is so no longer.
     pub fn remove(&mut self, at: Place, port: u32) {
-        self.blocks[at.block as usize].live &= !(1 << (port % 64));
-        let row = self.row_of(at);
-        self.rows[row].live -= 1;
-    }
-
-    fn row_of(&self, at: Place) -> usize {
-        self.rows.partition_point(|row| row.blocks.end <= at.block)
+        self.live[at.block as usize] &= !(1 << (port % 64));
     }
 
     /// Calls `visit` with each live flow between open ports, and with its ports, in their order. `visit` answers whether
-    /// that closes the sending and the receiving port; what is closed is skipped from then on. `receivers` are the
-    /// ports that live flows receive at.
+    /// that closes the sending and the receiving port; what is closed is skipped from then on. `senders` and `receivers` are the
+    /// ports that live flows send and receive at.
     ///
-    /// Rows whose sender is closed cost one look, the others one look a word of 64 receivers; with few receivers open, rows
+    /// Senders that are closed cost nothing, the others one look a word of 64 receivers; with few receivers open, senders
     /// that do not reach them cost nothing.
     #[inline]
     pub fn visit_open(
         &self,
+        senders: &Mask,
         receivers: &Mask,
         open_send: &mut Mask,
         open_recv: &mut Mask,
@@ -100,52 +119,51 @@ impl Grid {
     ) {
         let (send, recv) = (open_send.words_mut(), open_recv.words_mut());
         let receivers = receivers.words();
-        for row in &self.rows {
-            let src = row.port as usize;
-            if row.live == 0 || send[src / 64] >> (src % 64) & 1 == 0 {
-                continue;
-            }
-            let mut closed = false;
-            'row: for block in self.blocks_of(row) {
-                let word = block.word as usize;
-                for bit in Bits(block.live & recv[word]) {
-                    let flow = block.first + (block.all & ((1 << bit) - 1)).count_ones();
-                    let (src_closes, dst_closes) = visit(flow, src, 64 * word + bit);
-                    if dst_closes {
-                        recv[word] &= !(1 << bit);
-                        closed = true;
-                    }
-                    if src_closes {
-                        send[src / 64] &= !(1 << (src % 64));
-                        break 'row;
+        for (at, (live, of)) in senders.words().iter().zip(&self.senders).enumerate() {
+            for port in Bits(live & send[at]) {
+                let mut closed = false;
+                'sender: for block in self.blocks_of(of.rank(port)) {
+                    let word = self.words[block] as usize;
+                    for bit in Bits(self.live[block] & recv[word]) {
+                        let flow = self.blocks[block].flow(bit);
+                        let (src_closes, dst_closes) = visit(flow, 64 * at + port, 64 * word + bit);
+                        if dst_closes {
+                            recv[word] &= !(1 << bit);
+                            closed = true;
+                        }
+                        if src_closes {
+                            send[at] &= !(1 << port);
+                            break 'sender;
+                        }
                     }
                 }
-            }
-            if closed && receivers.iter().zip(&*recv).all(|(mine, open)| mine & open == 0) {
-                return;
+                if closed && receivers.iter().zip(&*recv).all(|(mine, open)| mine & open == 0) {
+                    return;
+                }
             }
         }
     }
 
     #[inline]
-    fn blocks_of(&self, row: &Row) -> &[Block] {
-        &self.blocks[row.blocks.start as usize..row.blocks.end as usize]
+    fn blocks_of(&self, sender: usize) -> Range<usize> {
+        self.firsts[sender] as usize..self.firsts[sender + 1] as usize
     }
 
-    fn rows_of(&self, sender: usize) -> &[Row] {
-        let end = self.firsts.get(sender + 1).map_or(self.rows.len(), |&next| next as usize);
-        &self.rows[self.firsts[sender] as usize..end]
+    /// The blocks of a sender with live flows to ports of `open`: their words, and which.
+    #[inline]
+    fn open_blocks(&self, sender: usize, open: &Mask) -> impl Iterator<Item = (usize, u32, u64)> {
+        self.blocks_of(sender).map(move |block| {
+            let word = self.words[block];
+            (block, word, self.live[block] & open.word(word as usize))
+        })
     }
 
     /// Calls `visit` with the live flows, and their receiving ports, of the `sender`-th sender to ports of `open`.
     #[inline]
     pub fn visit_sender(&self, sender: usize, open: &Mask, mut visit: impl FnMut(u32, u32)) {
-        for row in self.rows_of(sender) {
-            for block in self.blocks_of(row) {
-                for bit in Bits(block.live & open.word(block.word as usize)) {
-                    let flow = block.first + (block.all & ((1 << bit) - 1)).count_ones();
-                    visit(flow, 64 * block.word + bit as u32);
-                }
+        for (block, word, live) in self.open_blocks(sender, open) {
+            for bit in Bits(live) {
+                visit(self.blocks[block].flow(bit), 64 * word + bit as u32);
             }
         }
     }
@@ -153,14 +171,12 @@ impl Grid {
     /// How many live flows the `sender`-th sender has to ports of `open`.
     #[inline]
     pub fn count_sender(&self, sender: usize, open: &Mask) -> u32 {
-        let blocks = self.rows_of(sender).iter().flat_map(|row| self.blocks_of(row));
-        blocks.map(|block| (block.live & open.word(block.word as usize)).count_ones()).sum()
+        self.open_blocks(sender, open).map(|(.., live)| live.count_ones()).sum()
     }
 
     /// The live flows, in order.
     pub fn live_flows(&self) -> impl Iterator<Item = u32> + '_ {
-        self.blocks.iter().flat_map(|block| {
-            Bits(block.live).map(move |bit| block.first + (block.all & ((1 << bit) - 1)).count_ones())
-        })
+        let blocks = self.blocks.iter().zip(&self.live);
+        blocks.flat_map(|(block, &live)| Bits(live).map(|bit| block.flow(bit)))
     }
 }
