@@ -1,0 +1,328 @@
+#!/bin/sh
+# Starts the units of deploy/systemd under a systemd of their own, as docs/cluster.md has it, and says what does not go as it says there.
+#
+#   cargo build --release && deploy/try-units.sh target/release/weir
+#
+# Needs root, systemd-nspawn, debootstrap (Debian: systemd-container debootstrap) and cgroups of version 2, and takes two or three minutes,
+# most of them for a Debian that is thrown away at the end. Without these it says so and tries nothing. The program has to run on that
+# Debian: one that was built with a newer C library does not. DEBIAN_SUITE is bookworm unless set, DEBIAN_MIRROR debootstrap's own.
+set -eu
+
+skip() { echo "skipped: $*"; exit 0; }
+
+[ $# = 1 ] && [ -x "$1" ] || { echo "usage: $0 PROGRAM" >&2; exit 2; }
+[ "$(id -u)" = 0 ] || skip "only root can start a systemd"
+for tool in systemd-nspawn debootstrap nsenter unshare; do
+    command -v "$tool" >/dev/null || skip "$tool is not there"
+done
+grep -qw cgroup2 /proc/filesystems || skip "the kernel has no cgroups of version 2"
+
+here=$(cd "$(dirname "$0")/.." && pwd)
+tmp=$(mktemp -d "${TMPDIR:-/var/tmp}/weir-units.XXXXXX")
+bed=
+
+clean() {
+    status=$?
+    trap - EXIT INT TERM
+    # The first signal is for nspawn, which tells its systemd to end.
+    if [ -n "$bed" ] && [ -s "$tmp/nspawn" ]; then
+        kill "$(cat "$tmp/nspawn")" 2>/dev/null || true
+    fi
+    [ -z "$bed" ] || wait "$bed" || true
+    rm -rf --one-file-system "$tmp"
+    exit "$status"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+echo "making a Debian in $tmp"
+# In a mount namespace, so that nothing stays mounted if it is interrupted.
+unshare --mount debootstrap --variant=minbase --include=dbus,iproute2,openssl,python3,systemd,systemd-sysv \
+    "${DEBIAN_SUITE:-bookworm}" "$tmp/root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$tmp/log" 2>&1 || { tail "$tmp/log"; exit 1; }
+install -m 0755 "$1" "$tmp/root/usr/local/bin/weir"
+mkdir "$tmp/root/opt/weir" "$tmp/bpf"
+cp -R "$here/deploy" "$here/python" "$tmp/root/opt/weir"
+
+# What is done inside, as root on `node-1`. `node-2` is a network namespace, with nothing of Weir's.
+cat >"$tmp/root/opt/weir/inside" <<'INSIDE'
+set -eu
+cd /opt/weir
+mkdir -p certificates
+trap 'status=$?; [ $status = 0 ] || { echo "not as it should be; the services said last:"; journalctl -qn 40 --no-pager -u "weir-*"; }' EXIT
+said() { echo "ok: $*"; }
+# Waits ten seconds at most for something to be so.
+soon() {
+    for _ in $(seq 100); do
+        if "$@"; then return; fi
+        sleep 0.1
+    done
+    echo "after ten seconds it is not so: $*"
+    return 1
+}
+ctl() {
+    weir ctl "$@" --coordinator weir.example:7701 --certificate certificates/ann.pem --key certificates/ann.key \
+        --authority certificates/authority.pem
+}
+present() { ctl status --format csv 2>/dev/null | grep -q '^node-1,true'; }
+absent() { ! present; }
+killed() { kill -9 "$(systemctl show -P MainPID "$1")"; }
+active() { [ "$(systemctl is-active "$1")" = active ]; }
+begun_anew() { [ "$(systemctl show -P NRestarts "$1")" -ge "$2" ] && active "$1"; }
+queued() { tc class show dev eth0 | grep -q '^class htb 7765:100 '; }
+carried() { [ "$(tc -s class show dev eth0 classid 7765:100 | sed -n 's/^ Sent \([0-9]*\) .*/\1/p')" -gt 1000000 ]; }
+unqueued() { ! tc qdisc show dev eth0 | grep -q 7765:; }
+owned() { [ "$(stat -c '%U:%G %a' "$1")" = "$2" ] || { stat -c 'it is %U:%G %a: %n' "$1"; return 1; }; }
+
+printf '127.0.0.1 localhost\n192.0.2.1 weir.example node-1\n192.0.2.2 node-2\n' >/etc/hosts
+ip netns add node-2
+ip link add eth0 type veth peer name eth0 netns node-2
+ip addr add 192.0.2.1/24 dev eth0
+ip link set eth0 up
+ip -n node-2 addr add 192.0.2.2/24 dev eth0
+ip -n node-2 link set eth0 up
+
+install -m 0644 deploy/systemd/weir.conf /usr/lib/sysusers.d/weir.conf
+systemd-sysusers weir.conf 2>/dev/null
+
+# The commands of docs/security.md.
+cd certificates
+request() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days "$1" -subj "/CN=$2" -keyout "$2.key" -out "$2.pem" \
+        2>/dev/null
+}
+granted() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "/CN=$1" -addext "subjectAltName=$2" \
+        -addext "basicConstraints=critical,CA:FALSE" -CA authority.pem -CAkey authority.key -keyout "$1.key" -out "$1.pem" 2>/dev/null
+}
+request 365 authority
+granted coordinator DNS:weir.example,IP:192.0.2.1
+granted node-1 URI:weir://agent/node-1
+granted ads URI:weir://framework/ads
+granted ann URI:weir://operator/ann
+
+cat >serve.toml <<'TOML'
+weir-serve = 1
+store = "/var/lib/weir/weir.redb"
+policy = "saath"
+
+[listen]
+agents = "0.0.0.0:7700"
+api = "0.0.0.0:7701"
+
+[tls]
+certificate = "coordinator.pem"
+key = "coordinator.key"
+clients = "authority.pem"
+
+[host]
+node-1 = "10Gbit"
+node-2 = "10Gbit"
+
+[address]
+node-1 = ["192.0.2.1"]
+node-2 = ["192.0.2.2"]
+
+[service.ads]
+applications = ["sort"]
+TOML
+install -d -o root -g weir -m 0750 /etc/weir
+install -o root -g weir -m 0640 serve.toml coordinator.pem coordinator.key authority.pem /etc/weir
+install -m 0600 node-1.pem /etc/weir/agent.pem
+install -m 0600 node-1.key /etc/weir/agent.key
+cd ..
+install -m 0644 deploy/systemd/agent.env /etc/weir/agent.env
+install -m 0644 deploy/systemd/weir-coordinator.service deploy/systemd/weir-agent.service /etc/systemd/system
+systemctl daemon-reload
+# There are no man pages here.
+systemd-analyze verify --man=no weir-coordinator.service weir-agent.service
+said "systemd takes the units as they are"
+
+systemctl -q enable --now weir-coordinator
+soon ctl status >/dev/null 2>&1
+absent
+said "the coordinator answers, and no host is present"
+systemctl -q enable --now weir-agent
+soon present
+active weir-coordinator
+active weir-agent
+owned /var/lib/weir weir:weir\ 700
+owned /run/weir weir-agent:weir-agent\ 750
+owned /run/weir/agent.sock weir-agent:weir-agent\ 770
+said "the host is present"
+
+export PYTHONPATH=/opt/weir/python PYTHONDONTWRITEBYTECODE=1
+useradd -G weir-agent job
+cat >put.py <<'PY'
+from weir import Agent, put
+
+sent = put(Agent("/run/weir/agent.sock"), "first", 0, ("node-2", 7800), bytes(1 << 20))
+assert sent.unpaced is None, sent.unpaced
+PY
+cat >first.py <<'PY'
+import subprocess
+from weir import Coflow, Coordinator, Flow
+
+inbox = """
+from weir import Inbox
+with Inbox(("0.0.0.0", 7800)) as inbox:
+    print("waits", flush=True)
+    assert len(inbox.get("first", 0, patience=20).makefile("rb").read()) == 1 << 20
+"""
+files = {"certificate": "certificates/ads.pem", "key": "certificates/ads.key", "authority": "certificates/authority.pem"}
+coordinator = Coordinator("weir.example:7701", **files)
+coflow = Coflow.register(coordinator, "first", [Flow("node-1", "node-2", 1 << 20)], application="sort")
+receives = subprocess.Popen(["ip", "netns", "exec", "node-2", "python3", "-c", inbox], stdout=subprocess.PIPE)
+assert receives.stdout.readline() == b"waits\n"
+send = ["runuser", "-u", "nobody", "--", "python3", "put.py"]
+assert subprocess.run(send, stderr=subprocess.DEVNULL).returncode != 0, "a stranger handed over a socket"
+send[2] = "job"
+subprocess.run(send, check=True)
+assert receives.wait(20) == 0
+coflow.deregister()
+PY
+python3 first.py
+said "a coflow of a user in the agent's group goes through, and one of a stranger does not"
+
+# Queues and marks. Whoever made some by hand before has left a folder of root's; the application's service comes after the agent.
+cat >/run/sink.py <<'PY'
+import socket, threading
+
+def take(sock):
+    while sock.recv(1 << 16):
+        pass
+
+server = socket.create_server(("0.0.0.0", 7900))
+while True:
+    threading.Thread(target=take, args=server.accept()[:1], daemon=True).start()
+PY
+cat >/run/source.py <<'PY'
+import socket, time
+
+while True:
+    try:
+        with socket.create_connection(("node-2", 7900)) as sock:
+            for _ in range(50):
+                sock.sendall(bytes(100000))
+                time.sleep(0.02)
+    except OSError:
+        time.sleep(0.1)
+PY
+python3 - <<'PY'
+import http.client, ssl
+from weir import Application, Coordinator
+
+context = ssl.create_default_context(cafile="certificates/authority.pem")
+context.load_cert_chain("certificates/ann.pem", "certificates/ann.key")
+api = http.client.HTTPSConnection("weir.example", 7701, context=context)
+api.request("PUT", "/v1/sensitivity", 'version = 1\n[[application]]\nname = "Sort"\ncoefficients = [1.13, -0.13]\n')
+assert api.getresponse().status == 204
+files = {"certificate": "certificates/ads.pem", "key": "certificates/ads.key", "authority": "certificates/authority.pem"}
+Application.register(Coordinator("weir.example:7701", **files), "sort", model="Sort")
+PY
+systemctl stop weir-agent
+rm -rf /run/weir/agent-queues
+weir agent queues --interface eth0 --rate 10Gbit --weights 1:3 >/dev/null
+weir agent cleanup >/dev/null
+more="--interface eth0"
+if [ -e /sys/fs/bpf/maps.debug ]; then
+    more="$more --application sort=system.slice/sort.service"
+else
+    echo "skipped: marks, for want of a BPF file system"
+fi
+sed -i "s#^WEIR_MORE=.*#WEIR_MORE=$more#" /etc/weir/agent.env
+systemctl start weir-agent
+sleep 6
+systemd-run -q --unit=sink -p NetworkNamespacePath=/run/netns/node-2 python3 /run/sink.py
+systemd-run -q --unit=sort python3 /run/source.py
+soon present
+if [ "$more" != "--interface eth0" ]; then
+    soon queued
+    soon carried
+    owned /sys/fs/bpf/weir weir-agent:weir-agent\ 700
+    said "an application's packets have their mark, and go through its queue"
+fi
+
+before=$(systemctl show -P NRestarts weir-agent)
+killed weir-agent
+soon begun_anew weir-agent $((before + 1))
+killed weir-coordinator
+soon begun_anew weir-coordinator 1
+soon present
+for i in $(seq 2 8); do
+    killed weir-agent
+    soon begun_anew weir-agent $((before + i))
+done
+soon present
+said "what is killed is there again, however often"
+
+systemctl stop weir-agent
+[ "$(systemctl show -P Result weir-agent)" = success ]
+soon unqueued
+soon absent
+said "the agent stops, and puts back what was there"
+systemctl stop weir-coordinator
+[ "$(systemctl show -P Result weir-coordinator)" = success ]
+said "the coordinator stops within its time"
+
+# Taken away while all is there.
+systemctl start weir-coordinator weir-agent
+soon present
+[ "$more" = "--interface eth0" ] || soon queued
+systemctl -q disable --now weir-agent
+weir agent cleanup >/dev/null
+rm -r /run/weir /etc/weir/agent.* /etc/systemd/system/weir-agent.service
+systemctl -q disable --now weir-coordinator
+rm -r /var/lib/weir /etc/weir /etc/systemd/system/weir-coordinator.service /usr/lib/sysusers.d/weir.conf
+rm -rf /sys/fs/bpf/weir
+systemctl daemon-reload
+userdel job
+userdel weir
+userdel weir-agent
+unqueued
+left=$(
+    systemctl list-units --all --plain --no-legend 'weir*'
+    find /etc /run /sys/fs/bpf /usr/lib /var/lib -name '*weir*'
+    grep weir /etc/passwd /etc/group || true
+)
+[ -z "$left" ] || { echo "$left"; exit 1; }
+said "nothing is left"
+INSIDE
+
+# Its own cgroups of version 2, also where those of version 1 are mounted, and a BPF file system with the mode that systemd mounts it with.
+# Else it may do what a systemd on a machine may: what is refused is refused by the units.
+SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 unshare --mount --propagation private sh -eu -c '
+    [ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    bpf=
+    if mount -t bpf -o mode=0700 bpf "$1/bpf"; then bpf="--bind=$1/bpf:/sys/fs/bpf"; fi
+    group=/sys/fs/cgroup/${1##*/}
+    mkdir "$group"
+    (
+        sh -c "echo \$PPID" >"$group/cgroup.procs"
+        exec systemd-nspawn --quiet --boot --register=no --keep-unit --directory="$1/root" --machine=node-1 \
+            --private-network --resolv-conf=off --timezone=off --link-journal=no --capability=all \
+            --system-call-filter="bpf @keyring" --console=read-only $bpf </dev/null >"$1/log" 2>&1
+    ) &
+    echo $! >"$1/nspawn"
+    wait $! || true
+    find "$group" -depth -type d -exec rmdir {} +
+' sh "$tmp" &
+bed=$!
+
+inside() {
+    nsenter -t "$leader" --mount --uts --ipc --net --pid --cgroup --root --wd env -i \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"
+}
+leader=
+for _ in $(seq 300); do
+    kill -0 "$bed" 2>/dev/null || { echo "systemd does not start:"; cat "$tmp/log"; exit 1; }
+    [ -n "$leader" ] || [ ! -s "$tmp/nspawn" ] || leader=$(pgrep -P "$(cat "$tmp/nspawn")" | head -n 1)
+    state=$([ -z "$leader" ] || inside systemctl is-system-running 2>/dev/null || true)
+    case $state in running | degraded) break ;; esac
+    sleep 0.2
+done
+case $state in
+    running | degraded) inside systemctl --version | head -n 1 ;;
+    *) echo "systemd has not started after a minute:"; cat "$tmp/log"; exit 1 ;;
+esac
+inside sh /opt/weir/inside
+echo "all is as docs/cluster.md says"
