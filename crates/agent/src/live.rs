@@ -8,6 +8,7 @@
 //! - `socket` is what TCP of the kernel takes and says.
 //! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
 //! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
+//! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
 //! - `shape` is what is done at interfaces.
 //! - `news` is what is worth a report.
 //!
@@ -41,12 +42,14 @@ mod link;
 mod news;
 mod shape;
 mod socket;
+mod throttle;
 
 use beat::Beat;
 use flows::Flows;
 use found::Applications;
 use link::Event;
 use news::Voice;
+use throttle::Throttles;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
 const ALONE: Duration = Duration::from_millis(8);
@@ -85,6 +88,8 @@ struct Host {
     voice: Voice,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
+    /// What arrives here, and what of this host arrives elsewhere; heeded where applications are found.
+    throttles: Option<Throttles>,
     /// Where what its links should have goes when it is something else.
     wanted: watch::Sender<Wanted>,
     /// What its link carries in bytes per second, if it has interfaces.
@@ -142,13 +147,26 @@ impl Host {
         self.flows.open(key, owner, socket, rate, self.shaped.is_some())
     }
 
-    fn obey(&mut self, order: weir_proto::Order) {
+    /// A coordinator is there, which wants to know what arrives, or does not.
+    fn begin(&mut self, arrivals: bool) {
+        self.tell_anew();
+        if let (Some(throttles), Some(applications)) = (&mut self.throttles, &mut self.applications) {
+            throttles.begin(&mut applications.traffic, arrivals);
+        }
+    }
+
+    fn obey(&mut self, mut order: weir_proto::Order) {
         let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
         let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
-        let now = self.now();
+        let (now, arrivals) = (self.now(), std::mem::take(&mut order.arrivals));
         let refused = self.keeper.accept(order, now).err();
         match refused {
-            None => over.iter().for_each(|key| self.flows.settle(key)),
+            None => {
+                over.iter().for_each(|key| self.flows.settle(key));
+                if let (Some(throttles), Some(applications)) = (&mut self.throttles, &mut self.applications) {
+                    throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
+                }
+            }
             // What comes after one that was refused has a gap before it, and many that are alike are said once.
             Some(Refused::Gap) if self.refused.is_some() => {}
             Some(_) if self.refused == refused => {}
@@ -157,6 +175,15 @@ impl Host {
         self.refused = if refused == Some(Refused::Gap) { self.refused.or(refused) } else { refused };
         self.pace();
         self.want();
+    }
+
+    /// Looks at what traffic is found.
+    fn look(&mut self, now: Instant) {
+        let Some(applications) = &mut self.applications else { return };
+        applications.look(now);
+        if let Some(throttles) = &mut self.throttles {
+            throttles.look(&mut applications.traffic, now);
+        }
     }
 
     /// Nothing was told to whoever listens now.
@@ -171,7 +198,8 @@ impl Host {
     /// What is to be said now, if anything is.
     fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
-        let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found };
+        let arrivals = self.throttles.as_mut().map(Throttles::arrivals).unwrap_or_default();
+        let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found, arrivals };
         let most = silence(&self.keeper, interval);
         self.voice.speaks(&report, most, now).then_some(report)
     }
@@ -200,6 +228,7 @@ pub async fn run(
         flows: Flows::default(),
         voice: Voice::default(),
         applications: traffic.map(Applications::new),
+        throttles: settings.links.first().map(|link| Throttles::new(link.rate)),
         wanted,
         shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
@@ -240,10 +269,10 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(Event::Begun { every, up }) => {
+                Some(Event::Begun { every, arrivals, up }) => {
                     (clock, interval, beat) = (self::clock(every), every, Beat::new(host, every));
                     reports = Some(up);
-                    shared.lock().tell_anew();
+                    shared.lock().begin(arrivals);
                 }
                 Some(Event::Order(order)) => {
                     shared.lock().obey(order);
@@ -264,9 +293,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 if host.shaped.is_some() {
                     host.want();
                 }
-                if let Some(applications) = &mut host.applications {
-                    applications.look(Instant::now());
-                }
+                host.look(Instant::now());
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();
                     host.flows.tell_unsettled();

@@ -42,7 +42,7 @@ impl Plane {
     fn orders(&mut self) -> Vec<(u32, Order)> {
         let paces = self.paces();
         let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
-        for host in &mut self.hosts {
+        for (number, host) in (0u32..).zip(&mut self.hosts) {
             // Who is not heard gets no order, and all of them anew when it is.
             host.addressed = host.present && host.silent_for(self.now) <= self.settings.lease;
             let whole = std::mem::replace(&mut host.whole, !host.addressed);
@@ -56,6 +56,7 @@ impl Plane {
                 (link, queues.clone())
             });
             let queues = queues.collect();
+            let arrivals = self.arrivals.as_mut().map(|known| known.take(number, addressed)).unwrap_or_default();
             orders.push(Order {
                 epoch: self.epoch,
                 seq: host.seq + 1,
@@ -63,6 +64,7 @@ impl Plane {
                 whole,
                 flows,
                 queues,
+                arrivals,
             });
         }
         let mut paces = paces.into_iter();
@@ -88,7 +90,8 @@ impl Plane {
         self.ticks += 1;
         let turn = self.ticks % turns as u64;
         let needed = |at: usize, host: &Host, order: &Order| {
-            let news = order.whole || !order.flows.is_empty() || !order.queues.is_empty();
+            let has_none = order.flows.is_empty() && order.queues.is_empty() && order.arrivals.is_empty();
+            let news = order.whole || !has_none;
             let renews = at as u64 % turns as u64 == turn || now - host.told >= turns * interval;
             host.addressed && (news || renews)
         };
