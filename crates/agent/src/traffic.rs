@@ -244,7 +244,8 @@ impl Traffic {
         if is_wanted == self.throttling.is_some() {
             return Ok(());
         }
-        let started = if is_wanted { Throttling::start(&self.folder, &self.places).map(Some) } else { Ok(None) };
+        let started =
+            if is_wanted { Throttling::start(&self.folder, &self.places).map(Some) } else { Ok(None) };
         let (throttling, failed) = match started {
             Ok(throttling) => (throttling, Ok(())),
             Err(error) => (None, Err(error)),

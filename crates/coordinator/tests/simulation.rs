@@ -204,7 +204,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
                 world.lie(&mut flows);
             }
             if !down {
-                let report = Report { obeys, flows, found: Vec::new() };
+                let report = Report { obeys, flows, ..Report::default() };
                 world.post(|world| &mut world.reports, step, host, report, bad);
             }
         }

@@ -140,7 +140,7 @@ impl Meter {
             self.0.insert(way, Count { moves: came > 0, last, ..new });
         }
         arrivals.sort_unstable_by_key(|arrival| arrival.way);
-        // Two of the same way are one that was forgotten while they were read.
+        // Whatever a list of the kernel's has, which changes while it is read.
         arrivals.dedup_by_key(|arrival| arrival.way);
         arrivals.truncate(MOST_WAYS);
         (arrivals, over)

@@ -81,7 +81,8 @@ struct Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, .. } = &self.overview;
+        let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, .. } =
+            &self.overview;
         let Overview { reports, passed_on, .. } = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
