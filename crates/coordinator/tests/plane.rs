@@ -464,7 +464,7 @@ fn a_host_is_believed_about_what_arrives_there_only() {
     plane.report(1, &arriving(vec![arrival(address(0), address(77), 1, 1000)]), 0.001);
     plane.report(HOSTS, &arriving(vec![arrival(address(0), address(1), 1, 1000)]), 0.001);
     assert_eq!(plane.doubts().foreign, 3);
-    // From whom it does not know, and from itself.
+    // From whom it does not know.
     plane.report(1, &arriving(vec![arrival(address(77), address(1), 1, 1000)]), 0.001);
     assert_eq!((told(&mut plane, STEP), plane.doubts().beyond), (vec![], 0));
     // More than its link carries, at once or in all.
