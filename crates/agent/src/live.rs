@@ -49,7 +49,6 @@ use flows::Flows;
 use found::Applications;
 use link::Event;
 use news::Voice;
-use throttle::Throttles;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
 const ALONE: Duration = Duration::from_millis(8);
@@ -88,8 +87,6 @@ struct Host {
     voice: Voice,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
-    /// What arrives here, and what of this host arrives elsewhere; heeded where applications are found.
-    throttles: Option<Throttles>,
     /// Where what its links should have goes when it is something else.
     wanted: watch::Sender<Wanted>,
     /// What its link carries in bytes per second, if it has interfaces.
@@ -150,8 +147,8 @@ impl Host {
     /// A coordinator is there, which wants to know what arrives, or does not.
     fn begin(&mut self, arrivals: bool) {
         self.tell_anew();
-        if let (Some(throttles), Some(applications)) = (&mut self.throttles, &mut self.applications) {
-            throttles.begin(&mut applications.traffic, arrivals);
+        if let Some(applications) = &mut self.applications {
+            applications.throttles.begin(&mut applications.traffic, arrivals);
         }
     }
 
@@ -163,8 +160,8 @@ impl Host {
         match refused {
             None => {
                 over.iter().for_each(|key| self.flows.settle(key));
-                if let (Some(throttles), Some(applications)) = (&mut self.throttles, &mut self.applications) {
-                    throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
+                if let Some(applications) = &mut self.applications {
+                    applications.throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
                 }
             }
             // What comes after one that was refused has a gap before it, and many that are alike are said once.
@@ -175,15 +172,6 @@ impl Host {
         self.refused = if refused == Some(Refused::Gap) { self.refused.or(refused) } else { refused };
         self.pace();
         self.want();
-    }
-
-    /// Looks at what traffic is found.
-    fn look(&mut self, now: Instant) {
-        let Some(applications) = &mut self.applications else { return };
-        applications.look(now);
-        if let Some(throttles) = &mut self.throttles {
-            throttles.look(&mut applications.traffic, now);
-        }
     }
 
     /// Nothing was told to whoever listens now.
@@ -198,7 +186,7 @@ impl Host {
     /// What is to be said now, if anything is.
     fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
-        let arrivals = self.throttles.as_mut().map(Throttles::arrivals).unwrap_or_default();
+        let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
         let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found, arrivals };
         let most = silence(&self.keeper, interval);
         self.voice.speaks(&report, most, now).then_some(report)
@@ -222,13 +210,13 @@ pub async fn run(
     let (wanted, ordered) = watch::channel(Wanted::default());
     // A switch has no programs.
     let shaped = settings.links.first().filter(|link| settings.door.is_some() && !link.interfaces.is_empty());
+    let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
     let host = Host {
         keeper: Keeper::new(settings.links.iter().map(|link| link.rate).collect()),
         refused: None,
         flows: Flows::default(),
         voice: Voice::default(),
-        applications: traffic.map(Applications::new),
-        throttles: settings.links.first().map(|link| Throttles::new(link.rate)),
+        applications: traffic.map(|traffic| Applications::new(traffic, link)),
         wanted,
         shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
@@ -293,7 +281,9 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 if host.shaped.is_some() {
                     host.want();
                 }
-                host.look(Instant::now());
+                if let Some(applications) = &mut host.applications {
+                    applications.look(Instant::now());
+                }
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();
                     host.flows.tell_unsettled();

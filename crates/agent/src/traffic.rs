@@ -137,9 +137,8 @@ pub struct Traffic {
     folder: Folder,
     maps: Maps,
     applications: Vec<Application>,
-    interfaces: Vec<u32>,
-    /// The same by name.
-    places: Vec<(Interface, u32)>,
+    /// With their numbers.
+    interfaces: Vec<(Interface, u32)>,
     throttling: Option<Throttling>,
 }
 
@@ -176,9 +175,8 @@ impl Traffic {
         let application =
             |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
         let applications = rules.iter().zip(&cgroups).map(application).collect();
-        let places = interfaces.iter().cloned().zip(numbers.iter().copied()).collect();
-        let mut traffic =
-            Traffic { folder, maps, applications, interfaces: numbers, places, throttling: None };
+        let interfaces = interfaces.iter().cloned().zip(numbers).collect();
+        let mut traffic = Traffic { folder, maps, applications, interfaces, throttling: None };
         traffic.forget_others()?;
         // Of another version of Weir: what it knows cannot be taken over.
         for other in Folder::found(Some(&traffic.folder))? {
@@ -202,7 +200,7 @@ impl Traffic {
             if cgroup.id == application.id {
                 continue;
             }
-            for &interface in &self.interfaces {
+            for &(_, interface) in &self.interfaces {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
             program::follow(&self.folder, &cgroup)?;
@@ -219,7 +217,8 @@ impl Traffic {
     /// Removes what is not of these applications and interfaces, as they are now.
     fn forget_others(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
-        self.maps.let_go(&ids, &self.interfaces)?;
+        let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, number)| number).collect();
+        self.maps.let_go(&ids, &interfaces)?;
         self.keep_programs()?;
         self.maps.keep_connections(&ids)
     }
@@ -228,9 +227,9 @@ impl Traffic {
     fn keep_programs(&self) -> Result<(), TrafficError> {
         let ids = self.applications.iter().map(|known| known.id);
         let mut wanted: Vec<String> = ids.flat_map(program::names).collect();
-        wanted.extend(self.interfaces.iter().map(|&number| program::name(number)));
+        wanted.extend(self.interfaces.iter().map(|&(_, number)| program::name(number)));
         if self.throttling.is_some() {
-            wanted.extend(self.interfaces.iter().flat_map(|&number| throttle::names(number)));
+            wanted.extend(self.interfaces.iter().flat_map(|&(_, number)| throttle::names(number)));
         }
         self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
     }
@@ -245,7 +244,7 @@ impl Traffic {
             return Ok(());
         }
         let started =
-            if is_wanted { Throttling::start(&self.folder, &self.places).map(Some) } else { Ok(None) };
+            if is_wanted { Throttling::start(&self.folder, &self.interfaces).map(Some) } else { Ok(None) };
         let (throttling, failed) = match started {
             Ok(throttling) => (throttling, Ok(())),
             Err(error) => (None, Err(error)),
@@ -279,7 +278,7 @@ impl Traffic {
         let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
             return Ok(false);
         };
-        for &interface in &self.interfaces {
+        for &(_, interface) in &self.interfaces {
             self.maps.set_class(application.id, interface, class)?;
         }
         application.rule.class = class;

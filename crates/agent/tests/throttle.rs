@@ -92,8 +92,8 @@ s.sendto(bytes(1400), ('fd09::2', port))
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 s.connect_ex(('10.9.0.2', port))
 ";
-    let port = sink.local_addr().unwrap().port().to_string();
-    Python::start(&group, text, &[port.clone()]).end();
+    let port = [sink.local_addr().unwrap().port().to_string()];
+    Python::start(&group, text, &port).end();
     let expected = 50 * (1442 + (2 * 1514 + 1082) + 14_420);
     wait_for("all packets", || arrived(&mut counting, way(1)) >= expected);
     let throttling = counting.throttling().unwrap();
@@ -112,7 +112,7 @@ import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.sendto(bytes(1400), ('10.9.0.2', int(sys.argv[1])))
 ";
-    Python::start(&group, text, &[port]).end();
+    Python::start(&group, text, &port).end();
     wait_for("a packet", || arrived(&mut counting, way(1)) > 0);
     let all = counting.throttling().unwrap().arrived().unwrap();
     assert_eq!((all.len(), all[0].bytes), (1, 1442));
