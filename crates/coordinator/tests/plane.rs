@@ -7,7 +7,7 @@ mod small;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use small::{HOSTS, LINE, STEP, key, links, plane, registration};
+use small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
 use weir_agent::lease::Keeper;
 use weir_coordinator::plane::{
     Arrival, Found, Mark, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings, Way,
@@ -397,11 +397,6 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     assert_eq!(sent(&plane, "a"), before);
 }
 
-/// The address of a host, from 10.0.0.0 on.
-fn address(host: u32) -> Ipv4Addr {
-    Ipv4Addr::from(0x0a00_0000 + host)
-}
-
 fn arrival(from: Ipv4Addr, to: Ipv4Addr, mark: u8, rate: u64) -> Arrival {
     Arrival { way: Way { from, to, mark: Mark::new(mark).unwrap() }, rate }
 }
@@ -410,9 +405,8 @@ fn arriving(arrivals: Vec<Arrival>) -> Report {
     Report { arrivals, ..Report::default() }
 }
 
-/// A plane whose hosts throttle, each with one address.
 fn throttling() -> Plane {
-    plane("fair", 1).with_throttling((0..HOSTS).map(|host| (address(host), host)).collect())
+    small::throttling("fair", 1)
 }
 
 /// What each host is told to arrive elsewhere.
