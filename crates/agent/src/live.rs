@@ -8,6 +8,7 @@
 //! - `socket` is what TCP of the kernel takes and says.
 //! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
 //! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
+//! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
 //! - `shape` is what is done at interfaces.
 //! - `news` is what is worth a report.
 //!
@@ -41,6 +42,7 @@ mod link;
 mod news;
 mod shape;
 mod socket;
+mod throttle;
 
 use beat::Beat;
 use flows::Flows;
@@ -142,13 +144,26 @@ impl Host {
         self.flows.open(key, owner, socket, rate, self.shaped.is_some())
     }
 
-    fn obey(&mut self, order: weir_proto::Order) {
+    /// A coordinator is there, which wants to know what arrives, or does not.
+    fn begin(&mut self, arrivals: bool) {
+        self.tell_anew();
+        if let Some(applications) = &mut self.applications {
+            applications.throttles.begin(&mut applications.traffic, arrivals);
+        }
+    }
+
+    fn obey(&mut self, mut order: weir_proto::Order) {
         let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
         let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
-        let now = self.now();
+        let (now, arrivals) = (self.now(), std::mem::take(&mut order.arrivals));
         let refused = self.keeper.accept(order, now).err();
         match refused {
-            None => over.iter().for_each(|key| self.flows.settle(key)),
+            None => {
+                over.iter().for_each(|key| self.flows.settle(key));
+                if let Some(applications) = &mut self.applications {
+                    applications.throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
+                }
+            }
             // What comes after one that was refused has a gap before it, and many that are alike are said once.
             Some(Refused::Gap) if self.refused.is_some() => {}
             Some(_) if self.refused == refused => {}
@@ -171,7 +186,8 @@ impl Host {
     /// What is to be said now, if anything is.
     fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
-        let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found };
+        let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
+        let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found, arrivals };
         let most = silence(&self.keeper, interval);
         self.voice.speaks(&report, most, now).then_some(report)
     }
@@ -194,12 +210,13 @@ pub async fn run(
     let (wanted, ordered) = watch::channel(Wanted::default());
     // A switch has no programs.
     let shaped = settings.links.first().filter(|link| settings.door.is_some() && !link.interfaces.is_empty());
+    let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
     let host = Host {
         keeper: Keeper::new(settings.links.iter().map(|link| link.rate).collect()),
         refused: None,
         flows: Flows::default(),
         voice: Voice::default(),
-        applications: traffic.map(Applications::new),
+        applications: traffic.map(|traffic| Applications::new(traffic, link)),
         wanted,
         shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
@@ -240,10 +257,10 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(Event::Begun { every, up }) => {
+                Some(Event::Begun { every, arrivals, up }) => {
                     (clock, interval, beat) = (self::clock(every), every, Beat::new(host, every));
                     reports = Some(up);
-                    shared.lock().tell_anew();
+                    shared.lock().begin(arrivals);
                 }
                 Some(Event::Order(order)) => {
                     shared.lock().obey(order);

@@ -4,6 +4,7 @@
 //! - Packets leave the interfaces that were named with their application's class: its mark (DSCP), and its queue without any filter.
 //! - Connections of TCP say when they open and close, and how many bytes went over them.
 //! - The pace of a connection can be set as long as it is there.
+//! - What arrives of UDP is counted, and what is sent of it limited, while that is wanted ([`Throttling`]).
 //!
 //! [`Traffic`] does all of this for the network namespace that it is started in. What is in the kernel stays there until
 //! [`Traffic::stop`] or [`cleanup`]: when the agent dies, classes hold, paces hold for their lease, and the next one takes over.
@@ -13,6 +14,7 @@ mod folder;
 mod maps;
 mod program;
 mod record;
+mod throttle;
 
 use std::error::Error;
 use std::io;
@@ -33,6 +35,7 @@ use folder::Folder;
 use maps::Maps;
 pub(crate) use program::at_egress;
 pub use record::{ApplicationId, Connection, Ends, Event, Happened};
+pub use throttle::{Arrived, Throttling};
 
 /// The least pace, in bytes per second: 100 kbit/s. Whoever is told less has this, and nobody is stopped.
 pub const LEAST_PACE: u32 = 12_500;
@@ -134,7 +137,9 @@ pub struct Traffic {
     folder: Folder,
     maps: Maps,
     applications: Vec<Application>,
-    interfaces: Vec<u32>,
+    /// With their numbers.
+    interfaces: Vec<(Interface, u32)>,
+    throttling: Option<Throttling>,
 }
 
 impl Traffic {
@@ -170,7 +175,8 @@ impl Traffic {
         let application =
             |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
         let applications = rules.iter().zip(&cgroups).map(application).collect();
-        let mut traffic = Traffic { folder, maps, applications, interfaces: numbers };
+        let interfaces = interfaces.iter().cloned().zip(numbers).collect();
+        let mut traffic = Traffic { folder, maps, applications, interfaces, throttling: None };
         traffic.forget_others()?;
         // Of another version of Weir: what it knows cannot be taken over.
         for other in Folder::found(Some(&traffic.folder))? {
@@ -194,7 +200,7 @@ impl Traffic {
             if cgroup.id == application.id {
                 continue;
             }
-            for &interface in &self.interfaces {
+            for &(_, interface) in &self.interfaces {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
             program::follow(&self.folder, &cgroup)?;
@@ -211,11 +217,47 @@ impl Traffic {
     /// Removes what is not of these applications and interfaces, as they are now.
     fn forget_others(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
-        self.maps.let_go(&ids, &self.interfaces)?;
-        let mut wanted: Vec<String> = ids.iter().flat_map(|&id| program::names(id)).collect();
-        wanted.extend(self.interfaces.iter().map(|&number| program::name(number)));
-        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))?;
+        let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, number)| number).collect();
+        self.maps.let_go(&ids, &interfaces)?;
+        self.keep_programs()?;
         self.maps.keep_connections(&ids)
+    }
+
+    /// Removes programs that are not wanted any more.
+    fn keep_programs(&self) -> Result<(), TrafficError> {
+        let ids = self.applications.iter().map(|known| known.id);
+        let mut wanted: Vec<String> = ids.flat_map(program::names).collect();
+        wanted.extend(self.interfaces.iter().map(|&(_, number)| program::name(number)));
+        if self.throttling.is_some() {
+            wanted.extend(self.interfaces.iter().flat_map(|&(_, number)| throttle::names(number)));
+        }
+        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
+    }
+
+    /// Says whether what arrives of UDP is to be counted, and what is sent of it can be limited. At the beginning it is not. Once it is
+    /// not wanted any more there are no limits.
+    ///
+    /// # Errors
+    /// If the kernel refuses. Then it is not done.
+    pub fn throttle(&mut self, is_wanted: bool) -> Result<(), TrafficError> {
+        if is_wanted == self.throttling.is_some() {
+            return Ok(());
+        }
+        let started =
+            if is_wanted { Throttling::start(&self.folder, &self.interfaces).map(Some) } else { Ok(None) };
+        let (throttling, failed) = match started {
+            Ok(throttling) => (throttling, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.throttling = throttling;
+        // Also what is half there.
+        self.keep_programs()?;
+        failed
+    }
+
+    /// What is counted and limited of UDP, while that is wanted.
+    pub fn throttling(&mut self) -> Option<&mut Throttling> {
+        self.throttling.as_mut()
     }
 
     /// What an application is called; none if it is none of these, but was before.
@@ -236,7 +278,7 @@ impl Traffic {
         let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
             return Ok(false);
         };
-        for &interface in &self.interfaces {
+        for &(_, interface) in &self.interfaces {
             self.maps.set_class(application.id, interface, class)?;
         }
         application.rule.class = class;

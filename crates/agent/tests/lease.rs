@@ -27,7 +27,7 @@ fn key(flow: u32) -> FlowKey {
 
 fn order(epoch: u64, seq: u64, whole: bool, flows: &[(u32, Pace)]) -> Order {
     let flows = flows.iter().map(|&(flow, pace)| (key(flow), pace)).collect();
-    Order { epoch, seq, lease: ms(80), whole, flows, queues: vec![] }
+    Order { epoch, seq, lease: ms(80), whole, flows, queues: vec![], arrivals: vec![] }
 }
 
 fn queues(weights: &[f64], class: u32) -> Queues {
@@ -134,7 +134,15 @@ fn what_is_refused_changes_nothing_and_is_counted() {
 fn there_is_an_end_to_flows() {
     let mut keeper = keeper();
     let all = |from: u32, count: u32| (from..from + count).map(|flow| (key(flow), Pace::Rate(1))).collect();
-    let order = |seq, whole, flows| Order { epoch: 1, seq, lease: ms(1000), whole, flows, queues: vec![] };
+    let order = |seq, whole, flows| Order {
+        epoch: 1,
+        seq,
+        lease: ms(1000),
+        whole,
+        flows,
+        queues: vec![],
+        arrivals: vec![],
+    };
     assert_eq!(keeper.accept(order(1, true, all(0, (1 << 20) + 1)), ms(0)), Err(Refused::Flows));
     keeper.accept(order(1, true, all(0, 1 << 20)), ms(0)).unwrap();
     assert_eq!(keeper.accept(order(2, false, all(1 << 20, 1)), ms(0)), Err(Refused::Flows));
@@ -172,7 +180,12 @@ fn step() -> impl Strategy<Value = Step> {
                 flows.sort_by_key(|(key, _)| key.flow);
                 flows.dedup_by_key(|(key, _)| key.flow);
             }
-            Step { epoch, seq, order: Order { epoch: 0, seq: 0, lease, whole, flows, queues }, after }
+            Step {
+                epoch,
+                seq,
+                order: Order { epoch: 0, seq: 0, lease, whole, flows, queues, arrivals: vec![] },
+                after,
+            }
         })
 }
 

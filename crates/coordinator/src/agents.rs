@@ -99,7 +99,7 @@ impl Control for Agents {
         tokio::spawn(async move {
             let ended = tokio::select! {
                 ended = hear(&handle, host, reports) => ended,
-                ended = tell(handle.interval(), orders, &down) => ended,
+                ended = tell(Down::welcome(handle.interval(), handle.throttles()), orders, &down) => ended,
             };
             if let Err(why) = ended {
                 // An order may wait there still. Who does not take that either is gone without a word.
@@ -140,13 +140,13 @@ async fn hear(handle: &Handle, host: u32, mut reports: Streaming<Up>) -> Result<
     Ok(())
 }
 
-/// Sends a host its orders until another attends for it.
+/// Sends a host a welcome, and its orders until another attends for it.
 async fn tell(
-    every: Duration,
+    welcome: Down,
     mut orders: mpsc::Receiver<Order>,
     down: &mpsc::Sender<Result<Down, Status>>,
 ) -> Result<(), Status> {
-    let mut message = Down::welcome(every);
+    let mut message = welcome;
     loop {
         match timeout(PATIENCE, down.send(Ok(message))).await {
             Err(_) => return Err(Status::deadline_exceeded("orders were not taken")),

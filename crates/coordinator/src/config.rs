@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use weir_core::model::Names;
+use weir_core::netshare::PERIOD;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, controller};
 use weir_core::units::{Bytes, Time};
@@ -64,6 +65,8 @@ pub struct Config {
     pub settings: Settings,
     /// What the queues of links go by.
     pub queues: Queueing,
+    /// Whether hosts limit UDP to little more than what arrives of it.
+    pub throttling: bool,
     /// What callers can use up.
     pub limits: Limits,
 }
@@ -144,6 +147,16 @@ impl Default for Limits {
     }
 }
 
+impl Config {
+    /// Which host an address is that UDP is throttled at.
+    pub fn addresses_of_udp(&self) -> impl Iterator<Item = (Ipv4Addr, u32)> {
+        self.addresses.iter().filter_map(|(address, &host)| match address {
+            IpAddr::V4(address) => Some((*address, host)),
+            IpAddr::V6(_) => None,
+        })
+    }
+}
+
 /// Reads the configuration at `path`.
 ///
 /// # Errors
@@ -170,6 +183,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let asked = all.need("policy", POLICY)?;
     let (listen, tls, limits) = (all.need("listen", LISTEN)?, all.maybe("tls"), all.maybe("limits"));
     let (queues, saba) = (all.maybe("queues"), all.maybe("saba"));
+    let throttling = all.maybe("throttling");
     let (topology, host, service) = (all.maybe("topology"), all.maybe("host"), all.maybe("service"));
     let (switch, address_of) = (all.maybe("switch"), all.maybe("address"));
     all.finish()?;
@@ -182,6 +196,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         Some(value) => read_services(&all, &value)?,
         None => (Names::default(), BTreeMap::new()),
     };
+    let throttling = throttles(&all, throttling, &addresses, settings.interval)?;
     let policy = policy(&all, &asked, folder, &names)?;
     let queues = queueing(&all, queues, saba, &names)?;
     let tls = tls.map(|value| read_tls(&all, &value, folder)).transpose()?;
@@ -205,6 +220,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         policy,
         settings,
         queues,
+        throttling,
         limits,
     })
 }
@@ -249,6 +265,27 @@ fn time(
     let Some(value) = fields.maybe(key) else { return Ok(default) };
     let time = fields.read_time(&value)?.get();
     if range.contains(&time) { Ok(time) } else { Err(fields.wrong(&value, expected)) }
+}
+
+/// Whether UDP is throttled: its senders are found by their addresses, and are told as often as what arrives is measured.
+fn throttles(
+    fields: &Fields<'_>,
+    value: Option<Value<'_>>,
+    addresses: &BTreeMap<IpAddr, u32>,
+    interval: f64,
+) -> Result<bool, TraceError> {
+    let Some(value) = value else { return Ok(false) };
+    if !fields.truth(&value)? {
+        return Ok(false);
+    }
+    if !addresses.keys().any(IpAddr::is_ipv4) {
+        let expected = "false, or IPv4 addresses of hosts in `[address]`";
+        return Err(fields.wrong(&value, expected));
+    }
+    if interval > PERIOD.get() {
+        return Err(fields.wrong(&value, "false, or an `interval` of at most 50ms"));
+    }
+    Ok(true)
 }
 
 fn check_name(fields: &Fields<'_>, name: &str) -> Result<(), TraceError> {
@@ -473,6 +510,9 @@ impl fmt::Display for Config {
                 writeln!(f, "saba      {levels} priority levels in {queues} queues, {share} of every link")?;
             }
             Queueing::Services => writeln!(f, "queues    one for each service, at every port")?,
+        }
+        if self.throttling {
+            writeln!(f, "throttle  UDP, to little more than what arrives of it")?;
         }
         for service in 0..self.names.services() as u32 {
             let name = self.names.service(service);

@@ -70,6 +70,8 @@ pub struct Overview {
     pub histogram: Histogram,
     /// Reports that were taken in, so far.
     pub reports: u64,
+    /// See [`Plane::passed_on`].
+    pub passed_on: u64,
 }
 
 /// A host's way to get its orders.
@@ -98,7 +100,7 @@ pub fn start(plane: Plane) -> io::Result<(Handle, JoinHandle<()>)> {
     let clock = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let every = Duration::from_secs_f64(plane.settings().interval);
     let (work, asked) = mpsc::channel(QUEUE);
-    let hosts = plane.hosts().len();
+    let (hosts, throttles) = (plane.hosts().len(), plane.throttles());
     let lines = std::iter::repeat_with(|| None).take(hosts).collect();
     let schedules = timing::Window::default();
     let histogram = Histogram::default();
@@ -106,7 +108,7 @@ pub fn start(plane: Plane) -> io::Result<(Handle, JoinHandle<()>)> {
     let thread = thread::Builder::new()
         .name("weir-master".to_owned())
         .spawn(move || clock.block_on(run(state, asked, every)))?;
-    Ok((Handle { work, every, hosts: hosts as u32 }, thread))
+    Ok((Handle { work, every, hosts: hosts as u32, throttles }, thread))
 }
 
 async fn run(mut state: State, mut asked: mpsc::Receiver<Work>, every: Duration) {
@@ -187,6 +189,7 @@ impl State {
             schedules: self.schedules.timing(),
             histogram: self.histogram,
             reports: self.reports,
+            passed_on: self.plane.passed_on(),
         }
     }
 }
@@ -197,12 +200,18 @@ pub struct Handle {
     work: mpsc::Sender<Work>,
     every: Duration,
     hosts: u32,
+    throttles: bool,
 }
 
 impl Handle {
     /// The time between two schedules.
     pub fn interval(&self) -> Duration {
         self.every
+    }
+
+    /// See [`Plane::throttles`].
+    pub fn throttles(&self) -> bool {
+        self.throttles
     }
 
     /// How many hosts and switches there are: they are numbered from 0.

@@ -24,6 +24,7 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME, MOST_FLOWS, PAYLOAD, is_id};
 
+mod arrivals;
 mod decide;
 mod doubts;
 mod found;
@@ -35,7 +36,7 @@ mod show;
 pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
-pub use weir_proto::{FlowKey, Found, Order, Pace, Queues, Report, Seen};
+pub use weir_proto::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way};
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
@@ -193,6 +194,8 @@ pub struct Plane {
     ticks: u64,
     /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
     ended: Vec<Arc<str>>,
+    /// What arrives of UDP, if that is anybody's business.
+    arrivals: Option<arrivals::Arrivals>,
     now: f64,
 }
 
@@ -227,6 +230,7 @@ impl Plane {
             doubts,
             ticks: 0,
             ended: Vec::new(),
+            arrivals: None,
             now: 0.0,
         })
     }

@@ -53,7 +53,11 @@ impl Coordinator {
         let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
         let policy = config.policy.build(&config.names, &config.weights);
         let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
-        let plane = plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
+        let mut plane =
+            plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
+        if config.throttling {
+            plane = plane.with_throttling(config.addresses_of_udp().collect());
+        }
         // The thread ends with the last handle, which requests under way may have.
         let (handle, _) = master::start(plane).map_err(|error| format!("no thread: {error}"))?;
         let registry = Arc::new(Registry::new(&config, store, handle).await?);

@@ -1,6 +1,6 @@
 //! Agents' streams, over loopback.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
@@ -18,7 +18,7 @@ use weir_core::policy::build;
 use weir_core::units::Rate;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, Down, Up, down};
-use weir_proto::{MOST_REPORT, Order, Report};
+use weir_proto::{Arrival, MOST_REPORT, Mark, Order, Report, Way};
 
 /// How long orders hold. A host that reports once and waits for the next order would be silent under the usual lease if a schedule is late.
 const LEASE: Duration = Duration::from_secs(20);
@@ -27,11 +27,14 @@ fn master() -> Handle {
     master_with(Settings { lease: LEASE.as_secs_f64(), ..Settings::default() })
 }
 
-fn master_with(settings: Settings) -> Handle {
+fn plane(settings: Settings) -> Plane {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
-    let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, 9).unwrap();
-    start(plane).unwrap().0
+    Plane::new(&links, build("saath").unwrap(), Names::default(), settings, 9).unwrap()
+}
+
+fn master_with(settings: Settings) -> Handle {
+    start(plane(settings)).unwrap().0
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
@@ -103,7 +106,7 @@ fn reports_go_up_and_orders_come_down() {
         let address = server(handle.clone()).await;
         let mut host = Host::attend(address, Up::hello(2)).await.unwrap();
         let Some(down::What::Welcome(welcome)) = host.next().await.unwrap() else { panic!() };
-        assert_eq!(welcome.interval(), Duration::from_millis(8));
+        assert_eq!((welcome.interval(), welcome.arrivals), (Duration::from_millis(8), false));
         host.say(&Report::default()).await;
         let order = host.order().await;
         assert!(order.whole && order.epoch == 9 && order.lease == LEASE);
@@ -117,6 +120,42 @@ fn reports_go_up_and_orders_come_down() {
         second.next().await.unwrap();
         second.say(&Report::default()).await;
         assert!(second.order().await.whole);
+    });
+}
+
+#[test]
+fn what_arrives_at_one_host_comes_to_another() {
+    block_on(async {
+        let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+        let settings = Settings { lease: LEASE.as_secs_f64(), ..Settings::default() };
+        let plane = plane(settings).with_throttling(addresses.into_iter().zip(0..).collect());
+        let handle = start(plane).unwrap().0;
+        let address = server(handle.clone()).await;
+        let mut hosts = Vec::new();
+        for host in 0..2 {
+            let mut host = Host::attend(address, Up::hello(host)).await.unwrap();
+            let Some(down::What::Welcome(welcome)) = host.next().await.unwrap() else { panic!() };
+            assert!(welcome.arrivals);
+            host.say(&Report::default()).await;
+            assert!(host.order().await.whole);
+            hosts.push(host);
+        }
+        let way = Way { from: addresses[0], to: addresses[1], mark: Mark::new(1).unwrap() };
+        let arrivals = vec![Arrival { way, rate: 1000 }];
+        hosts[1].say(&Report { arrivals: arrivals.clone(), ..Report::default() }).await;
+        // Others renew leases.
+        let told = loop {
+            let order = hosts[0].order().await;
+            if !order.arrivals.is_empty() {
+                break order.arrivals;
+            }
+        };
+        assert_eq!((told, handle.overview().await.unwrap().passed_on), (arrivals, 1));
+        // What is none ends the stream of who says it.
+        let ends = wire::Arrivals { rates: vec![1], ..wire::Arrivals::default() };
+        let report = wire::Report { arrivals: Some(ends), ..wire::Report::default() };
+        hosts[1].up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
+        assert_eq!(hosts[1].ended().await, Code::InvalidArgument);
     });
 }
 
@@ -190,7 +229,7 @@ fn a_flood_is_read_slowly() {
         let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
         let seen = |flow| weir_proto::Seen { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(seen).collect();
-        let report = Up::report(&Report { obeys: (0, 0), flows, found: Vec::new() });
+        let report = Up::report(&Report { obeys: (0, 0), flows, ..Report::default() });
         while began.elapsed() < Duration::from_secs(1) {
             if timeout(Duration::from_millis(100), up.send(report.clone())).await.is_ok() {
                 sent += 1;

@@ -65,6 +65,23 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
+fn udp_is_throttled_where_that_is_said() {
+    let address = "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\", \"fd00::1\"]\nb = [\"10.0.0.2\"]\n";
+    let with = |key: &str| {
+        let text = SMALL.replace("b = \"10Gbit\"\n", address).replace("policy =", &format!("{key}policy ="));
+        parse(&text).unwrap()
+    };
+    for (key, throttling) in [("", false), ("throttling = false\n", false), ("throttling = true\n", true)] {
+        let config = with(key);
+        assert_eq!(config.throttling, throttling);
+        assert_eq!(config.to_string().contains("throttle  UDP, to little more"), throttling);
+        let addresses: Vec<_> = config.addresses_of_udp().map(|(ip, host)| (ip.to_string(), host)).collect();
+        assert_eq!(addresses, [("10.0.0.1".to_owned(), 0), ("10.0.0.2".to_owned(), 1)]);
+    }
+    assert!(!parse(&SMALL.replace("policy =", "throttling = false\npolicy =")).unwrap().throttling);
+}
+
+#[test]
 fn hosts_can_be_those_of_a_topology() {
     let folder = tempfile::tempdir().unwrap();
     let network = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"1Gbit\"\n";
@@ -212,6 +229,21 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.1\"]\n",
             "field `address b`: `\"10.0.0.1\"`: expected an address that is there once",
+        ),
+        (
+            "policy =",
+            "throttling = 1\npolicy =",
+            "serve.toml:3: field `throttling`: `1`: expected true or false",
+        ),
+        (
+            "policy =",
+            "throttling = true\npolicy =",
+            "serve.toml:3: field `throttling`: `true`: expected false, or IPv4 addresses of hosts in `[address]`",
+        ),
+        (
+            "policy =",
+            "throttling = true\ninterval = \"51ms\"\naddress = { a = [\"10.0.0.1\"] }\npolicy =",
+            "serve.toml:3: field `throttling`: `true`: expected false, or an `interval` of at most 50ms",
         ),
         (
             "policy =",

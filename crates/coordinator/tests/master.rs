@@ -86,7 +86,7 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         // One each three intervals. If one is late the next comes in its turn, which is early; two together take three intervals at least.
         assert!(took >= Duration::from_millis(4 * 24), "{took:?}");
         let seen = Seen { key: key("a"), sent: 1_000_000, closed: true };
-        handle.report(0, Report { obeys: (3, obeys), flows: vec![seen], found: Vec::new() }).await.unwrap();
+        handle.report(0, Report { obeys: (3, obeys), flows: vec![seen], ..Report::default() }).await.unwrap();
         let over = &handle.list(None, 10).await.unwrap()[0];
         assert_eq!((over.done, over.class), (1, None));
         // A renewal may have been on its way.
@@ -117,7 +117,7 @@ fn a_slow_host_gets_one_order_that_names_everything() {
         // It reports all the while, and takes nothing.
         while handle.overview().await.unwrap().dropped < 2 {
             sleep(Duration::from_millis(4)).await;
-            handle.report(0, Report { obeys: (3, 1), flows: Vec::new(), found: Vec::new() }).await.unwrap();
+            handle.report(0, Report { obeys: (3, 1), ..Report::default() }).await.unwrap();
         }
         handle.register("b".to_owned(), registration(0, 2)).await.unwrap();
         let waited = (0..4).map(|_| orders.try_recv().unwrap().seq).collect::<Vec<_>>();

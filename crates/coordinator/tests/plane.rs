@@ -4,12 +4,13 @@
 
 mod small;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use small::{HOSTS, LINE, STEP, key, links, plane, registration};
+use small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
 use weir_agent::lease::Keeper;
 use weir_coordinator::plane::{
-    Found, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings,
+    Arrival, Found, Mark, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings, Way,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -73,7 +74,7 @@ fn there_is_an_end_to_flows() {
     plane.deregister("b", 0.0).unwrap();
     // What is over counts until it is forgotten.
     let seen = Seen { key: key("a", 0), sent: 1, closed: true };
-    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen], found: Vec::new() }, 0.1);
+    plane.report(0, &Report { obeys: (1, 0), flows: vec![seen], ..Report::default() }, 0.1);
     let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
     assert_eq!(plane.register("c", three.clone(), 1.0), full("flows of a host", 3));
     plane.tick(1.2);
@@ -101,7 +102,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
         for host in 0..HOSTS {
             let mine = flows.iter().filter(|s| (host == 1) == (s.key.flow == 1)).cloned();
             let flows = if host < 2 { mine.collect() } else { Vec::new() };
-            plane.report(host, &Report { obeys: (7, seq), flows, found: Vec::new() }, now);
+            plane.report(host, &Report { obeys: (7, seq), flows, ..Report::default() }, now);
         }
     };
     reports(&mut plane, 1, Vec::new(), 0.008);
@@ -208,7 +209,7 @@ fn switches_have_no_flows() {
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let seen = Seen { key: key("a", 0), sent: 5, closed: true };
     let found = Found { application: "web".into(), peer: [10, 0, 0, 1].into(), open: 1, sent: 5 };
-    plane.report(HOSTS, &Report { obeys: (0, 0), flows: vec![seen], found: vec![found] }, 0.001);
+    plane.report(HOSTS, &Report { flows: vec![seen], found: vec![found], ..Report::default() }, 0.001);
     assert_eq!((plane.doubts().foreign, plane.is_over("a")), (2, Some(false)));
     assert_eq!(plane.found(), []);
     let to_switch = plane.register("b", registration(&[(0, HOSTS, 1e6)]), 0.002);
@@ -254,7 +255,7 @@ fn a_coflow_can_get_other_flows() {
     assert_eq!(plane.update("b", &moved, 0.004), Err(Refusal::Unknown("b".to_owned())));
     plane.update("a", &moved, 0.004).unwrap();
     for host in 0..HOSTS {
-        plane.report(host, &Report { obeys: (1, 1), flows: Vec::new(), found: Vec::new() }, 0.008);
+        plane.report(host, &Report { obeys: (1, 1), ..Report::default() }, 0.008);
     }
     let orders = plane.tick(0.008);
     let half = Pace::Rate(495_000);
@@ -274,7 +275,7 @@ fn a_flow_that_goes_and_comes_again_is_named_once() {
     plane.tick(0.0);
     plane.deregister("a", 0.004).unwrap();
     plane.register("a", registration(&[(0, 1, 2e6)]), 0.004).unwrap();
-    plane.report(0, &Report { obeys: (1, 1), flows: Vec::new(), found: Vec::new() }, 0.008);
+    plane.report(0, &Report { obeys: (1, 1), ..Report::default() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.whole);
     assert_eq!(orders[0].1.flows, [(key("a", 0), Pace::Rate(990_000))]);
@@ -287,7 +288,7 @@ fn another_policy_goes_on_where_the_one_before_was() {
     plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let sent = |plane: &mut Plane, sent, now| {
         let flows = vec![Seen { key: key("long", 0), sent, closed: false }];
-        plane.report(0, &Report { obeys: (1, 0), flows, found: Vec::new() }, now);
+        plane.report(0, &Report { obeys: (1, 0), flows, ..Report::default() }, now);
     };
     sent(&mut plane, 0, 0.0);
     sent(&mut plane, 900_000, 1.0);
@@ -328,7 +329,7 @@ fn lies_are_counted_and_change_nothing_of_others() {
     plane.tick(0.0);
     let say = |plane: &mut Plane, host, key, sent, now| {
         let flows = vec![Seen { key, sent, closed: false }];
-        plane.report(host, &Report { obeys: (1, 1), flows, found: Vec::new() }, now);
+        plane.report(host, &Report { obeys: (1, 1), flows, ..Report::default() }, now);
     };
     say(&mut plane, 0, key("a", 0), 1000, 0.01);
     say(&mut plane, 0, key("a", 0), 900_000_000, 0.02);
@@ -354,7 +355,7 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     let say = |plane: &mut Plane, host: u32, flows: &[(&str, u64)], now| {
         let seen = |&(id, sent): &(&str, u64)| Seen { key: key(id, 0), sent, closed: false };
         let obeys = (1, plane.hosts()[host as usize].told);
-        let report = Report { obeys, flows: flows.iter().map(seen).collect(), found: Vec::new() };
+        let report = Report { obeys, flows: flows.iter().map(seen).collect(), ..Report::default() };
         plane.report(host, &report, now);
     };
     say(&mut plane, 0, &[("a", 0), ("b", 0)], 0.0);
@@ -394,4 +395,107 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     let before = sent(&plane, "a");
     plane.tick(long + STEP);
     assert_eq!(sent(&plane, "a"), before);
+}
+
+fn arrival(from: Ipv4Addr, to: Ipv4Addr, mark: u8, rate: u64) -> Arrival {
+    Arrival { way: Way { from, to, mark: Mark::new(mark).unwrap() }, rate }
+}
+
+fn arriving(arrivals: Vec<Arrival>) -> Report {
+    Report { arrivals, ..Report::default() }
+}
+
+fn throttling() -> Plane {
+    small::throttling("fair", 1)
+}
+
+/// What each host is told to arrive elsewhere.
+fn told(plane: &mut Plane, now: f64) -> Vec<(u32, Vec<Arrival>)> {
+    let orders = plane.tick(now).into_iter().map(|(host, order)| (host, order.arrivals));
+    let mut told: Vec<(u32, Vec<Arrival>)> = orders.filter(|(_, arrivals)| !arrivals.is_empty()).collect();
+    told.sort_by_key(|(host, _)| *host);
+    told
+}
+
+#[test]
+fn what_arrives_goes_to_who_sends_it() {
+    let mut plane = throttling();
+    assert!(plane.throttles());
+    all_report(&mut plane, 0.0);
+    plane.tick(0.0);
+    let of = |from, mark, rate| arrival(address(from), address(2), mark, rate);
+    plane.report(2, &arriving(vec![of(0, 1, 1000), of(0, 2, 2000), of(1, 1, 3000)]), 0.001);
+    // Of two measures before an order the later is right.
+    plane.report(2, &arriving(vec![of(0, 1, 1100)]), 0.002);
+    plane.report(3, &arriving(vec![arrival(address(0), address(3), 1, 4000)]), 0.003);
+    let to_first = vec![of(0, 1, 1100), arrival(address(0), address(3), 1, 4000), of(0, 2, 2000)];
+    let sorted = {
+        let mut all = to_first;
+        all.sort_by_key(|arrival| arrival.way);
+        all
+    };
+    assert_eq!(told(&mut plane, STEP), [(0, sorted), (1, vec![of(1, 1, 3000)])]);
+    // Each is told once.
+    assert_eq!((told(&mut plane, 2.0 * STEP), plane.passed_on()), (vec![], 4));
+    assert_eq!(plane.doubts(), Default::default());
+
+    // Who is not heard of is told nothing, and nothing of then when it is.
+    all_report(&mut plane, 1.0);
+    plane.report(2, &arriving(vec![of(0, 1, 1000)]), 1.07);
+    assert_eq!(told(&mut plane, 1.1), []);
+    all_report(&mut plane, 1.2);
+    assert_eq!((told(&mut plane, 1.2), plane.passed_on()), (vec![], 4));
+}
+
+#[test]
+fn a_host_is_believed_about_what_arrives_there_only() {
+    let mut plane = throttling().with_switches(1);
+    all_report(&mut plane, 0.0);
+    plane.tick(0.0);
+    let line = LINE as u64;
+    // At another host, at nobody's address, and at a switch.
+    plane.report(1, &arriving(vec![arrival(address(0), address(2), 1, 1000)]), 0.001);
+    plane.report(1, &arriving(vec![arrival(address(0), address(77), 1, 1000)]), 0.001);
+    plane.report(HOSTS, &arriving(vec![arrival(address(0), address(1), 1, 1000)]), 0.001);
+    assert_eq!(plane.doubts().foreign, 3);
+    // From whom it does not know.
+    plane.report(1, &arriving(vec![arrival(address(77), address(1), 1, 1000)]), 0.001);
+    assert_eq!((told(&mut plane, STEP), plane.doubts().beyond), (vec![], 0));
+    // More than its link carries, at once or in all.
+    let of = |mark, rate| arrival(address(0), address(1), mark, rate);
+    let said = [of(1, line), of(2, 2 * line), of(3, u64::MAX), of(4, line), of(5, line), of(6, 1000)];
+    plane.report(1, &arriving(said.to_vec()), 0.01);
+    let believed = vec![of(1, line), of(4, line), of(6, 1000)];
+    assert_eq!((told(&mut plane, 2.0 * STEP), plane.doubts().beyond), (vec![(0, believed)], 3));
+    // A host that is not there.
+    plane.report(77, &arriving(vec![of(1, 1)]), 0.02);
+    assert_eq!(plane.doubts().absent, 1);
+}
+
+#[test]
+fn a_host_is_told_no_more_than_fits() {
+    let most = weir_proto::MOST_WAYS as u32;
+    // All of a host's addresses, of which one sends to all of another's.
+    let many = (0..2 * most).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
+    let mut plane = plane("fair", 1).with_throttling(many);
+    all_report(&mut plane, 0.0);
+    plane.tick(0.0);
+    let part = |from| {
+        let of = |number| arrival(address(0), address(1000 + number), 1, 1);
+        arriving((from..from + most).map(of).collect())
+    };
+    plane.report(1, &part(0), 0.001);
+    plane.report(1, &part(10), 0.001);
+    assert_eq!(plane.doubts().crowded, 10);
+    let told = told(&mut plane, STEP);
+    assert_eq!((told.len(), told[0].1.len()), (1, most as usize));
+}
+
+#[test]
+fn nobody_is_told_what_arrives_unless_that_is_asked_for() {
+    let mut plane = plane("fair", 1);
+    assert!(!plane.throttles());
+    all_report(&mut plane, 0.0);
+    plane.report(1, &arriving(vec![arrival(address(0), address(1), 1, 1000)]), 0.0);
+    assert_eq!((told(&mut plane, STEP), plane.passed_on(), plane.doubts()), (vec![], 0, Default::default()));
 }

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use small::{HOSTS, LINE, STEP, key, plane, registration};
+use small::{HOSTS, LINE, STEP, address, key, registration, throttling};
 use weir_agent::lease::{Keeper, Refused};
-use weir_coordinator::plane::{Doubts, FlowKey, Order, Pace, Registration, Report, Seen, Settings};
+use weir_coordinator::plane::{
+    Arrival, Doubts, FlowKey, Mark, Order, Pace, Registration, Report, Seen, Settings, Way,
+};
 use weir_core::units::Rate;
 
 /// A host: its agent's keeper of orders, and what its flows have sent.
@@ -86,6 +88,17 @@ impl World {
     }
 }
 
+/// What arrives at a host from all others, at a rate by which it is known whose measure it is.
+fn arrivals(at: u32) -> Vec<Arrival> {
+    let way = |from| Way { from: address(from), to: address(at), mark: Mark::new(1).unwrap() };
+    let others = (0..HOSTS).filter(|&from| from != at);
+    others.map(|from| Arrival { way: way(from), rate: measure(at) }).collect()
+}
+
+fn measure(at: u32) -> u64 {
+    1000 + u64::from(at)
+}
+
 fn sum(a: Doubts, b: Doubts) -> Doubts {
     Doubts {
         unknown: a.unknown + b.unknown,
@@ -105,7 +118,7 @@ fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
 
 /// What hosts that are heard of were told asks at no time more of a link than it carries; leases are kept to, and hold where nothing is
 /// lost; epochs and numbers of orders only rise; everything that was asked for ends; and nothing is left behind. The liar, if there is
-/// one, reports what it likes of what was sent, of others' flows too; what was not believed is the answer.
+/// one, reports what it likes of what was sent, of others' flows too, and of what arrives at others; what was not believed is the answer.
 fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
     let mut world = World {
         random: ChaCha8Rng::seed_from_u64(seed),
@@ -115,7 +128,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
         coflows: BTreeMap::new(),
     };
     let (mut epoch, mut up) = (1, true);
-    let mut now_plane = plane(policy, epoch);
+    let mut now_plane = throttling(policy, epoch);
     let mut told: Vec<BTreeMap<FlowKey, Pace>> = vec![BTreeMap::new(); HOSTS as usize];
     let mut highest = vec![(0, 0); HOSTS as usize];
     let mut heard_at = vec![f64::NEG_INFINITY; HOSTS as usize];
@@ -145,7 +158,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
             epoch += 1;
             up = true;
             doubts = sum(doubts, now_plane.doubts());
-            now_plane = plane(policy, epoch);
+            now_plane = throttling(policy, epoch);
             told = vec![BTreeMap::new(); HOSTS as usize];
             heard_at = vec![f64::NEG_INFINITY; HOSTS as usize];
             for (id, asked) in &world.coflows {
@@ -200,11 +213,15 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
                 flows.push(Seen { key, sent: sent.floor() as u64, closed: *sent >= size });
             }
             let (obeys, down) = (agent.keeper.obeys(), agent.down);
+            let mut arrivals = arrivals(host);
             if bad && liar == Some(host) {
                 world.lie(&mut flows);
+                // At another host.
+                let other = address((host + 1) % HOSTS);
+                arrivals.iter_mut().for_each(|arrival| arrival.way.to = other);
             }
             if !down {
-                let report = Report { obeys, flows, found: Vec::new() };
+                let report = Report { obeys, flows, arrivals, ..Report::default() };
                 world.post(|world| &mut world.reports, step, host, report, bad);
             }
         }
@@ -226,6 +243,15 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
             }
         }
         for (host, order) in decided {
+            for Arrival { way, rate } in &order.arrivals {
+                let at = (0..HOSTS).find(|&at| way.to == address(at)).expect("it is a host's");
+                assert_eq!(
+                    (way.from, *rate),
+                    (address(host), measure(at)),
+                    "what arrives, who is there says"
+                );
+            }
+            assert!(order.arrivals.len() < HOSTS as usize, "a measure is told once");
             if order.whole {
                 told[host as usize].clear();
             }
@@ -253,6 +279,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
         }
         if !bad && world.coflows.keys().all(|id| now_plane.is_over(id) == Some(true)) {
             assert_eq!(now_plane.under_way(), 0);
+            assert!(now_plane.passed_on() > 0);
             return sum(doubts, now_plane.doubts());
         }
     }

@@ -7,7 +7,7 @@
 mod order;
 mod pack;
 
-pub use order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id, reckon};
+pub use order::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon};
 pub use pack::Malformed;
 
 /// The bytes of a full packet: 1,500, and the Ethernet header. Links count these.
@@ -35,7 +35,11 @@ pub const MOST_SEEN: usize = 1 << 14;
 /// The most applications of a host with other hosts that are known of at a time, and so the most in a report.
 pub const MOST_FOUND: usize = 1 << 12;
 
-/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows and [`MOST_FOUND`] others, each with the longest id.
+/// The most ways by which a host measures what arrives, or limits what it sends, and so the most in a report or an order.
+pub const MOST_WAYS: usize = 1 << 10;
+
+/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows and [`MOST_FOUND`] others, each with the longest id, and
+/// [`MOST_WAYS`].
 pub const MOST_REPORT: usize = 4 << 20;
 
 /// The longest order on the wire, in bytes.

@@ -1,10 +1,10 @@
 //! What hosts are told, and what they tell.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FRAME, LONGEST_ID, PAYLOAD};
+use crate::{FRAME, LONGEST_ID, MOST_CLASSES, PAYLOAD};
 
 /// A flow: its coflow's id, and its place in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +46,8 @@ pub struct Order {
     pub flows: Vec<(FlowKey, Pace)>,
     /// Queues of interfaces, for those whose queues change, in order; interfaces are numbered as the host has them.
     pub queues: Vec<(u32, Queues)>,
+    /// What arrives elsewhere of what the host sends, as it was measured there since the order before; in order of ways, each once.
+    pub arrivals: Vec<Arrival>,
 }
 
 /// The queues of an interface, and who uses which.
@@ -70,6 +72,44 @@ pub struct Report {
     /// What it found of connections that programs have by themselves, where something changed, in order of applications and addresses, each
     /// once.
     pub found: Vec<Found>,
+    /// What arrived of UDP since the last report of it, in order of ways, each once. Said only to a coordinator that asks for it.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// The mark (DSCP) of a class: 1 to [`MOST_CLASSES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark(u8);
+
+impl Mark {
+    /// The mark with this number, if there is one.
+    pub const fn new(mark: u8) -> Option<Mark> {
+        if mark >= 1 && mark as usize <= MOST_CLASSES { Some(Mark(mark)) } else { None }
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// Packets of UDP from one address to another, of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Way {
+    /// Who sends them.
+    pub from: Ipv4Addr,
+    /// Who gets them.
+    pub to: Ipv4Addr,
+    /// Their class.
+    pub mark: Mark,
+}
+
+/// What arrives of a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Of which.
+    pub way: Way,
+    /// Bytes of packets with their headers per second.
+    pub rate: u64,
 }
 
 /// The connections of an application of a host with another host.

@@ -1,11 +1,11 @@
 //! Orders and reports as they travel, and back.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::order::{FlowKey, Found, Order, Pace, Queues, Report, Seen, is_id};
-use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, wire};
+use crate::order::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way, is_id};
+use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS, wire};
 
 /// Why a message is no order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +47,9 @@ pub enum Malformed {
         /// How many classes there are.
         most: usize,
     },
+    /// The class of what arrives.
+    #[error("class {0} of what arrives: expected 1 to 63")]
+    Mark(u8),
     /// The queue of a class.
     #[error("queue {queue} of a class: expected one below {queues}")]
     Queue {
@@ -134,6 +137,34 @@ fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Ma
     Ok((name.into(), class))
 }
 
+/// What arrives, as it travels; none takes no room.
+fn pack_arrivals(arrivals: &[Arrival]) -> Option<wire::Arrivals> {
+    let ends = |arrival: &Arrival| [arrival.way.from.octets(), arrival.way.to.octets()];
+    (!arrivals.is_empty()).then(|| wire::Arrivals {
+        ends: arrivals.iter().flat_map(ends).flatten().collect(),
+        marks: arrivals.iter().map(|arrival| arrival.way.mark.get()).collect(),
+        rates: arrivals.iter().map(|arrival| arrival.rate).collect(),
+    })
+}
+
+fn unpack_arrivals(arrivals: Option<wire::Arrivals>) -> Result<Vec<Arrival>, Malformed> {
+    let wire::Arrivals { ends, marks, rates } = arrivals.unwrap_or_default();
+    limit("arrivals", rates.len(), MOST_WAYS)?;
+    even("bytes of their ends", ends.len(), 8 * rates.len())?;
+    even("classes of what arrives", marks.len(), rates.len())?;
+    let arrival = |((&[a, b, c, d, e, f, g, h], mark), rate): ((&[u8; 8], u8), u64)| {
+        let mark = Mark::new(mark).ok_or(Malformed::Mark(mark))?;
+        let way = Way { from: Ipv4Addr::new(a, b, c, d), to: Ipv4Addr::new(e, f, g, h), mark };
+        Ok(Arrival { way, rate })
+    };
+    let columns = ends.as_chunks::<8>().0.iter().zip(marks).zip(rates);
+    let arrivals: Vec<Arrival> = columns.map(arrival).collect::<Result<_, _>>()?;
+    if arrivals.windows(2).any(|pair| pair[0].way >= pair[1].way) {
+        return Err(Malformed::Unsorted("arrivals"));
+    }
+    Ok(arrivals)
+}
+
 /// Microseconds; what is too long for them is cut, and what is not even one is one.
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
@@ -152,10 +183,10 @@ impl wire::Up {
 }
 
 impl wire::Down {
-    /// A welcome: how long to wait from a report to the next.
-    pub fn welcome(interval: Duration) -> wire::Down {
-        let interval_us = micros(interval);
-        wire::Down { what: Some(wire::down::What::Welcome(wire::Welcome { interval_us })) }
+    /// A welcome: how long to wait from a report to the next, and whether to say what arrives.
+    pub fn welcome(interval: Duration, arrivals: bool) -> wire::Down {
+        let welcome = wire::Welcome { interval_us: micros(interval), arrivals };
+        wire::Down { what: Some(wire::down::What::Welcome(welcome)) }
     }
 
     /// An order.
@@ -186,6 +217,7 @@ impl From<&Report> for wire::Report {
             addresses: report.found.iter().flat_map(|found| six(found.peer).octets()).collect(),
             open: report.found.iter().map(|found| found.open).collect(),
             carried: report.found.iter().map(|found| found.sent).collect(),
+            arrivals: pack_arrivals(&report.arrivals),
         }
     }
 }
@@ -230,7 +262,8 @@ impl TryFrom<wire::Report> for Report {
         {
             return Err(Malformed::Unsorted("connections found"));
         }
-        Ok(Report { obeys: (report.epoch, report.seq), flows, found })
+        let arrivals = unpack_arrivals(report.arrivals)?;
+        Ok(Report { obeys: (report.epoch, report.seq), flows, found, arrivals })
     }
 }
 
@@ -272,6 +305,7 @@ impl From<&Order> for wire::Order {
             classes: classes().map(|(_, class)| *class).collect(),
             known: order.queues.iter().map(|(_, queues)| queues.queue_of.len() as u32).collect(),
             queue_of: order.queues.iter().flat_map(|(_, queues)| &queues.queue_of).copied().collect(),
+            arrivals: pack_arrivals(&order.arrivals),
         }
     }
 }
@@ -321,6 +355,7 @@ impl TryFrom<wire::Order> for Order {
             }
             queues.push((interface, Queues { weights, queue_of, classes }));
         }
+        let arrivals = unpack_arrivals(order.arrivals)?;
         Ok(Order {
             epoch: order.epoch,
             seq: order.seq,
@@ -328,6 +363,7 @@ impl TryFrom<wire::Order> for Order {
             whole: order.whole,
             flows: keys.into_iter().zip(order.paces.into_iter().map(Pace::from)).collect(),
             queues,
+            arrivals,
         })
     }
 }

@@ -8,8 +8,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    FlowKey, Found, LONGEST_ID, MOST_FOUND, MOST_REPORT, MOST_SEEN, Malformed, Order, Pace, Queues, Report,
-    Seen, wire,
+    Arrival, FlowKey, Found, LONGEST_ID, MOST_FOUND, MOST_REPORT, MOST_SEEN, MOST_WAYS, Malformed, Mark,
+    Order, Pace, Queues, Report, Seen, Way, wire,
 };
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -33,17 +33,29 @@ fn queues() -> impl Strategy<Value = Queues> {
     })
 }
 
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+    let way = |(from, to, mark): (u32, u32, u8)| Way {
+        from: from.into(),
+        to: to.into(),
+        mark: Mark::new(mark).unwrap(),
+    };
+    let ways = (prop_oneof![0..3u32, any::<u32>()], any::<u32>(), 1..=63u8).prop_map(way);
+    btree_map(ways, any::<u64>(), 0..20)
+        .prop_map(|arrivals| arrivals.into_iter().map(|(way, rate)| Arrival { way, rate }).collect())
+}
+
 fn order() -> impl Strategy<Value = Order> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
     let queues = btree_map(any::<u32>(), queues(), 0..4);
-    (numbers, btree_map(key(), pace(), 0..20), queues).prop_map(
-        |((epoch, seq, lease, whole), flows, queues)| Order {
+    (numbers, btree_map(key(), pace(), 0..20), queues, arrivals()).prop_map(
+        |((epoch, seq, lease, whole), flows, queues, arrivals)| Order {
             epoch,
             seq,
             lease: Duration::from_micros(u64::from(lease)),
             whole,
             flows: flows.into_iter().collect(),
             queues: queues.into_iter().collect(),
+            arrivals,
         },
     )
 }
@@ -62,13 +74,14 @@ fn report() -> impl Strategy<Value = Report> {
         open,
         sent,
     };
-    (any::<(u64, u64)>(), flows, found).prop_map(move |(obeys, flows, found): (_, BTreeMap<_, _>, _)| {
-        Report {
+    (any::<(u64, u64)>(), flows, found, arrivals()).prop_map(
+        move |(obeys, flows, found, arrivals): (_, BTreeMap<_, _>, _, _)| Report {
             obeys,
             flows: flows.into_iter().map(seen).collect(),
             found: found.into_iter().map(is).collect(),
-        }
-    })
+            arrivals,
+        },
+    )
 }
 
 proptest! {
@@ -97,6 +110,7 @@ proptest! {
         prop_assert!(report.flows.windows(2).all(|pair| pair[0].key < pair[1].key));
         let of = |found: &Found| (found.application.clone(), found.peer);
         prop_assert!(report.found.windows(2).all(|pair| of(&pair[0]) < of(&pair[1])));
+        prop_assert!(report.arrivals.windows(2).all(|pair| pair[0].way < pair[1].way));
     }
 }
 
@@ -157,6 +171,39 @@ fn what_is_no_report_is_refused() {
     ];
     for (report, why) in cases {
         assert_eq!(Report::try_from(report.clone()), Err(why), "{:?}", report.flows.map(|f| f.coflows));
+    }
+}
+
+#[test]
+fn what_cannot_arrive_is_refused() {
+    let arrivals = |ends: &[u8], marks: &[u8], rates: &[u64]| wire::Arrivals {
+        ends: ends.iter().flat_map(|&end| [end; 8]).collect(),
+        marks: marks.to_vec(),
+        rates: rates.to_vec(),
+    };
+    let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
+    let many = MOST_WAYS + 1;
+    let cases = [
+        (arrivals(&[1], &[1], &[]), uneven("bytes of their ends", 8, 0)),
+        (
+            wire::Arrivals { ends: vec![1; 7], ..arrivals(&[], &[1], &[1]) },
+            uneven("bytes of their ends", 7, 8),
+        ),
+        (arrivals(&[1], &[], &[1]), uneven("classes of what arrives", 0, 1)),
+        (arrivals(&[1], &[0], &[1]), Malformed::Mark(0)),
+        (arrivals(&[1], &[64], &[1]), Malformed::Mark(64)),
+        (arrivals(&[1, 1], &[1, 1], &[1, 2]), Malformed::Unsorted("arrivals")),
+        (arrivals(&[2, 1], &[1, 1], &[1, 2]), Malformed::Unsorted("arrivals")),
+        (
+            arrivals(&vec![1; many], &vec![1; many], &vec![1; many]),
+            Malformed::Many { what: "arrivals", found: many, most: MOST_WAYS },
+        ),
+    ];
+    for (arrivals, why) in cases {
+        let report = wire::Report { arrivals: Some(arrivals.clone()), ..wire::Report::default() };
+        assert_eq!(Report::try_from(report), Err(why), "{arrivals:?}");
+        let order = wire::Order { arrivals: Some(arrivals.clone()), ..wire::Order::default() };
+        assert_eq!(Order::try_from(order), Err(why), "{arrivals:?}");
     }
 }
 
@@ -226,7 +273,12 @@ fn limits_fit_each_other() {
         sent: u64::MAX,
     };
     let (flows, found) = ((0..MOST_SEEN).map(seen).collect(), (0..MOST_FOUND).map(found).collect());
-    let report = Report { obeys: (u64::MAX, u64::MAX), flows, found };
+    let arrival = |at: usize| Arrival {
+        way: Way { from: (at as u32).into(), to: u32::MAX.into(), mark: Mark::new(63).unwrap() },
+        rate: u64::MAX,
+    };
+    let arrivals = (0..MOST_WAYS).map(arrival).collect();
+    let report = Report { obeys: (u64::MAX, u64::MAX), flows, found, arrivals };
     let length = wire::Up::report(&report).encoded_len();
     assert!(length <= MOST_REPORT, "{length} bytes");
 }

@@ -113,7 +113,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(Event::Begun { every: interval, up: reports }) => {
+                Some(Event::Begun { every: interval, up: reports, .. }) => {
                     clock = super::clock(interval);
                     (up, every, beat) = (Some(reports), interval, Beat::new(host, interval));
                 }
@@ -159,7 +159,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                 if std::mem::take(&mut is_news) {
                     flows.extend(steady.iter_mut().filter_map(|flow| flow.news(now)));
                 }
-                let report = Report { obeys: keeper.obeys(), flows, found: Vec::new() };
+                let report = Report { obeys: keeper.obeys(), flows, ..Report::default() };
                 if voice.speaks(&report, super::silence(&keeper, every), now) {
                     place.send(report);
                 }

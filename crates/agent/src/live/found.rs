@@ -8,8 +8,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_core::units::Rate;
 use weir_proto::{Found, MOST_FOUND, Queues};
 
+use super::throttle::Throttles;
 use crate::traffic::{ApplicationId, Class, Event, Happened, Rule, Traffic, TrafficError};
 
 /// How often is looked for cgroups that came again.
@@ -45,6 +47,8 @@ struct Tally {
 /// Applications that are found.
 pub struct Applications {
     pub traffic: Traffic,
+    /// What arrives of UDP, and limits of what they send.
+    pub throttles: Throttles,
     /// With the classes that they have where no order has one for them.
     rules: Vec<(Arc<str>, Rule)>,
     tallies: BTreeMap<(Arc<str>, IpAddr), Tally>,
@@ -59,13 +63,15 @@ pub struct Applications {
 }
 
 impl Applications {
-    pub fn new(traffic: Traffic) -> Applications {
+    /// Those of a host with a link of such a rate.
+    pub fn new(traffic: Traffic, link: Rate) -> Applications {
         let rules =
             traffic.applications().map(|(rule, _)| (rule.name.as_str().into(), rule.clone())).collect();
         let now = Instant::now();
         let tallies = BTreeMap::new();
         Applications {
             traffic,
+            throttles: Throttles::new(link),
             rules,
             tallies,
             refreshed: now,
@@ -84,6 +90,7 @@ impl Applications {
             super::say(why);
         }
         self.failed = failed;
+        self.throttles.look(&mut self.traffic, now);
     }
 
     fn try_look(&mut self, now: Instant) -> Result<(), TrafficError> {

@@ -27,6 +27,8 @@ pub enum Event {
     Begun {
         /// How often to report.
         every: Duration,
+        /// Whether to say what arrives.
+        arrivals: bool,
         /// Where.
         up: mpsc::Sender<Report>,
     },
@@ -70,8 +72,8 @@ async fn attend(
     let silent = |_| format!("it said nothing for {} s", PATIENCE.as_secs());
     match timeout(PATIENCE, begin(coordinator, host)).await.map_err(silent).and_then(|begun| begun) {
         Err(why) => why,
-        Ok((every, up, mut orders)) => {
-            if events.send(Event::Begun { every, up }).await.is_err() {
+        Ok((every, arrivals, up, mut orders)) => {
+            if events.send(Event::Begun { every, arrivals, up }).await.is_err() {
                 return String::new();
             }
             say(&format!("host {host} has a coordinator, reports every {} ms", every.as_secs_f64() * 1e3));
@@ -98,7 +100,7 @@ async fn attend(
     }
 }
 
-type Begun = (Duration, mpsc::Sender<Report>, tonic::Streaming<weir_proto::wire::Down>);
+type Begun = (Duration, bool, mpsc::Sender<Report>, tonic::Streaming<weir_proto::wire::Down>);
 
 async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
     let channel = coordinator.connect().await.map_err(|error| chain(&error))?;
@@ -122,7 +124,7 @@ async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
             LONGEST_INTERVAL.as_secs()
         ));
     }
-    Ok((every, up, orders))
+    Ok((every, welcome.arrivals, up, orders))
 }
 
 /// An error with what caused it.

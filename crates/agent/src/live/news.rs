@@ -38,7 +38,7 @@ pub struct Voice(Option<(Instant, (u64, u64))>);
 impl Voice {
     /// Whether a report has to be sent, for what is in it or since the last was `most` ago; it counts as sent then.
     pub fn speaks(&mut self, report: &Report, most: Duration, now: Instant) -> bool {
-        let is_news = !report.flows.is_empty() || !report.found.is_empty();
+        let is_news = !report.flows.is_empty() || !report.found.is_empty() || !report.arrivals.is_empty();
         let silent = self.0.is_some_and(|(at, obeys)| obeys == report.obeys && now - at < most);
         let speaks = is_news || !silent;
         if speaks {

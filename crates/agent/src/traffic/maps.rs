@@ -164,7 +164,7 @@ fn place(application: u64, interface: u32) -> Place {
 }
 
 /// What was not there is gone too.
-fn gone(removed: Result<(), MapError>, map: &str) -> Result<(), TrafficError> {
+pub(super) fn gone(removed: Result<(), MapError>, map: &str) -> Result<(), TrafficError> {
     match removed {
         Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(|error| TrafficError::kernel(map, &error)),

@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use super::cgroup::{Cgroup, FIRST};
 use super::folder::Folder;
-use super::{LEAST_PACE, TrafficError};
+use super::{LEAST_PACE, TrafficError, throttle};
 use crate::htb::MOST_SERVICES;
 use crate::queues::Interface;
 
@@ -19,7 +19,8 @@ static INTERFACE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/inte
 
 /// Says what kept the programs from being built; nothing if they are there.
 pub(super) fn lacks() -> Option<&'static str> {
-    (APPLICATION.is_empty() || INTERFACE.is_empty()).then_some(env!("WEIR_BPF_LACKS"))
+    let is_built = !APPLICATION.is_empty() && !INTERFACE.is_empty() && throttle::is_built();
+    (!is_built).then_some(env!("WEIR_BPF_LACKS"))
 }
 
 /// Makes the maps where they are not there yet.
@@ -86,24 +87,40 @@ pub(super) fn mark(folder: &Folder, interface: &Interface, number: u32) -> Resul
     stay(folder, &name(number), link)
 }
 
+/// Loads a program for interfaces.
+pub(super) fn load(bpf: &mut Ebpf, name: &str) -> Result<(), TrafficError> {
+    let program: &mut SchedClassifier = program(bpf, name);
+    program.load().map_err(|error| TrafficError::kernel(name, &error))
+}
+
 /// Puts a program where packets leave an interface of the calling thread's network namespace, for as long as its link lives.
 pub(crate) fn at_egress<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
     interface: &Interface,
 ) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
+    load(bpf, name)?;
+    at(bpf, name, interface, TcAttachType::Egress)
+}
+
+/// Puts a program that is loaded where packets leave or enter an interface.
+pub(super) fn at<'a>(
+    bpf: &'a mut Ebpf,
+    name: &str,
+    interface: &Interface,
+    way: TcAttachType,
+) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
     let place = interface.to_string();
-    let failed = |error: ProgramError| TrafficError::kernel(&place, &error);
     let program: &mut SchedClassifier = program(bpf, name);
-    program.load().map_err(failed)?;
     // Not as a filter of `tc`, which would outlive its link.
     let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-    let link = program.attach_with_options(&place, TcAttachType::Egress, order).map_err(failed)?;
+    let link = program.attach_with_options(&place, way, order);
+    let link = link.map_err(|error| TrafficError::kernel(&place, &error))?;
     Ok((program, link))
 }
 
 /// Links live as long as their file.
-fn stay<L: TryInto<FdLink>>(folder: &Folder, name: &str, link: L) -> Result<(), TrafficError>
+pub(super) fn stay<L: TryInto<FdLink>>(folder: &Folder, name: &str, link: L) -> Result<(), TrafficError>
 where
     L::Error: std::error::Error,
 {

@@ -1,5 +1,7 @@
 //! Unmodified programs that send from one end of a pair to the other, and what is told of them.
 
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};

@@ -42,7 +42,7 @@ impl Plane {
     fn orders(&mut self) -> Vec<(u32, Order)> {
         let paces = self.paces();
         let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
-        for host in &mut self.hosts {
+        for (number, host) in (0u32..).zip(&mut self.hosts) {
             // Who is not heard gets no order, and all of them anew when it is.
             host.addressed = host.present && host.silent_for(self.now) <= self.settings.lease;
             let whole = std::mem::replace(&mut host.whole, !host.addressed);
@@ -56,6 +56,8 @@ impl Plane {
                 (link, queues.clone())
             });
             let queues = queues.collect();
+            let arrivals =
+                self.arrivals.as_mut().map(|known| known.take(number, addressed)).unwrap_or_default();
             orders.push(Order {
                 epoch: self.epoch,
                 seq: host.seq + 1,
@@ -63,6 +65,7 @@ impl Plane {
                 whole,
                 flows,
                 queues,
+                arrivals,
             });
         }
         let mut paces = paces.into_iter();
@@ -88,7 +91,7 @@ impl Plane {
         self.ticks += 1;
         let turn = self.ticks % turns as u64;
         let needed = |at: usize, host: &Host, order: &Order| {
-            let news = order.whole || !order.flows.is_empty() || !order.queues.is_empty();
+            let news = order.whole || !is_empty(order);
             let renews = at as u64 % turns as u64 == turn || now - host.told >= turns * interval;
             host.addressed && (news || renews)
         };
@@ -111,7 +114,7 @@ impl Plane {
             })
             .collect();
         // Sending takes its time, and what only renews a lease has some.
-        orders.sort_by_key(|(_, order)| order.flows.is_empty() && order.queues.is_empty());
+        orders.sort_by_key(|(_, order)| is_empty(order));
         orders
     }
 
@@ -154,6 +157,11 @@ impl Plane {
         };
         flows().zip(&decided).map(pace).collect()
     }
+}
+
+/// Whether an order changes nothing.
+fn is_empty(order: &Order) -> bool {
+    order.flows.is_empty() && order.queues.is_empty() && order.arrivals.is_empty()
 }
 
 /// The next power of two, or three quarters of it: if parts were of the number itself, everybody's order would change with each flow that

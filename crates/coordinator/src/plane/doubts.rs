@@ -5,14 +5,14 @@
 pub struct Doubts {
     /// Flows that nobody registered.
     pub unknown: u64,
-    /// Flows that another host sends.
+    /// Flows that another host sends, and what arrives at another host.
     pub foreign: u64,
     /// Counts that went back.
     pub backward: u64,
-    /// Counts beyond what the host's link carries.
+    /// Counts and rates beyond what the host's link carries.
     pub beyond: u64,
     /// Flows of hosts that are not there.
     pub absent: u64,
-    /// Connections found beyond what is kept of a host.
+    /// Connections found beyond what is kept of a host, and rates beyond what one is told.
     pub crowded: u64,
 }

@@ -13,7 +13,7 @@ impl Plane {
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
         self.pass(now);
         let Some(known) = self.hosts.get_mut(host as usize) else {
-            self.doubts.absent += (report.flows.len() + report.found.len()) as u64;
+            self.doubts.absent += (report.flows.len() + report.found.len() + report.arrivals.len()) as u64;
             return;
         };
         known.heard = Some(self.now);
@@ -39,6 +39,7 @@ impl Plane {
         for seen in &report.flows {
             self.see(host, seen);
         }
+        self.arrive(host, &report.arrivals);
     }
 
     fn see(&mut self, host: u32, seen: &Seen) {

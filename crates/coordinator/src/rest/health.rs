@@ -81,8 +81,9 @@ struct Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, reports, .. } =
+        let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, .. } =
             &self.overview;
+        let Overview { reports, passed_on, .. } = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
             ("weir_coflows", "Coflows that are known", *coflows as u64),
@@ -100,6 +101,7 @@ impl Collector for Figures {
         }
         let counters = [
             ("weir_reports", "Reports of hosts", *reports),
+            ("weir_arrivals", "Measures of what arrives of UDP that went to those who send it", *passed_on),
             ("weir_orders_dropped", "Orders that were not sent, since those before were not taken", *dropped),
         ];
         for (name, help, value) in counters {

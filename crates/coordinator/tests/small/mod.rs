@@ -1,5 +1,7 @@
 //! A plane of four hosts, for tests.
 
+use std::net::Ipv4Addr;
+
 use weir_coordinator::plane::{FlowKey, Link, Plane, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -16,6 +18,16 @@ pub fn links() -> Vec<Link> {
 
 pub fn plane(policy: &str, epoch: u64) -> Plane {
     Plane::new(&links(), build(policy).unwrap(), Names::default(), Settings::default(), epoch).unwrap()
+}
+
+/// One whose hosts throttle, each with one address.
+pub fn throttling(policy: &str, epoch: u64) -> Plane {
+    plane(policy, epoch).with_throttling((0..HOSTS).map(|host| (address(host), host)).collect())
+}
+
+/// The address of a host, from 10.0.0.0 on.
+pub fn address(host: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a00_0000 + host)
 }
 
 pub fn registration(flows: &[(u32, u32, f64)]) -> Registration {
