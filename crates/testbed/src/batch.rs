@@ -10,6 +10,9 @@ use weir_core::units::Rate;
 use crate::plan::{Node, Plan, Port, Route};
 use crate::queues::{Class, dscp, segments};
 
+/// What controls congestion of TCP in a bed: what Linux has unless told otherwise. Kernels without it keep their own.
+pub const CONGESTION: &str = "cubic";
+
 /// A program of iproute2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -160,6 +163,8 @@ fn settings(number: usize, node: &Node) -> Vec<Setting> {
     } else {
         // A connection should not know what the one before it met with.
         settings.push(may("ipv4/tcp_no_metrics_save", "1"));
+        // What a machine was told for its own connections is not the bed's.
+        settings.push(may("ipv4/tcp_congestion_control", CONGESTION));
         // A paced connection's packets are no larger than its rate makes them: with several segments in each, as short round trips would
         // have it, a slow one waits several times as long for the next.
         settings.push(may("ipv4/tcp_tso_rtt_log", "0"));

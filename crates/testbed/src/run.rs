@@ -1,7 +1,7 @@
 //! What a scenario says, sent through a bed by real sockets.
 //!
 //! Every connection has a thread at either end, which enters its host's namespace and opens its sockets there. Those that are elastic
-//! or capped are TCP, with the congestion control that the system has by default; unresponsive ones are UDP. Connections begin
+//! or capped are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. Connections begin
 //! anew with each interval of their demand, and are cut off at its end: what is still waiting to be sent is not sent any more.
 //!
 //! What is measured is what receivers read, as what it took on the wire ([`wire`]), since that is what links carry and

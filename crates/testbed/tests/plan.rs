@@ -152,7 +152,12 @@ END
 ";
     assert!(batch::shell(&stages[1..2]).ends_with(switch), "{}", batch::shell(&stages[1..2]));
     let host = batch::shell(&stages[1..2]);
-    for (file, value) in [("tcp_no_metrics_save", 1), ("tcp_tso_rtt_log", 0), ("tcp_min_tso_segs", 1)] {
+    for (file, value) in [
+        ("tcp_no_metrics_save", "1"),
+        ("tcp_congestion_control", "cubic"),
+        ("tcp_tso_rtt_log", "0"),
+        ("tcp_min_tso_segs", "1"),
+    ] {
         assert_eq!(host.matches(&format!("echo {value} > /proc/sys/net/ipv4/{file}\n")).count(), 2, "{host}");
     }
     let cables = "\

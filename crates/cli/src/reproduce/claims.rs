@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use weir_sim::outcome::percentile;
+use weir_sim::outcome::{mean, percentile};
 
 use super::doc;
 use super::lab::{Lab, Summary};
 use super::world::World;
+use crate::measure::speedups;
 
 /// What the numbers are measured on: a world, and what stands for each of the paper's policies in it.
 #[derive(Clone)]
@@ -19,6 +20,8 @@ pub struct Bench<'l> {
     pub saath: &'static str,
     /// What stands for plain TCP.
     pub tcp: &'static str,
+    /// How late ends of flows are noticed at most, in milliseconds.
+    pub late_ms: u32,
 }
 
 /// The steps of the ablation (Fig. 10): name, and parameters of Saath.
@@ -28,7 +31,7 @@ pub const STEPS: [(&str, &str); 3] =
 impl<'l> Bench<'l> {
     /// The trace as it is, with Weir's defaults.
     pub fn plain(lab: &'l Lab<'l>) -> Bench<'l> {
-        Bench { lab, world: lab.plain, aalo: "aalo", saath: "", tcp: "fair" }
+        Bench { lab, world: lab.plain, aalo: "aalo", saath: "", tcp: "fair", late_ms: 0 }
     }
 
     /// A policy in this world.
@@ -36,9 +39,13 @@ impl<'l> Bench<'l> {
         self.lab.get(self.world, policy)
     }
 
+    fn saath(&self, step: usize) -> String {
+        format!("saath{}{}", STEPS[step].1, self.saath)
+    }
+
     /// Saath at a step of the ablation.
     pub fn step(&self, step: usize) -> Rc<Summary> {
-        self.get(&format!("saath{}{}", STEPS[step].1, self.saath))
+        self.get(&self.saath(step))
     }
 
     /// Aalo.
@@ -51,16 +58,35 @@ impl<'l> Bench<'l> {
         doc::spread(&self.step(step).over(&self.get(over)))
     }
 
-    /// Deviations of the coflows of several flows that are equally long, or not.
-    pub fn deviations(&self, of: &Summary, equal: bool) -> Vec<f64> {
-        let facts = self.lab.facts.iter().zip(&of.deviations);
-        facts.filter(|(f, _)| f.width > 1 && f.equal == equal).map(|(_, &deviation)| deviation).collect()
+    /// Percentiles P10, P50 and P90 of what no scheduler's speed-up over a policy exceeds.
+    pub fn most(&self, over: &str) -> [f64; 3] {
+        doc::spread(&speedups(&self.get(over).ccts, &self.lab.alone(self.world)))
     }
-}
 
-/// The share of values that are zero but for rounding.
-pub fn zeros(values: &[f64]) -> f64 {
-    below(values, 1e-6)
+    /// A number found of the deviations of the coflows of several flows that are equally long, or not; the mean where these are drawn
+    /// several times. `None` of a stand-in, which has none.
+    fn of_deviations(&self, policy: &str, equal: bool, what: impl Fn(&[f64]) -> f64) -> Option<f64> {
+        let drawn = match self.late_ms {
+            0 => vec![self.get(policy).deviations.clone()],
+            ms => self.lab.late(self.world, policy, ms),
+        };
+        let found: Option<Vec<f64>> = drawn
+            .iter()
+            .map(|deviations| {
+                let facts = self.lab.facts.iter().zip(deviations);
+                let kept =
+                    facts.filter(|(f, _)| f.width > 1 && f.equal == equal).map(|(_, &deviation)| deviation);
+                (!deviations.is_empty()).then(|| what(&kept.collect::<Vec<f64>>()))
+            })
+            .collect();
+        found.map(|found| mean(&found))
+    }
+
+    /// Below which deviation flows end at the same time: 0 but for rounding, or the hundredth that is left of it where ends are noticed
+    /// late.
+    fn at_once(&self) -> f64 {
+        if self.late_ms == 0 { 1e-6 } else { 0.01 }
+    }
 }
 
 /// The share of values below a bound.
@@ -84,8 +110,12 @@ pub struct Claim {
     pub is_share: bool,
     /// Whether it depends on which Aalo.
     pub on_aalo: bool,
+    /// Whether it depends on what stands for plain TCP.
+    pub on_tcp: bool,
     /// The same, measured; `None` where a stand-in cannot say.
     pub measure: fn(&Bench<'_>) -> Option<f64>,
+    /// The most that any scheduler could have.
+    pub most: Option<fn(&Bench<'_>) -> f64>,
 }
 
 impl Claim {
@@ -99,25 +129,46 @@ impl Claim {
         self.name[self.subject().len()..].trim_start_matches([',', ':', ' '])
     }
 
+    /// Whether no scheduler could have it, nor a number that is the same.
+    pub fn out_of_reach(&self, bench: &Bench<'_>) -> bool {
+        self.most.is_some_and(|most| most(bench) < self.published * (1.0 - doc::SAME))
+    }
+
     /// A value of it as text.
     pub fn text(&self, value: f64) -> String {
         if self.is_share { doc::share(value) } else { doc::n(value) }
     }
 }
 
-fn synced(bench: &Bench<'_>, saath: bool, equal: bool, what: fn(&[f64]) -> f64) -> Option<f64> {
-    let summary = if saath { bench.step(2) } else { bench.aalo() };
-    let deviations = bench.deviations(&summary, equal);
-    (!summary.deviations.is_empty()).then(|| what(&deviations))
+fn of_aalo(bench: &Bench<'_>, equal: bool, what: impl Fn(&[f64]) -> f64) -> Option<f64> {
+    bench.of_deviations(bench.aalo, equal, what)
 }
 
-const fn speedup(
+fn of_saath(bench: &Bench<'_>, what: impl Fn(&[f64]) -> f64) -> Option<f64> {
+    bench.of_deviations(&bench.saath(2), true, what)
+}
+
+/// A speed-up over Aalo.
+const fn median(
     name: &'static str,
     published: f64,
     source: &'static str,
     measure: fn(&Bench<'_>) -> Option<f64>,
 ) -> Claim {
-    Claim { name, published, source, is_share: false, on_aalo: true, measure }
+    let most: fn(&Bench<'_>) -> f64 = |b| b.most(b.aalo)[1];
+    let most = Some(most);
+    Claim { name, published, source, is_share: false, on_aalo: true, on_tcp: false, measure, most }
+}
+
+/// The same at the 90th percentile.
+const fn p90(
+    name: &'static str,
+    published: f64,
+    source: &'static str,
+    measure: fn(&Bench<'_>) -> Option<f64>,
+) -> Claim {
+    let most: fn(&Bench<'_>) -> f64 = |b| b.most(b.aalo)[2];
+    Claim { most: Some(most), ..median(name, published, source, measure) }
 }
 
 const fn part(
@@ -126,38 +177,39 @@ const fn part(
     source: &'static str,
     measure: fn(&Bench<'_>) -> Option<f64>,
 ) -> Claim {
-    Claim { name, published, source, is_share: true, on_aalo: true, measure }
+    Claim { name, published, source, is_share: true, on_aalo: true, on_tcp: false, measure, most: None }
 }
 
 /// The speed-ups of the text of section 6.
 pub const SPEEDUPS: [Claim; 8] = [
-    speedup("Saath over Aalo, median", 1.53, "6.1, Fig. 9: \"over Aalo by 1.53x (median)\"", |b| {
+    median("Saath over Aalo, median", 1.53, "6.1, Fig. 9: \"over Aalo by 1.53x (median)\"", |b| {
         Some(b.speedup(2, b.aalo)[1])
     }),
-    speedup("Saath over Aalo, P90", 4.5, "6.1, Fig. 9: \"and 4.5x (P90) for the FB trace\"", |b| {
+    p90("Saath over Aalo, P90", 4.5, "6.1, Fig. 9: \"and 4.5x (P90) for the FB trace\"", |b| {
         Some(b.speedup(2, b.aalo)[2])
     }),
-    speedup("A/N over Aalo, median", 1.13, "6.2, Fig. 10: \"1.13x ... in median case\"", |b| {
+    median("A/N over Aalo, median", 1.13, "6.2, Fig. 10: \"1.13x ... in median case\"", |b| {
         Some(b.speedup(0, b.aalo)[1])
     }),
-    speedup("A/N over Aalo, P90", 3.05, "6.2, Fig. 10: \"3.05x ... at P90\"", |b| {
-        Some(b.speedup(0, b.aalo)[2])
-    }),
-    speedup("A/N + P/F over Aalo, median", 1.3, "6.2, Fig. 10: \"1.3x ... in the median case\"", |b| {
+    p90("A/N over Aalo, P90", 3.05, "6.2, Fig. 10: \"3.05x ... at P90\"", |b| Some(b.speedup(0, b.aalo)[2])),
+    median("A/N + P/F over Aalo, median", 1.3, "6.2, Fig. 10: \"1.3x ... in the median case\"", |b| {
         Some(b.speedup(1, b.aalo)[1])
     }),
-    speedup("A/N + P/F over Aalo, P90", 3.83, "6.2, Fig. 10: \"3.83x ... at P90\"", |b| {
+    p90("A/N + P/F over Aalo, P90", 3.83, "6.2, Fig. 10: \"3.83x ... at P90\"", |b| {
         Some(b.speedup(1, b.aalo)[2])
     }),
     Claim {
         on_aalo: false,
-        ..speedup("Saath over Varys, median", 1.0, "6.1: \"close to that of SEBF in Varys\"", |b| {
+        most: Some(|b| b.most("varys")[1]),
+        ..median("Saath over Varys, median", 1.0, "6.1: \"close to that of SEBF in Varys\"", |b| {
             Some(b.speedup(2, "varys")[1])
         })
     },
     Claim {
         on_aalo: false,
-        ..speedup("Saath over UC-TCP, median", 154.0, "6.1, caption of Fig. 9: \"154x\"", |b| {
+        on_tcp: true,
+        most: Some(|b| b.most(b.tcp)[1]),
+        ..median("Saath over UC-TCP, median", 154.0, "6.1, caption of Fig. 9: \"154x\"", |b| {
             Some(b.speedup(2, b.tcp)[1])
         })
     },
@@ -166,33 +218,33 @@ pub const SPEEDUPS: [Claim; 8] = [
 /// The text about flows that end out of sync.
 pub const SYNC: [Claim; 8] = [
     part("Aalo, equal lengths: deviation, median", 0.12, "2.3, Fig. 2c: \"50% ... over 12%\"", |b| {
-        synced(b, false, true, |v| percentile(v, 50.0))
+        of_aalo(b, true, |v| percentile(v, 50.0))
     }),
     part("Aalo, equal lengths: deviation, P80", 0.39, "2.3, Fig. 2c: \"(20%) ... (39%)\"", |b| {
-        synced(b, false, true, |v| percentile(v, 80.0))
+        of_aalo(b, true, |v| percentile(v, 80.0))
     }),
     part("Aalo, unequal lengths: deviation, median", 0.27, "2.3, Fig. 2c: \"50% ... over 27%\"", |b| {
-        synced(b, false, false, |v| percentile(v, 50.0))
+        of_aalo(b, false, |v| percentile(v, 50.0))
     }),
     part("Aalo, unequal lengths: deviation, P80", 0.50, "2.3, Fig. 2c: \"(20%) ... (50%)\"", |b| {
-        synced(b, false, false, |v| percentile(v, 80.0))
+        of_aalo(b, false, |v| percentile(v, 80.0))
     }),
     part("Aalo, equal lengths: all at the same time", 0.20, "6.2, Fig. 13: \"20% in Aalo\"", |b| {
-        synced(b, false, true, zeros)
+        of_aalo(b, true, |v| below(v, b.at_once()))
     }),
     part("Aalo, equal lengths: deviation under 10 %", 0.47, "6.2, Fig. 13: \"47% in Aalo\"", |b| {
-        synced(b, false, true, |v| below(v, 0.1))
+        of_aalo(b, true, |v| below(v, 0.1))
     }),
     Claim {
         on_aalo: false,
         ..part("Saath, equal lengths: all at the same time", 0.40, "6.2, Fig. 13: \"40% of CoFlows\"", |b| {
-            synced(b, true, true, zeros)
+            of_saath(b, |v| below(v, b.at_once()))
         })
     },
     Claim {
         on_aalo: false,
         ..part("Saath, equal lengths: deviation under 10 %", 0.71, "6.2, Fig. 13: \"71% of them\"", |b| {
-            synced(b, true, true, |v| below(v, 0.1))
+            of_saath(b, |v| below(v, 0.1))
         })
     },
 ];

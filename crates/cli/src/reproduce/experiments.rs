@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::claims::{Bench, Claim, SPEEDUPS, SYNC};
 use super::doc::{distance, n, ratio, same, share, table};
-use super::lab::{COFLOWSIM_AALO, COFLOWSIM_FAIR, Lab};
+use super::lab::{COFLOWSIM_AALO, COFLOWSIM_FAIR, LATE_MS, Lab};
 use super::world::{Placement, World};
 
 /// One thing done differently.
@@ -15,12 +15,19 @@ struct Experiment {
     saath: &'static str,
     /// Which Aalos to try it with.
     aalos: &'static [&'static str],
-    /// Whether CoflowSim's FAIR is tried too.
-    fair: bool,
+    /// What is tried for UC-TCP: some of [`TCPS`].
+    tcps: &'static [&'static str],
 }
 
 /// The readings of Aalo that the paper allows.
 pub const AALOS: [&str; 4] = ["aalo", "aalo:sharing=strict", "aalo:at=both", "aalo:at=both:sharing=strict"];
+
+/// What may be meant by UC-TCP: max-min, what CoflowSim calls fair, and coflow after coflow at each port on its own.
+const TCPS: [&str; 3] = ["fair", COFLOWSIM_FAIR, FIFO_AT_PORTS];
+const FIFO_AT_PORTS: &str = "aalo:queues=1";
+const MAX_MIN: &[&str] = &[TCPS[0]];
+/// Where more coflows come than the last of them can take in a time that one would wait for.
+const SHARED: &[&str] = &[TCPS[0], TCPS[1]];
 
 const TWO: &[&str] = &["aalo", "aalo:sharing=strict"];
 const THREE: &[&str] = &["aalo", "aalo:sharing=strict", COFLOWSIM_AALO];
@@ -29,18 +36,19 @@ const FIVE: &[&str] = &[AALOS[0], AALOS[1], AALOS[2], AALOS[3], COFLOWSIM_AALO];
 
 fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
     let plain = lab.plain;
-    let world = |name, about, world| Experiment { name, about, world, saath: "", aalos: TWO, fair: false };
-    let saath = |name, about, saath| Experiment { name, about, world: plain, saath, aalos: TWO, fair: false };
+    let world = |name, about, world| Experiment { name, about, world, saath: "", aalos: TWO, tcps: MAX_MIN };
+    let saath =
+        |name, about, saath| Experiment { name, about, world: plain, saath, aalos: TWO, tcps: MAX_MIN };
     let tasks = World { placement: Placement::Tasks, ..plain };
     let crowded = World { epochs: true, ..tasks };
     vec![
         Experiment {
             aalos: FIVE,
-            fair: true,
+            tcps: &TCPS,
             ..world("as it is", "the trace and the parameters of section 6; nothing changed", plain)
         },
         Experiment {
-            fair: true,
+            tcps: &TCPS,
             ..world(
                 "mappers by number",
                 "the i-th mapper of every coflow on port i, as CoflowSim's reader is said to have it; reducers as in the trace",
@@ -49,7 +57,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
         },
         Experiment {
             aalos: FOUR,
-            fair: true,
+            tcps: &TCPS,
             ..world(
                 "tasks by number",
                 "the i-th mapper and the i-th reducer of every coflow on port i",
@@ -58,7 +66,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
         },
         Experiment {
             aalos: FOUR,
-            fair: true,
+            tcps: &TCPS,
             ..world(
                 "epochs",
                 "coflows arrive at the start of the 10.24 s in which they would: CoflowSim's main loop admits them so, and \
@@ -67,7 +75,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             )
         },
         Experiment {
-            fair: true,
+            tcps: &TCPS,
             ..world(
                 "binary units",
                 "1 MB = 2^20 bytes, ports of 2^30 bit/s, 1,024 ms of the trace in a second, thresholds from 10 MiB",
@@ -80,11 +88,11 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             ..world("arrivals x 2", "coflows arrive twice as fast", World { speed: 2.0, ..plain })
         },
         Experiment {
-            fair: true,
+            tcps: SHARED,
             ..world("arrivals x 4", "coflows arrive four times as fast", World { speed: 4.0, ..plain })
         },
         Experiment {
-            fair: true,
+            tcps: SHARED,
             ..world("arrivals x 16", "coflows arrive sixteen times as fast", World { speed: 16.0, ..plain })
         },
         saath("requeue off", "Saath without the estimate of 4.3", ":requeue=off"),
@@ -98,10 +106,10 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             ":all-or-none=off",
         ),
         saath("no work conservation", "Saath without D4", ":work-conservation=off"),
-        Experiment { aalos: FOUR, fair: true, ..world("tasks by number + epochs", "both of them", crowded) },
+        Experiment { aalos: FOUR, tcps: &TCPS, ..world("tasks by number + epochs", "both of them", crowded) },
         Experiment {
             aalos: THREE,
-            fair: true,
+            tcps: &TCPS,
             ..world(
                 "all of CoflowSim",
                 "tasks by number, epochs and binary units together",
@@ -111,22 +119,29 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
     ]
 }
 
+/// A setting: an experiment with one reading of Aalo.
 struct Row<'l> {
-    experiment: usize,
+    name: String,
+    /// Whether anything is different from the paper and the trace but the reading of Aalo.
+    changed: bool,
+    /// As in [`Experiment`].
+    tcps: &'static [&'static str],
     bench: Bench<'l>,
 }
 
 impl Row<'_> {
-    fn label(&self, experiments: &[Experiment], claim: &Claim) -> String {
-        let name = experiments[self.experiment].name;
-        let with = if claim.on_aalo {
-            self.bench.aalo
-        } else if self.bench.tcp == COFLOWSIM_FAIR && claim.name.contains("UC-TCP") {
-            COFLOWSIM_FAIR
-        } else {
-            return name.to_owned();
+    fn label(&self, bench: &Bench<'_>, claim: &Claim) -> String {
+        let with = match claim {
+            Claim { on_aalo: true, .. } => bench.aalo,
+            Claim { on_tcp: true, .. } if bench.tcp != TCPS[0] => bench.tcp,
+            _ => return self.name.clone(),
         };
-        format!("{name}, {}", quoted(with))
+        format!("{}, {}", self.name, quoted(with))
+    }
+
+    /// The setting, with each of [`TCPS`] that are tried in it.
+    fn variants(&self) -> impl Iterator<Item = Bench<'_>> {
+        self.tcps.iter().map(|&tcp| Bench { tcp, ..self.bench.clone() })
     }
 }
 
@@ -136,21 +151,37 @@ pub fn quoted(policy: &str) -> String {
 }
 
 fn rows<'l>(lab: &'l Lab<'l>, experiments: &[Experiment]) -> Vec<Row<'l>> {
-    let mut rows = Vec::new();
-    for (experiment, e) in experiments.iter().enumerate() {
-        for (place, &aalo) in e.aalos.iter().enumerate() {
-            // The last of several Aalos comes with CoflowSim's FAIR, so that it is one of the rows.
-            let tcp = if e.fair && place + 1 == e.aalos.len() { COFLOWSIM_FAIR } else { "fair" };
-            rows.push(Row { experiment, bench: Bench { lab, world: e.world, aalo, saath: e.saath, tcp } });
-        }
-    }
-    rows
+    let each =
+        experiments.iter().enumerate().flat_map(|(at, e)| e.aalos.iter().map(move |aalo| (at, e, aalo)));
+    let rows = each.map(|(at, e, aalo)| Row {
+        name: e.name.to_owned(),
+        changed: at > 0,
+        tcps: e.tcps,
+        bench: Bench { world: e.world, aalo, saath: e.saath, ..Bench::plain(lab) },
+    });
+    rows.collect()
+}
+
+/// Ends that are noticed late, as the trace is and with epochs.
+fn late_rows<'l>(lab: &'l Lab<'l>) -> Vec<Row<'l>> {
+    let epochs = World { epochs: true, ..lab.plain };
+    let worlds = [("", lab.plain), ("epochs + ", epochs)];
+    let each = worlds.iter().flat_map(|of| LATE_MS.iter().map(move |ms| (of, *ms)));
+    let rows = each.flat_map(|((with, world), late_ms)| {
+        TWO.iter().map(move |aalo| Row {
+            name: format!("{with}ends up to {late_ms} ms late"),
+            changed: true,
+            tcps: MAX_MIN,
+            bench: Bench { world: *world, aalo, late_ms, ..Bench::plain(lab) },
+        })
+    });
+    rows.collect()
 }
 
 /// The section about experiments.
 pub fn section(lab: &Lab<'_>) -> String {
     let experiments = experiments(lab);
-    let rows = rows(lab, &experiments);
+    let (rows, late) = (rows(lab, &experiments), late_rows(lab));
     let mut out = String::from(
         "\n## Experiments\n\nEach changes one thing (the last two: several) and measures everything again.\n",
     );
@@ -160,24 +191,40 @@ pub fn section(lab: &Lab<'_>) -> String {
     out.push_str(STAND_INS);
     writeln!(
         out,
-        " It also rounds flows up to whole megabytes, which {} of the flows of this trace are already.",
+        " It also rounds what a reducer gets up to whole megabytes, and each of its flows up to one at least; {} of the flows of this trace \
+         are whole megabytes already.",
         share(lab.whole())
     )
     .expect("memory takes all");
-    speedups(&experiments, &rows, &mut out);
-    sync(&experiments, &rows, &mut out);
+    out.push_str(EPOCHS);
+    speedups(&rows, &mut out);
+    bounds(lab, &rows, &mut out);
+    sync(&rows, &mut out);
+    out.push_str(LATE);
+    out.push_str(&sync_table(&late));
     out.push_str("\n### What explains what\n\nFor each published number: whether it comes out (within 10 %) on the trace as it \
                   is with Weir's Aalo, and the experiments under which it does. An experiment explains a number only if \
                   the other number about the same thing (the other percentile, the other share) comes out there too; \
                   where it does not, the two are not the paper's setting, and one of them came out by chance.\n\n");
-    for claims in [&SPEEDUPS, &SYNC] {
-        for claim in claims {
-            explain(claim, claims, &experiments, &rows, &mut out);
-        }
+    for claim in &SPEEDUPS {
+        explain(claim, &SPEEDUPS, &rows, &mut out);
     }
-    together(&experiments, &rows, &mut out);
+    let rows: Vec<Row<'_>> = rows.into_iter().chain(late).collect();
+    for claim in &SYNC {
+        explain(claim, &SYNC, &rows, &mut out);
+    }
+    together(&rows, &mut out);
     out
 }
+
+const EPOCHS: &str = "\
+That a simulator of this line admits coflows by epochs is no guess: besides CoflowSim, the public one of a later system \
+(github.com/coflowPhilae/simulator) admits what arrives within the next 10,240 ms, and counts from then.\n";
+
+const LATE: &str = "\n\
+The simulators have no messages, so flows that go alike end at the same instant. What if each end is noticed late, by 0 to so many milliseconds, \
+all equally likely, each flow on its own? That is added to the flows' completion times of the same replays, the mean of 20 draws; \
+\"at once\" is a deviation below 1 % here, since no two are the same.\n";
 
 const STAND_INS: &str = "\
 \"CoflowSim's FAIR\" and \"CoflowSim's Aalo\" are stand-ins that do what that simulator's source does \
@@ -187,10 +234,10 @@ change only when a coflow arrives or ends. CoflowSim also leaves old rates in fo
 so that its ports carry more than they can; that is not copied. Its source places tasks by number before, and \
 by the trace's racks after, `Job.arrangeTasks`; so the placements by number are tried, not taken for granted.";
 
-fn speedups(experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
+fn speedups(rows: &[Row<'_>], out: &mut String) {
     out.push_str("\n### Speed-ups of Saath and of its parts\n");
     let mut lines = vec![published(&SPEEDUPS, &["**published**", ""])];
-    lines.extend(rows.iter().map(|row| line(&SPEEDUPS, row, experiments)));
+    lines.extend(rows.iter().map(|row| line(&SPEEDUPS, row)));
     let head = [
         "experiment",
         "Aalo",
@@ -204,21 +251,72 @@ fn speedups(experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
         "UC-TCP P50",
     ];
     out.push_str(&table(&head, 2, &lines));
-    let fair: Vec<Vec<String>> = rows
-        .iter()
-        .filter(|row| row.bench.tcp == COFLOWSIM_FAIR)
+    let claim = &SPEEDUPS[7];
+    let fair: Vec<Vec<String>> = with_tcps(rows)
         .map(|row| {
-            let median = |tcp| row.bench.speedup(2, tcp)[1];
-            let (real, sim) = (median("fair"), median(COFLOWSIM_FAIR));
-            let published = SPEEDUPS[7].published;
-            let name = experiments[row.experiment].name.to_owned();
-            vec![name, n(real), ratio(real, published), n(sim), ratio(sim, published)]
+            let values = row.variants().map(|bench| (claim.measure)(&bench).unwrap_or(0.0));
+            let cells = values.flat_map(|value| [n(value), ratio(value, claim.published)]);
+            filled(std::iter::once(row.name.clone()).chain(cells), 1 + 2 * TCPS.len())
         })
         .collect();
-    out.push_str(
-        "\nUC-TCP as max-min (`fair`) and as CoflowSim's FAIR; median speed-up of Saath, published 154:\n",
-    );
-    out.push_str(&table(&["experiment", "max-min", "ratio", "CoflowSim's FAIR", "ratio"], 1, &fair));
+    writeln!(
+        out,
+        "\nUC-TCP as max-min (`fair`), as CoflowSim's FAIR, and as `{FIFO_AT_PORTS}`: Aalo with a single queue, so that every sender serves coflow \
+         after coflow. For that speaks \"individual ports independently schedule the arriving CoFlows\" and \"no queues\" (6.1), against it \"as \
+         per TCP\". Median speed-up of Saath, published {}:",
+        n(claim.published)
+    )
+    .expect("memory takes all");
+    let head = ["experiment", "max-min", "ratio", "CoflowSim's FAIR", "ratio", "FIFO at ports", "ratio"];
+    out.push_str(&table(&head, 1, &fair));
+}
+
+/// A line of a table, with a dash in each cell that there is nothing for.
+fn filled(cells: impl Iterator<Item = String>, count: usize) -> Vec<String> {
+    cells.chain(std::iter::repeat_with(|| "-".to_owned())).take(count).collect()
+}
+
+/// The first setting of each experiment in which several of [`TCPS`] are tried.
+fn with_tcps<'r, 'l>(rows: &'r [Row<'l>]) -> impl Iterator<Item = &'r Row<'l>> {
+    let first =
+        |at: &usize| rows[*at].tcps.len() > 1 && rows[..*at].iter().all(|row| row.name != rows[*at].name);
+    (0..rows.len()).filter(first).map(|at| &rows[at])
+}
+
+/// What no scheduler could have, by baseline.
+fn bounds(lab: &Lab<'_>, rows: &[Row<'_>], out: &mut String) {
+    let [over, tcp] = [[&SPEEDUPS[0], &SPEEDUPS[1]], [&SPEEDUPS[7]; 2]];
+    writeln!(
+        out,
+        "\n### What no scheduler could have\n\nA coflow alone in the network takes as long as its busiest port for its bytes there; no schedule \
+         is faster, whatever it knows. So a coflow's CCT under a baseline over that time is the most that any scheduler can speed it up, and \
+         a percentile of these is the most that the same percentile of speed-ups can be. Saath itself is close: its CCTs over that time are {} at \
+         the median and {} at P90 on the trace as it is. Bold is what is out of reach: nine tenths of the published number are more.",
+        n(Bench::plain(lab).most("saath")[1]),
+        n(Bench::plain(lab).most("saath")[2]),
+    )
+    .expect("memory takes all");
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    let cell = |claim: &Claim, bench: &Bench<'_>| {
+        let most = n(claim.most.map_or(f64::INFINITY, |most| most(bench)));
+        if claim.out_of_reach(bench) { format!("**{most}**") } else { most }
+    };
+    for row in rows.iter().filter(|row| row.bench.saath.is_empty()) {
+        let over = over.map(|claim| cell(claim, &row.bench));
+        lines.push([row.name.clone(), quoted(row.bench.aalo)].into_iter().chain(over).collect());
+    }
+    let values = over.map(|claim| n(claim.published));
+    lines.insert(0, ["published".to_owned(), "Aalo".to_owned()].into_iter().chain(values).collect());
+    out.push_str(&table(&["experiment", "baseline", "P50", "P90"], 2, &lines));
+    let mut lines = vec![
+        ["published".to_owned()].into_iter().chain(TCPS.map(|_| n(tcp[0].published))).collect::<Vec<_>>(),
+    ];
+    for row in with_tcps(rows) {
+        let cells = row.variants().map(|bench| cell(tcp[0], &bench));
+        lines.push(filled(std::iter::once(row.name.clone()).chain(cells), 1 + TCPS.len()));
+    }
+    out.push_str("\nThe same over what may be meant by UC-TCP, at the median:\n");
+    out.push_str(&table(&["experiment", "max-min", "CoflowSim's FAIR", "FIFO at ports"], 1, &lines));
 }
 
 fn published(claims: &[Claim], first: &[&str]) -> Vec<String> {
@@ -227,8 +325,8 @@ fn published(claims: &[Claim], first: &[&str]) -> Vec<String> {
     cells
 }
 
-fn line(claims: &[Claim], row: &Row<'_>, experiments: &[Experiment]) -> Vec<String> {
-    let mut cells = vec![experiments[row.experiment].name.to_owned(), quoted(row.bench.aalo)];
+fn line(claims: &[Claim], row: &Row<'_>) -> Vec<String> {
+    let mut cells = vec![row.name.clone(), quoted(row.bench.aalo)];
     cells.extend(claims.iter().map(|claim| match (claim.measure)(&row.bench) {
         Some(value) => claim.text(value),
         None => "-".to_owned(),
@@ -236,11 +334,15 @@ fn line(claims: &[Claim], row: &Row<'_>, experiments: &[Experiment]) -> Vec<Stri
     cells
 }
 
-fn sync(experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
+fn sync(rows: &[Row<'_>], out: &mut String) {
     out.push_str("\n### Flows that end out of sync\n");
+    out.push_str(&sync_table(rows));
+}
+
+fn sync_table(rows: &[Row<'_>]) -> String {
     let mut lines = vec![published(&SYNC, &["**published**", ""])];
     let kept = rows.iter().filter(|row| row.bench.aalo != COFLOWSIM_AALO);
-    lines.extend(kept.map(|row| line(&SYNC, row, experiments)));
+    lines.extend(kept.map(|row| line(&SYNC, row)));
     let head = [
         "experiment",
         "Aalo",
@@ -253,11 +355,11 @@ fn sync(experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
         "Saath at once",
         "under 10 %",
     ];
-    out.push_str(&table(&head, 2, &lines));
+    table(&head, 2, &lines)
 }
 
 /// Whether a number comes out, by how much not, and under what it does.
-fn explain(claim: &Claim, claims: &[Claim], experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
+fn explain(claim: &Claim, claims: &[Claim], rows: &[Row<'_>], out: &mut String) {
     let base = (claim.measure)(&rows[0].bench).unwrap_or(0.0);
     write!(
         out,
@@ -268,25 +370,25 @@ fn explain(claim: &Claim, claims: &[Claim], experiments: &[Experiment], rows: &[
         ratio(base, claim.published)
     )
     .expect("memory takes all");
-    let mut found = tried(claim, experiments, rows);
+    let mut found = tried(claim, rows);
     found.sort_by(|a, b| distance(a.value, claim.published).total_cmp(&distance(b.value, claim.published)));
     let others: Vec<&Claim> =
         claims.iter().filter(|c| c.name != claim.name && c.subject() == claim.subject()).collect();
     // The other numbers about the same thing that an experiment leaves wrong.
-    let wrong = |t: &Tried| {
-        let values = others.iter().filter_map(|c| (c.measure)(&rows[t.row].bench).map(|value| (c, value)));
+    let wrong = |t: &Tried<'_>| {
+        let values = others.iter().filter_map(|c| (c.measure)(&t.bench).map(|value| (c, value)));
         let wrong = values.filter(|(c, value)| !same(*value, c.published));
         wrong.map(|(c, v)| format!("{} {}", c.aspect(), c.text(v))).collect::<Vec<_>>().join(", ")
     };
-    let (hits, chances): (Vec<&Tried>, Vec<&Tried>) =
+    let (hits, chances): (Vec<&Tried<'_>>, Vec<&Tried<'_>>) =
         found.iter().filter(|t| same(t.value, claim.published)).partition(|t| wrong(t).is_empty());
     let text = if same(base, claim.published) {
         "It comes out.".to_owned()
     } else if !hits.is_empty() {
-        let list = |t: &&Tried| format!("{} ({})", t.label, claim.text(t.value));
+        let list = |t: &&Tried<'_>| format!("{} ({})", t.label, claim.text(t.value));
         format!("It does not come out as it is, and does under: {}.", few(&hits, list))
     } else if !chances.is_empty() {
-        let list = |t: &&Tried| format!("{} ({}, but there {})", t.label, claim.text(t.value), wrong(t));
+        let list = |t: &&Tried<'_>| format!("{} ({}, but there {})", t.label, claim.text(t.value), wrong(t));
         format!("**Nothing tried explains it.** By chance it comes out under: {}.", few(&chances, list))
     } else {
         match found.first() {
@@ -299,29 +401,50 @@ fn explain(claim: &Claim, claims: &[Claim], experiments: &[Experiment], rows: &[
             _ => "**Nothing tried explains it**, or comes nearer.".to_owned(),
         }
     };
-    writeln!(out, "{text}").expect("memory takes all");
+    writeln!(out, "{text}{}", reach(claim, rows)).expect("memory takes all");
+}
+
+/// Whether any scheduler could have a speed-up.
+fn reach(claim: &Claim, rows: &[Row<'_>]) -> String {
+    let Some(most) = claim.most else { return String::new() };
+    let settings: Vec<Bench<'_>> = match claim.on_tcp {
+        true => with_tcps(rows).flat_map(Row::variants).collect(),
+        false => rows.iter().filter(|row| row.bench.saath.is_empty()).map(|row| row.bench.clone()).collect(),
+    };
+    let out = settings.iter().filter(|bench| claim.out_of_reach(bench)).count();
+    let as_it_is = &rows[0].bench;
+    let verdict = if claim.out_of_reach(as_it_is) {
+        "**No scheduler could have it** as it is"
+    } else {
+        "As it is a scheduler could"
+    };
+    format!(
+        " {verdict} (at most {}); it is out of reach in {out} of {} settings.",
+        claim.text(most(as_it_is)),
+        settings.len()
+    )
 }
 
 /// A number under an experiment.
-struct Tried {
-    row: usize,
+struct Tried<'l> {
     label: String,
     value: f64,
+    bench: Bench<'l>,
 }
 
 /// A number under all experiments that change it.
-fn tried(claim: &Claim, experiments: &[Experiment], rows: &[Row<'_>]) -> Vec<Tried> {
-    let mut found: Vec<Tried> = Vec::new();
-    for (place, row) in rows.iter().enumerate().skip(1) {
-        let Some(value) = (claim.measure)(&row.bench) else { continue };
-        let as_it_is = Bench { saath: "", world: rows[0].bench.world, ..row.bench.clone() };
+fn tried<'r>(claim: &Claim, rows: &'r [Row<'_>]) -> Vec<Tried<'r>> {
+    let mut found: Vec<Tried<'r>> = Vec::new();
+    for (row, bench) in rows.iter().flat_map(|row| row.variants().map(move |bench| (row, bench))).skip(1) {
+        let Some(value) = (claim.measure)(&bench) else { continue };
+        let as_it_is = Bench { saath: "", world: rows[0].bench.world, late_ms: 0, ..bench.clone() };
         let without = (claim.measure)(&as_it_is).unwrap_or(0.0);
-        if row.experiment > 0 && distance(value, without) < 0.005 {
+        if row.changed && distance(value, without) < 0.005 {
             continue;
         }
-        let label = row.label(experiments, claim);
+        let label = row.label(&bench, claim);
         if !found.iter().any(|t| t.label == label) {
-            found.push(Tried { row: place, label, value });
+            found.push(Tried { label, value, bench });
         }
     }
     found
@@ -335,29 +458,31 @@ fn few<T>(list: &[T], text: impl Fn(&T) -> String) -> String {
 }
 
 /// Which one setting brings most of the published speed-ups at once.
-fn together(experiments: &[Experiment], rows: &[Row<'_>], out: &mut String) {
-    let hits = |row: &Row<'_>| {
-        let near = |c: &&Claim| (c.measure)(&row.bench).is_some_and(|value| same(value, c.published));
+fn together(rows: &[Row<'_>], out: &mut String) {
+    let hits = |bench: &Bench<'_>| {
+        let near = |c: &&Claim| (c.measure)(bench).is_some_and(|value| same(value, c.published));
         SPEEDUPS.iter().filter(near).map(|c| c.name).collect::<Vec<_>>()
     };
-    let mut best: (usize, Vec<&str>) = (0, Vec::new());
-    for (place, row) in rows.iter().enumerate() {
-        let names = hits(row);
+    let settings = rows.iter().filter(|row| row.bench.late_ms == 0);
+    let settings: Vec<(&str, Bench<'_>)> =
+        settings.flat_map(|row| row.variants().map(|bench| (row.name.as_str(), bench))).collect();
+    let mut best = (0, Vec::new());
+    for (at, (_, bench)) in settings.iter().enumerate() {
+        let names = hits(bench);
         if names.len() > best.1.len() {
-            best = (place, names);
+            best = (at, names);
         }
     }
-    let row = &rows[best.0];
+    let (name, bench) = &settings[best.0];
     let names = if best.1.is_empty() { "none".to_owned() } else { best.1.join("; ") };
     writeln!(
         out,
-        "\nOf the {} settings tried, the one under which most of the {} speed-ups come out at once is \"{}\" with {} and {}: {} of them \
+        "\nOf the {} settings tried, the one under which most of the {} speed-ups come out at once is \"{name}\" with {} and {}: {} of them \
          ({names}).",
-        rows.len(),
+        settings.len(),
         SPEEDUPS.len(),
-        experiments[row.experiment].name,
-        quoted(row.bench.aalo),
-        quoted(row.bench.tcp),
+        quoted(bench.aalo),
+        quoted(bench.tcp),
         best.1.len(),
     )
     .expect("memory takes all");

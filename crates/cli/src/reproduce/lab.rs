@@ -4,11 +4,14 @@
 //! replayed; the second time it gets what was found. So what is replayed and what is shown cannot differ.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::Workload;
 use weir_core::units::{Rate, Time};
-use weir_sim::outcome::{mean, percentile};
+use weir_sim::outcome::{deviation, mean, percentile};
 use weir_sim::{Options, Outcome};
 use weir_trace::describe;
 
@@ -23,6 +26,10 @@ use crate::run::{self, Task};
 pub const COFLOWSIM_FAIR: &str = "CoflowSim's FAIR";
 /// Aalo as CoflowSim has it: a stand-in, see [`standin::aalo`].
 pub const COFLOWSIM_AALO: &str = "CoflowSim's Aalo";
+/// How late ends of flows may be noticed, in milliseconds: one to eight intervals.
+pub const LATE_MS: [u32; 6] = [8, 16, 24, 32, 48, 64];
+/// How many times that is drawn.
+const DRAWS: u64 = 20;
 
 /// What is kept of a replay; lists are in the order of the trace's coflows.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +42,8 @@ pub struct Summary {
     pub schedules: usize,
     /// Mean, P90 and P99 of the time of a schedule, in microseconds.
     pub schedule_us: [f64; 3],
+    /// The deviations for each of [`LATE_MS`] and each time that it was drawn; empty unless asked for.
+    late: Vec<Vec<Vec<f64>>>,
 }
 
 impl Summary {
@@ -45,6 +54,7 @@ impl Summary {
             deviations: outcome.coflows.iter().map(|c| c.deviation).collect(),
             schedules: us.len(),
             schedule_us: [mean(&us), percentile(&us, 90.0), percentile(&us, 99.0)],
+            late: Vec::new(),
         }
     }
 
@@ -70,9 +80,22 @@ pub struct Fact {
     pub bin: usize,
 }
 
+/// The deviations of an outcome if the end of every flow is noticed late, by 0 to so many milliseconds, all equally likely.
+fn late(outcome: &Outcome, ms: u32, draw: u64) -> Vec<f64> {
+    let mut random = ChaCha8Rng::seed_from_u64(draw);
+    let coflows = outcome.coflows.iter().map(|coflow| {
+        let mut late = || f64::from(ms) * 1e-3 * f64::from(random.next_u32()) / f64::from(u32::MAX);
+        let noticed: Vec<f64> = coflow.flow_ends.iter().map(|end| end - coflow.arrival + late()).collect();
+        deviation(noticed.into_iter())
+    });
+    coflows.collect()
+}
+
 struct Entry {
     world: World,
     policy: String,
+    /// Whether it is about [`late`] ends.
+    late: bool,
     found: Option<Rc<Summary>>,
 }
 
@@ -88,6 +111,8 @@ pub struct Lab<'a> {
     pub port_rate: Rate,
     unit: f64,
     entries: RefCell<Vec<Entry>>,
+    /// By world: what [`Lab::alone`] found.
+    alone: RefCell<Vec<(World, Rc<Vec<f64>>)>>,
 }
 
 impl<'a> Lab<'a> {
@@ -110,18 +135,53 @@ impl<'a> Lab<'a> {
             port_rate,
             unit,
             entries: RefCell::new(Vec::new()),
+            alone: RefCell::new(Vec::new()),
         }
     }
 
     /// What a policy made of a world.
     pub fn get(&self, world: World, policy: &str) -> Rc<Summary> {
+        self.ask(world, policy, false).unwrap_or_else(|| Rc::new(self.nothing()))
+    }
+
+    /// The deviations that it made if ends of flows are noticed late by up to `ms`, one of [`LATE_MS`], drawn several times.
+    pub fn late(&self, world: World, policy: &str, ms: u32) -> Vec<Vec<f64>> {
+        let at = LATE_MS.iter().position(|&known| known == ms);
+        match (self.ask(world, policy, true), at) {
+            (Some(found), Some(at)) => found.late[at].clone(),
+            _ => vec![self.nothing().deviations],
+        }
+    }
+
+    /// How long each coflow of a world takes alone in the network: the longest time that one of its ports takes for its bytes there.
+    /// No schedule is faster.
+    pub fn alone(&self, world: World) -> Rc<Vec<f64>> {
+        let mut known = self.alone.borrow_mut();
+        if let Some((_, alone)) = known.iter().find(|(known, _)| known.same_workload(&world)) {
+            return Rc::clone(alone);
+        }
+        let rate = world.rate(self.port_rate).get();
+        let workload = world.workload(self.trace, self.unit);
+        let coflows = workload.coflows.iter().map(|coflow| {
+            let (mut send, mut recv) = (HashMap::new(), HashMap::new());
+            for flow in &coflow.flows {
+                *send.entry(flow.src).or_insert(0.0) += flow.bytes.get();
+                *recv.entry(flow.dst).or_insert(0.0) += flow.bytes.get();
+            }
+            send.into_values().chain(recv.into_values()).fold(0.0, f64::max) / rate
+        });
+        let alone = Rc::new(coflows.collect());
+        known.push((world, Rc::clone(&alone)));
+        alone
+    }
+
+    fn ask(&self, world: World, policy: &str, late: bool) -> Option<Rc<Summary>> {
         let mut entries = self.entries.borrow_mut();
-        match entries.iter().find(|e| e.world == world && e.policy == policy) {
-            Some(Entry { found: Some(found), .. }) => Rc::clone(found),
-            Some(_) => Rc::new(self.nothing()),
+        match entries.iter().find(|e| e.world == world && e.policy == policy && e.late == late) {
+            Some(entry) => entry.found.clone(),
             None => {
-                entries.push(Entry { world, policy: policy.to_owned(), found: None });
-                Rc::new(self.nothing())
+                entries.push(Entry { world, policy: policy.to_owned(), late, found: None });
+                None
             }
         }
     }
@@ -174,7 +234,15 @@ impl<'a> Lab<'a> {
                 kind @ (COFLOWSIM_FAIR | COFLOWSIM_AALO) => {
                     Summary { ccts: stand_in(kind, world, task), ..Summary::default() }
                 }
-                _ => Summary::new(&task.run(progress)?),
+                _ => {
+                    let outcome = task.run(progress)?;
+                    let mut summary = Summary::new(&outcome);
+                    if task.options.keep_flows {
+                        let draws = |&ms: &u32| (0..DRAWS).map(|draw| late(&outcome, ms, draw)).collect();
+                        summary.late = LATE_MS.iter().map(draws).collect();
+                    }
+                    summary
+                }
             };
             bar.inc(1);
             Ok(summary)
@@ -196,7 +264,7 @@ impl<'a> Lab<'a> {
         let options = Options {
             port_rate: entry.world.rate(self.port_rate),
             interval,
-            keep_flows: false,
+            keep_flows: entry.late,
             behind: None,
         };
         Task { policy, workload, options }

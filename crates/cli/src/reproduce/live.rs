@@ -10,6 +10,7 @@ mod saba;
 mod slice;
 
 use clap::ValueEnum;
+use weir_testbed::batch::CONGESTION;
 
 use super::doc;
 use crate::args::{self, Experiment};
@@ -63,7 +64,7 @@ fn head(args: &args::LiveReproduction) -> String {
     format!(
         "# Real traffic\n\n\
          Made by `weir reproduce live --out docs/results/live.md{options}`, as root. Measured is real traffic: sockets of one machine, in network \
-         namespaces that are joined by veth pairs, with HTB at the end of every link ([the testbed](../testbed.md)). So numbers depend on the \
+         namespaces that are joined by veth pairs, with HTB at the end of every link ([the testbed](../testbed.md)); TCP there is `{CONGESTION}` unless something else is said. So numbers depend on the \
          machine and on what else it does. Published numbers stand with their place in the paper, simulated ones are the fluid \
          simulator's for the same scenario, and every \"yes\" and \"no\" was found by that one command.\n\n"
     )

@@ -122,7 +122,7 @@ fn text(workload: &Workload, runs: &[Run]) -> String {
     let mut out = format!(
         "## A slice of coflows\n\n\
          {} coflows with {flows} flows between {} hosts under one switch, {} GB in {} s, links of {} Mbit/s over queues of {} ms: {}. \
-         Flows are TCP ({}). Under `{PLAIN}` nobody decides. Under the others each host has an agent, a process that paces the \
+         Flows are TCP. Under `{PLAIN}` nobody decides. Under the others each host has an agent, a process that paces the \
          sockets handed over to it, and another host has the coordinator, where coflows are registered when they arrive; a schedule every \
          {} ms, and reports and orders over the same links. A CCT is the time from a coflow's arrival until its last byte is read, so it has \
          the connecting and the handing over in it; measured is the median of {RUNS} runs, coflow by coflow. Simulated are links that carry {} Mbit/s, as headers leave it for payload, less the {} that \
@@ -135,7 +135,6 @@ fn text(workload: &Workload, runs: &[Run]) -> String {
         n(LINK * 8e-6),
         n(QUEUE * 1e3),
         made::ABOUT,
-        run::CONGESTION,
         n(settings.interval * 1e3),
         n(LINK * PAYLOAD * 8e-6),
         share(settings.reserve),

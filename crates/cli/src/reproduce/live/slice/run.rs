@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 use weir_core::model::{CoflowSpec, FlowSpec, Workload};
 use weir_testbed::{Plan, namespace};
 
@@ -15,9 +14,6 @@ use super::control::Control;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Progress;
-
-/// The congestion control: the one that Linux has unless told otherwise, whatever this machine was told.
-pub const CONGESTION: &str = "cubic";
 
 /// How long threads wait at most before they look whether to stop.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -170,7 +166,6 @@ fn carry(coflow: &CoflowSpec, at: usize, common: &Common<'_>) -> io::Result<Opti
     let address = listener.local_addr()?;
     namespace::enter(&from.namespace)?;
     let sender = TcpStream::connect_timeout(&address, PATIENCE)?;
-    setsockopt(&sender, TcpCongestion, &CONGESTION.into())?;
     // It is there once the other end is connected.
     let (receiver, _) = listener.accept()?;
     drop(listener);
