@@ -148,7 +148,7 @@ fn comes_to(expected: f64, read: impl Fn() -> [u64; 2]) {
         let before = read();
         thread::sleep(Duration::from_millis(1500));
         let after = read();
-        let [one, three] = [0, 1].map(|at| (after[at] - before[at]) as f64);
+        let [one, three] = [0, 1].map(|at| after[at].saturating_sub(before[at]) as f64);
         eprintln!("{:.3} of the line, the first has {:.3}", (one + three) / 1.5 / LINE, one / (one + three));
         one / (one + three)
     };

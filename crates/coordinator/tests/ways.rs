@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use weir_coordinator::config::{End, Switch};
-use weir_coordinator::registry::ways::Ways;
+use weir_coordinator::registry::ways::{MOST_TRUNKS, Ways};
 
 /// Switches with these hosts, counted on from 0, and cables between them.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
@@ -127,4 +127,22 @@ fn a_fat_tree_has_few_trunks() {
     assert_eq!(found.len(), 2 * (HALF + HALF * HALF));
     assert_eq!(found, expected);
     assert_eq!(ways.path(0, Some(HALF as u32 - 1)).len(), 2, "under one switch");
+}
+
+/// Layers of switches that are all different, since each has a host, with all cables from layer to layer.
+fn layers(wide: usize, deep: usize) -> Vec<Switch> {
+    let cable = |at: usize| (0..wide).map(move |other| (at, (at / wide + 1) * wide + other));
+    network(&vec![1; wide * deep], &(0..wide * (deep - 1)).flat_map(cable).collect::<Vec<_>>())
+}
+
+#[test]
+fn paths_have_an_end() {
+    // From a switch to a layer of so many, over one as wide, and to a switch again.
+    for (wide, trunks) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
+        let switches = layers(wide, 4);
+        let hosts = switches.len();
+        let path = Ways::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
+        assert!(trunks <= MOST_TRUNKS);
+        assert_eq!(path.len(), 2 + trunks, "{wide} wide");
+    }
 }
