@@ -56,7 +56,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
 /// Keys of answers, as columns.
 const HOSTS: &[&str] =
     &["name", "present", "silent_seconds", "told", "obeys", "send_bytes_per_second", "recv_bytes_per_second"];
-const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "hosts"];
+const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "ports"];
 const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];

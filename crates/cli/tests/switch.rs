@@ -1,5 +1,5 @@
-//! `weir agent run` at a switch: the queues of its ports are those of services, whose weights an operator changes. On a bed of namespaces;
-//! without the privileges for one the test says so and skips.
+//! `weir agent run` at switches: the queues of all their ports are those of services, whose weights an operator changes. On a bed of
+//! namespaces; without the privileges for one the test says so and skips.
 
 #![cfg(target_os = "linux")]
 
@@ -12,39 +12,88 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+use bed::kernel::sent_by;
 use bed::{Bed, LINE, PORT, Process, address, in_namespace};
 use certificates::Authority;
 use common::{counted, wait_for, wait_within};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// The host of the coordinator, and how many hosts there are.
-const COORDINATOR: u32 = 3;
-const HOSTS: u32 = 4;
+/// One test at a time: shares are measured.
+static ONE: Mutex<()> = Mutex::new(());
 
-/// All ports of the switch, in the order of hosts.
-const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nqueues = \"services\"\n\
-                      [host]\nh0 = \"40Mbit\"\nh1 = \"40Mbit\"\nh2 = \"40Mbit\"\nh3 = \"40Mbit\"\n\
-                      [switch]\nedge = [\"h0\", \"h1\", \"h2\", \"h3\"]\n\
-                      [service.one]\n[service.three]\nweight = 3\n";
+fn turn() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
-/// Certificates of the coordinator, the switch and an operator, beside the configuration.
-fn certify(bed: &Bed) {
-    let authority = Authority::new();
-    authority.server_at(&bed.place.path("."), &[&address(COORDINATOR).to_string(), "127.0.0.1"]);
-    for (name, identity) in [("edge", "weir://agent/edge"), ("ann", "weir://operator/ann")] {
-        let pair = authority.signed(&[identity]);
-        bed.place.write(&format!("{name}.pem"), &pair.certificate);
-        bed.place.write(&format!("{name}.key"), &pair.key);
+/// Two services that weigh one and three. The coordinator is at the last host.
+fn config(hosts: u32, switches: &str) -> String {
+    let each: String = (0..hosts).map(|host| format!("h{host} = \"40Mbit\"\n")).collect();
+    let listen = format!("[listen]\nagents = \"{}:{PORT}\"\napi = \"127.0.0.1:7701\"\n", address(hosts - 1));
+    format!(
+        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nqueues = \"services\"\n\
+         [host]\n{each}[switch]\n{switches}[service.one]\n[service.three]\nweight = 3\n{listen}\
+         [tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n"
+    )
+}
+
+/// A coordinator at the last host.
+struct Coordinator<'a> {
+    bed: &'a Bed,
+    hosts: u32,
+    _process: Process,
+}
+
+impl<'a> Coordinator<'a> {
+    /// With certificates of its own, of switches and of an operator beside the configuration.
+    fn start(bed: &'a Bed, hosts: u32, switches: &[(&str, &str)]) -> Coordinator<'a> {
+        let authority = Authority::new();
+        authority.server_at(&bed.place.path("."), &[&address(hosts - 1).to_string(), "127.0.0.1"]);
+        let names = switches.iter().map(|(name, _)| (*name, format!("weir://agent/{name}")));
+        for (name, identity) in names.chain([("ann", "weir://operator/ann".to_owned())]) {
+            let pair = authority.signed(&[&identity]);
+            bed.place.write(&format!("{name}.pem"), &pair.certificate);
+            bed.place.write(&format!("{name}.key"), &pair.key);
+        }
+        let ports: String = switches.iter().map(|(name, ports)| format!("{name} = {ports}\n")).collect();
+        bed.place.write("serve.toml", &config(hosts, &ports));
+        let mut command = bed.inside(hosts - 1, Path::new(env!("CARGO_BIN_EXE_weir")));
+        command.args(["serve", "--config", "serve.toml"]);
+        command.current_dir(bed.place.path(".")).stderr(Stdio::null());
+        let started = Coordinator { bed, hosts, _process: Process(command.spawn().unwrap()) };
+        wait_for("the coordinator", || started.ctl("status").0);
+        started
     }
-    let tls = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n";
-    let listen =
-        format!("[listen]\nagents = \"{}:{PORT}\"\napi = \"127.0.0.1:7701\"\n", address(COORDINATOR));
-    bed.place.write("serve.toml", &format!("{CONFIG}{listen}{tls}"));
+
+    fn ctl(&self, words: &str) -> (bool, String) {
+        let mut command = self.bed.inside(self.hosts - 1, Path::new(env!("CARGO_BIN_EXE_weir")));
+        command.arg("ctl").args(words.split(' ')).args(credentials("ann"));
+        let output = command.current_dir(self.bed.place.path(".")).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// Waits until a switch is heard of, or is not.
+    fn is_present(&self, switch: &str, there: bool) {
+        let line = format!("{switch},{there},");
+        wait_for(&line, || self.ctl("switches --format csv").1.lines().any(|found| found.starts_with(&line)));
+    }
+
+    /// The agent of a switch in a namespace, with its first ports.
+    fn agent(&self, (switch, number): (&str, u32), namespace: &str, ports: u32) -> Process {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_weir"), "agent", "run"]);
+        command.args(["--host", &number.to_string()]);
+        command.args(["--coordinator", &format!("{}:{PORT}", address(self.hosts - 1))]);
+        command.args(credentials(switch));
+        for port in 0..ports {
+            command.args(["--port", &format!("eth{port}=40Mbit")]);
+        }
+        Process(command.current_dir(self.bed.place.path(".")).spawn().unwrap())
+    }
 }
 
 /// What proves who somebody is.
@@ -61,10 +110,10 @@ fn credentials(name: &str) -> [String; 6] {
     ]
 }
 
-fn switch(bed: &Bed) -> String {
+fn switch(bed: &Bed, hosts: u32) -> String {
     let all = Command::new("ip").args(["netns", "list"]).output().unwrap();
     let all = String::from_utf8(all.stdout).unwrap();
-    let hosts: Vec<String> = (0..HOSTS).map(|host| bed.namespace(host)).collect();
+    let hosts: Vec<String> = (0..hosts).map(|host| bed.namespace(host)).collect();
     let own = |name: &&str| name.starts_with(&bed.prefix()) && !hosts.iter().any(|host| host == name);
     all.lines().filter_map(|line| line.split(' ').next()).find(own).unwrap().to_owned()
 }
@@ -75,27 +124,43 @@ fn tc(namespace: &str, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The agent of the switch.
-fn agent(bed: &Bed, namespace: &str) -> Process {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_weir"), "agent", "run"]);
-    command.args([
-        "--host",
-        &HOSTS.to_string(),
-        "--coordinator",
-        &format!("{}:{PORT}", address(COORDINATOR)),
-    ]);
-    command.args(credentials("edge"));
-    for port in 0..HOSTS {
-        command.args(["--port", &format!("eth{port}=40Mbit")]);
+/// What the bed has at the first ports to be as slow as its links gives way to what the agent has, which is as slow.
+fn give_way(namespace: &str, ports: u32) {
+    for port in 0..ports {
+        tc(namespace, &format!("qdisc del dev eth{port} root"));
     }
-    Process(command.current_dir(bed.place.path(".")).spawn().unwrap())
 }
 
-/// Sends from a host to the third with a mark for as long as somebody listens; the answer is what arrives there.
-fn flood(bed: &Bed, from: u32, mark: i32) -> Arc<AtomicU64> {
-    let to = SocketAddr::from((address(2), 9000 + from as u16));
-    let listener = in_namespace(&bed.namespace(2), move || TcpListener::bind(to).unwrap());
+/// Ends an agent; everything is as the kernel has it by itself then.
+fn end(mut agent: Process, namespace: &str, ports: u32) {
+    assert!(Command::new("kill").arg(agent.0.id().to_string()).status().unwrap().success());
+    assert!(agent.0.wait().unwrap().success());
+    for port in 0..ports {
+        let queues = tc(namespace, &format!("qdisc show dev eth{port}"));
+        assert!(queues.starts_with("qdisc noqueue"), "eth{port} of {namespace}: {queues}");
+    }
+}
+
+/// Waits for the first of two services to have such a part of what both send by these counts, and with that for what is in queues and on
+/// the way.
+fn comes_to(expected: f64, read: impl Fn() -> [u64; 2]) {
+    let share = || {
+        let before = read();
+        thread::sleep(Duration::from_millis(1500));
+        let after = read();
+        let [one, three] = [0, 1].map(|at| after[at].saturating_sub(before[at]) as f64);
+        eprintln!("{:.3} of the line, the first has {:.3}", (one + three) / 1.5 / LINE, one / (one + three));
+        one / (one + three)
+    };
+    wait_within(Duration::from_secs(20), &format!("a share of {expected}"), || {
+        (share() - expected).abs() < 0.03
+    });
+}
+
+/// Sends from a host to another with a mark for as long as somebody listens; the answer is what arrives there.
+fn flood(bed: &Bed, (from, host): (u32, u32), mark: i32) -> Arc<AtomicU64> {
+    let to = SocketAddr::from((address(host), 9000 + from as u16));
+    let listener = in_namespace(&bed.namespace(host), move || TcpListener::bind(to).unwrap());
     let mut stream = in_namespace(&bed.namespace(from), move || TcpStream::connect(to).unwrap());
     setsockopt(&stream, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
     let arrived = counted(move || listener.accept().unwrap().0);
@@ -105,70 +170,94 @@ fn flood(bed: &Bed, from: u32, mark: i32) -> Arc<AtomicU64> {
 
 #[test]
 fn ports_of_a_switch_have_the_queues_of_services() {
+    const HOSTS: u32 = 4;
+    let _turn = turn();
     let Some(bed) = Bed::up("switch", HOSTS) else { return };
-    let namespace = switch(&bed);
-    let ports: Vec<String> = (0..HOSTS).map(|port| format!("eth{port}")).collect();
-    // What the bed has there to be as slow as its links gives way to what the agent has, which is as slow.
-    for port in &ports {
-        tc(&namespace, &format!("qdisc del dev {port} root"));
-    }
-    certify(&bed);
-    let mut command = bed.inside(COORDINATOR, Path::new(env!("CARGO_BIN_EXE_weir")));
-    command.args(["serve", "--config", "serve.toml"]).current_dir(bed.place.path(".")).stderr(Stdio::null());
-    let _coordinator = Process(command.spawn().unwrap());
-    let ctl = |words: &str| {
-        let mut command = bed.inside(COORDINATOR, Path::new(env!("CARGO_BIN_EXE_weir")));
-        command.arg("ctl").args(words.split(' ')).args(credentials("ann")).current_dir(bed.place.path("."));
-        let output = command.output().unwrap();
-        (output.status.success(), String::from_utf8(output.stdout).unwrap())
-    };
-    wait_for("the coordinator", || ctl("status").0);
-    let mut first = agent(&bed, &namespace);
-    let is_present = |there: &str| {
-        let line = format!("edge,{there},");
-        wait_for(&line, || ctl("switches --format csv").1.lines().any(|found| found.starts_with(&line)));
-    };
-    is_present("true");
+    let namespace = switch(&bed, HOSTS);
+    give_way(&namespace, HOSTS);
+    // All ports of the switch, in the order of hosts.
+    let coordinator = Coordinator::start(&bed, HOSTS, &[("edge", "[\"h0\", \"h1\", \"h2\", \"h3\"]")]);
+    let agent = || coordinator.agent(("edge", HOSTS), &namespace, HOSTS);
+    let mut first = agent();
+    coordinator.is_present("edge", true);
 
-    let [one, three] = [flood(&bed, 0, 1), flood(&bed, 1, 2)];
-    let share = || {
-        let read = || [&one, &three].map(|count| count.load(Ordering::Relaxed) as f64);
-        let before = read();
-        thread::sleep(Duration::from_millis(1500));
-        let after = read();
-        let [one, three] = [0, 1].map(|at| after[at] - before[at]);
-        eprintln!("{:.3} of the line, the first has {:.3}", (one + three) / 1.5 / LINE, one / (one + three));
-        one / (one + three)
-    };
-    // Waits for what is in queues and on the way.
-    let comes_to = |expected: f64| {
-        wait_within(Duration::from_secs(20), &format!("a share of {expected}"), || {
-            (share() - expected).abs() < 0.03
-        });
-    };
-    comes_to(0.25);
-    assert!(ctl("weight one 9").0);
-    comes_to(0.75);
-    let weights = ctl("queues --format csv").1;
+    let counts = [flood(&bed, (0, 2), 1), flood(&bed, (1, 2), 2)];
+    let arrived = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    comes_to(0.25, arrived);
+    assert!(coordinator.ctl("weight one 9").0);
+    comes_to(0.75, arrived);
+    let weights = coordinator.ctl("queues --format csv").1;
     assert!(weights.lines().any(|line| line == "h2,in,0.75 0.25,0 1"), "{weights}");
 
     // Without an agent all stays, and the next one changes nothing.
     first.0.kill().unwrap();
     first.0.wait().unwrap();
-    is_present("false");
-    comes_to(0.75);
-    let classes =
-        || ports.iter().map(|port| tc(&namespace, &format!("class show dev {port}"))).collect::<Vec<_>>();
-    let before = classes();
-    let mut second = agent(&bed, &namespace);
-    is_present("true");
+    coordinator.is_present("edge", false);
+    comes_to(0.75, arrived);
+    let classes = || (0..HOSTS).map(|port| tc(&namespace, &format!("class show dev eth{port}")));
+    let before: Vec<String> = classes().collect();
+    let second = agent();
+    coordinator.is_present("edge", true);
     thread::sleep(Duration::from_millis(300));
-    assert_eq!(classes(), before);
-    // In the end everything is as the kernel has it by itself.
-    assert!(Command::new("kill").arg(second.0.id().to_string()).status().unwrap().success());
-    assert!(second.0.wait().unwrap().success());
-    for port in &ports {
-        let queues = tc(&namespace, &format!("qdisc show dev {port}"));
-        assert!(queues.starts_with("qdisc noqueue"), "{port}: {queues}");
+    assert_eq!(classes().collect::<Vec<_>>(), before);
+    end(second, &namespace, HOSTS);
+}
+
+/// Two hosts at each of two switches, and a cable between these, which is all that is short. The coordinator has a cable to both, so that what
+/// it says does not wait there; nobody has queues at those.
+const TWO: &str = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"h0\", \"h1\", \"h2\", \"h3\", \"h4\"]\n\
+                   [[switch]]\nname = \"left\"\ntier = 1\n[[switch]]\nname = \"right\"\ntier = 1\n";
+
+#[test]
+fn ports_between_switches_have_the_queues_of_services() {
+    const HOSTS: u32 = 5;
+    const PORTS: u32 = 3;
+    let _turn = turn();
+    let cables = ["h0 left", "h1 left", "left right", "h2 right", "h3 right", "h4 left", "h4 right"];
+    let cables = cables.map(|cable| {
+        let (one, other) = cable.split_once(' ').unwrap();
+        format!("[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"40Mbit\"\n")
+    });
+    let Some(bed) = Bed::of("cable", HOSTS, &format!("{TWO}{}", cables.concat())) else { return };
+    (0..4).for_each(|host| bed.acknowledge_at_once(host));
+    let namespaces = ["left", "right"].map(|name| format!("{}{name}", bed.prefix()));
+    // A host of two cables has routes to hosts only.
+    for (switch, interface) in [("10.1.0.1", "eth0"), ("10.1.0.2", "eth1")] {
+        let mut command = Command::new("ip");
+        command.args(["-n", &bed.namespace(4), "route", "add", switch, "src", &address(4).to_string()]);
+        command.args(["via", "169.254.0.1", "dev", interface, "onlink"]);
+        assert!(command.status().unwrap().success(), "a route to {switch}");
+    }
+    let switches = [("left", "[\"h0\", \"h1\", \"right\"]"), ("right", "[\"left\", \"h2\", \"h3\"]")];
+    let coordinator = Coordinator::start(&bed, HOSTS, &switches);
+    let agents: Vec<Process> = ["left", "right"]
+        .into_iter()
+        .zip(HOSTS..)
+        .zip(&namespaces)
+        .map(|(switch, namespace)| {
+            give_way(namespace, PORTS);
+            coordinator.agent(switch, namespace, PORTS)
+        })
+        .collect();
+    ["left", "right"].iter().for_each(|switch| coordinator.is_present(switch, true));
+
+    let _floods = [flood(&bed, (0, 2), 1), flood(&bed, (1, 3), 2)];
+    // The queues of both services at the port of the left switch to the right one. Nothing waits anywhere else.
+    let port = || tc(&namespaces[0], "-s class show dev eth2");
+    let queues = ["7765:100", "7765:101"];
+    wait_for("queues", || queues.iter().all(|queue| port().contains(&format!("class htb {queue} "))));
+    let sent = || {
+        let printed = port();
+        queues.map(|queue| sent_by(&printed, queue))
+    };
+    comes_to(0.25, sent);
+    assert!(coordinator.ctl("weight one 9").0);
+    comes_to(0.75, sent);
+    let weights = coordinator.ctl("queues --format csv").1;
+    for line in ["left,to right,0.75 0.25,0 1", "right,to left,0.75 0.25,0 1"] {
+        assert!(weights.lines().any(|found| found == line), "{line}: {weights}");
+    }
+    for (agent, namespace) in agents.into_iter().zip(&namespaces) {
+        end(agent, namespace, PORTS);
     }
 }

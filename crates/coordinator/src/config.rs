@@ -22,6 +22,7 @@ use crate::plane::{Link, Settings};
 use crate::policy::{Asked, Chosen, PolicyError};
 
 mod hosts;
+mod switches;
 
 /// The longest file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -31,6 +32,12 @@ pub const VERSION: u32 = 1;
 
 /// The most hosts.
 pub const MAX_HOSTS: usize = 10_000;
+
+/// The most switches. With distances between all of them, [`crate::registry`] takes 32 MiB.
+pub const MAX_SWITCHES: usize = 4096;
+
+/// The most ports of switches towards other switches, in all. A fat tree of 10,000 hosts has 39,304.
+pub const MAX_UPLINKS: usize = 1 << 16;
 
 /// The key of the version.
 const MAGIC: &str = "weir-serve";
@@ -111,8 +118,17 @@ pub struct Host {
 pub struct Switch {
     /// What its certificate and its agent call it.
     pub name: String,
-    /// The host at each port, by number.
-    pub hosts: Vec<u32>,
+    /// What is at each port.
+    pub ports: Vec<End>,
+}
+
+/// What is at the other end of a switch's cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// A host, by number.
+    Host(u32),
+    /// Another switch, by its place among the switches, from 0.
+    Switch(u32),
 }
 
 /// Files in PEM.
@@ -155,6 +171,13 @@ impl Config {
             IpAddr::V6(_) => None,
         })
     }
+
+    fn name_of(&self, end: End) -> &str {
+        match end {
+            End::Host(host) => &self.hosts[host as usize].name,
+            End::Switch(switch) => &self.switches[switch as usize].name,
+        }
+    }
 }
 
 /// Reads the configuration at `path`.
@@ -187,9 +210,10 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let (topology, host, service) = (all.maybe("topology"), all.maybe("host"), all.maybe("service"));
     let (switch, address_of) = (all.maybe("switch"), all.maybe("address"));
     all.finish()?;
-    let hosts = hosts::hosts(&all, topology, host, folder)?;
+    let (hosts, network) = hosts::hosts(&all, topology, host, folder)?;
     let numbers = (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
-    let switches = switch.map(|value| hosts::switches(&all, &value, &numbers)).transpose()?;
+    let switches =
+        switch.map(|value| switches::switches(&all, &value, &numbers, network.as_ref())).transpose()?;
     let addresses = address_of.map(|value| hosts::addresses(&all, &value, &numbers)).transpose()?;
     let (switches, addresses) = (switches.unwrap_or_default(), addresses.unwrap_or_default());
     let (names, weights) = match service {
@@ -530,9 +554,9 @@ impl fmt::Display for Config {
                 writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
             }
         }
-        for Switch { name, hosts } in &self.switches {
-            let hosts: Vec<&str> = hosts.iter().map(|&host| &*self.hosts[host as usize].name).collect();
-            writeln!(f, "switch    {name}: {}", hosts.join(", "))?;
+        for Switch { name, ports } in &self.switches {
+            let ports: Vec<&str> = ports.iter().map(|&end| self.name_of(end)).collect();
+            writeln!(f, "switch    {name}: {}", ports.join(", "))?;
         }
         for (address, &host) in &self.addresses {
             writeln!(f, "address   {address}: {}", self.hosts[host as usize].name)?;

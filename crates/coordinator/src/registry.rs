@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, MutexGuard, watch};
@@ -27,6 +28,9 @@ mod division;
 mod found;
 mod sharing;
 mod watcher;
+pub mod ways;
+
+use ways::Ways;
 
 pub use found::FoundState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
@@ -113,8 +117,8 @@ pub struct Registry {
     names: Names,
     hosts: Vec<Host>,
     switches: Vec<Switch>,
-    /// The switch at each host, and which of its ports, both by number.
-    ports_of_switches: BTreeMap<u32, (u32, u32)>,
+    /// What is at which port of the network.
+    ways: Arc<Ways>,
     numbers: BTreeMap<String, u32>,
     deciding: Mutex<Deciding>,
     sharing: Mutex<sharing::Sharing>,
@@ -161,12 +165,9 @@ impl Registry {
             .set_policy(policy.build(&config.names, &weights))
             .await
             .map_err(|error| format!("policy: {error}"))?;
-        let sharing = sharing::Sharing::new(config, &table, &weights, &store)?;
+        let ways = Arc::new(Ways::new(config.hosts.len(), &config.switches));
+        let sharing = sharing::Sharing::new(config, &ways, &table, &weights, &store)?;
         let numbers = (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
-        let switches = (config.hosts.len() as u32..).zip(&config.switches);
-        let ports_of_switches = switches.flat_map(|(number, switch)| {
-            (0u32..).zip(&switch.hosts).map(move |(port, &host)| (host, (number, port)))
-        });
         let deciding =
             Deciding { policy, configured, weights, configured_weights: config.weights.clone(), table };
         let registry = Registry {
@@ -175,7 +176,7 @@ impl Registry {
             names: config.names.clone(),
             hosts: config.hosts.clone(),
             switches: config.switches.clone(),
-            ports_of_switches: ports_of_switches.collect(),
+            ways,
             numbers,
             deciding: Mutex::new(deciding),
             sharing: Mutex::new(sharing),

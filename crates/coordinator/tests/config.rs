@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use weir_coordinator::config::{self, Config, Queueing, Saba};
+use weir_coordinator::config::{self, Config, End, Queueing, Saba};
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::Plan;
 use weir_core::units::Rate;
@@ -104,7 +104,7 @@ fn switches_and_addresses_are_of_hosts() {
     );
     let config = parse(&text).unwrap();
     let [edge] = &config.switches[..] else { panic!("{:?}", config.switches) };
-    assert_eq!((&*edge.name, &edge.hosts[..]), ("edge", &[1, 0][..]));
+    assert_eq!((&*edge.name, &edge.ports[..]), ("edge", &[End::Host(1), End::Host(0)][..]));
     let of = |address: &str| config.addresses.get(&address.parse().unwrap()).copied();
     assert_eq!(["10.0.0.1", "fe80::1", "10.0.0.2", "10.0.0.3"].map(of), [Some(0), Some(0), Some(1), None]);
     assert_eq!(config.queues, Queueing::Services);
@@ -115,6 +115,59 @@ fn switches_and_addresses_are_of_hosts() {
 }
 
 #[test]
+fn ports_of_switches_lead_to_switches_as_well() {
+    // Two cables side by side.
+    let text = format!("{SMALL}[switch]\nx = [\"y\", \"a\", \"y\"]\ny = [\"x\", \"x\", \"b\"]\n");
+    let config = parse(&text).unwrap();
+    let ports: Vec<&[End]> = config.switches.iter().map(|switch| &switch.ports[..]).collect();
+    let (x, y) = (End::Switch(0), End::Switch(1));
+    assert_eq!(ports, [[y, End::Host(0), y], [x, x, End::Host(1)]]);
+    for line in ["switch    x: y, a, y", "switch    y: x, x, b"] {
+        assert!(config.to_string().contains(line), "`{line}` in\n{config}");
+    }
+}
+
+#[test]
+fn a_topology_has_the_cables_of_the_switches_that_it_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n";
+    let names = ["x", "y", "z"].map(|name| format!("[[switch]]\nname = \"{name}\"\ntier = 1\n"));
+    let cables = [("a", "x"), ("b", "y"), ("x", "y"), ("y", "z")]
+        .map(|(one, other)| format!("[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"1Gbit\"\n"));
+    fs::write(folder.path().join("net.toml"), [plan, &names.concat(), &cables.concat()].concat()).unwrap();
+    let (keys, _) = SMALL.split_once("[host]").unwrap();
+    let text = keys.replace("policy =", "topology = \"net.toml\"\npolicy =");
+    let read = |switches: &str| {
+        let text = format!("{text}[switch]\n{switches}");
+        config::parse(&text, "serve.toml", folder.path()).map_err(|error| error.to_string())
+    };
+    // Also with cables that are one in the topology, and with a switch that it does not know.
+    read("x = [\"a\", \"y\", \"y\", \"new\"]\ny = [\"x\", \"b\", \"x\"]\nnew = [\"x\"]\n").unwrap();
+    for (switches, value) in [
+        ("x = [\"a\", \"z\"]\nz = [\"x\"]\n", "field `switch x`: `\"z\"`: expected a node"),
+        ("x = [\"b\"]\n", "field `switch x`: `\"b\"`: expected a node"),
+    ] {
+        let error = read(switches).unwrap_err();
+        assert!(error.contains(value), "{error}");
+    }
+}
+
+#[test]
+fn ports_between_switches_have_an_end() {
+    // Each has a cable to each other one.
+    let all: Vec<String> = (0..257).map(|n| format!("s{n}")).collect();
+    let list = |n: usize| {
+        let others = all.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, name)| format!("\"{name}\""));
+        format!("s{n} = [{}]\n", others.collect::<Vec<_>>().join(", "))
+    };
+    let error = parse(&format!("{SMALL}[switch]\n{}", (0..257).map(list).collect::<String>())).unwrap_err();
+    assert!(error.contains("expected at most 65536 ports towards other switches, in all"), "{error}");
+    let many: String = (0..4097).map(|n| format!("s{n} = [\"a\"]\n")).collect();
+    let error = parse(&format!("{SMALL}[switch]\n{many}")).unwrap_err();
+    assert!(error.contains("field `switch`: `4097`: expected at most 4096 switches"), "{error}");
+}
+
+#[test]
 fn switches_have_an_end() {
     let (mut text, mut ports) = (SMALL.to_owned(), Vec::new());
     for port in 0..1025 {
@@ -122,7 +175,7 @@ fn switches_have_an_end() {
         ports.push(format!("\"h{port}\""));
     }
     let switch = |count: usize| format!("{text}[switch]\ns = [{}]\n", ports[..count].join(", "));
-    assert_eq!(parse(&switch(1024)).unwrap().switches[0].hosts.len(), 1024);
+    assert_eq!(parse(&switch(1024)).unwrap().switches[0].ports.len(), 1024);
     let error = parse(&switch(1025)).unwrap_err();
     assert!(error.contains("field `switch s`: `1025`: expected at most 1024 ports"), "{error}");
 }
@@ -219,6 +272,26 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[switch]\ns = [\"a\"]\nt = [\"b\", \"a\"]\n",
             "serve.toml:14: field `switch t`: `\"a\"`: expected a host that is at no other port",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\ns = [\"a\"]\nt = [\"b\", \"t\"]\n",
+            "serve.toml:14: field `switch t`: `\"t\"`: expected the name of a host, or of another switch",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\ns = [\"a\", \"t\"]\nt = [\"b\"]\n",
+            "serve.toml:13: field `switch s`: `\"t\"`: expected a switch that has as many ports to this one",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\ns = [\"t\"]\nt = [\"b\", \"s\", \"s\"]\n",
+            "serve.toml:14: field `switch t`: `\"s\"`: expected a switch that has as many ports to this one",
+        ),
+        (
+            "b = \"10Gbit\"\n",
+            "b = \"10Gbit\"\n[switch]\ns = [1]\n",
+            "serve.toml:13: field `switch s`: `1`: expected the name of a host, or of another switch",
         ),
         (
             "b = \"10Gbit\"\n",

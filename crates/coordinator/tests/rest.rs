@@ -261,7 +261,7 @@ fn switches_are_told_the_queues_of_links_into_hosts() {
     server.restart(|text| text + SWITCH);
     let state = &get(&server, "/v1/switches").1[0];
     assert_eq!(
-        (&state["name"], &state["hosts"], &state["present"]),
+        (&state["name"], &state["ports"], &state["present"]),
         (&json!("edge"), &json!(["b", "c"]), &json!(false))
     );
     assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
@@ -286,6 +286,88 @@ fn switches_are_told_the_queues_of_links_into_hosts() {
     assert!(queues.classes.is_empty());
     assert_eq!(json!(queues.queue_of), of_both(&get(&server, "/v1/queues").1, "c", "in")["queue_of"]);
     wait_for(&server, "/v1/switches", |switches| switches[0]["present"] == true);
+}
+
+/// Two leaves with two hosts each, and two spines. Numbers go on from the four hosts in this order.
+const LEAF_SPINE: &str = "[switch]\nleaf-1 = [\"a\", \"b\", \"spine-1\", \"spine-2\"]\n\
+                          leaf-2 = [\"spine-1\", \"spine-2\", \"c\", \"d\"]\n\
+                          spine-1 = [\"leaf-1\", \"leaf-2\"]\nspine-2 = [\"leaf-1\", \"leaf-2\"]\n\
+                          [address]\nc = [\"10.0.0.3\"]\n";
+
+fn leaf_spine(text: &str) -> String {
+    text.replace("c = \"1Gbit\"\n", "c = \"1Gbit\"\nd = \"1Gbit\"\n") + LEAF_SPINE
+}
+
+/// The links of a switch that are told queues, in order.
+fn links_told(server: &Server, switch: u32) -> Vec<u32> {
+    let told = all_told(server, switch);
+    assert!(told.iter().all(|(_, queues)| queues.classes.is_empty()), "{told:?}");
+    told.iter().map(|(link, _)| *link).collect()
+}
+
+/// Saba, section 5: at each link the applications count whose connections may pass it.
+#[test]
+fn applications_count_at_the_links_between_switches_that_they_pass() {
+    let mut server = Server::start();
+    server.restart(|text| leaf_spine(&text));
+    assert_eq!(get(&server, "/v1/switches").1[2]["ports"], json!(["leaf-1", "leaf-2"]));
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    for (id, model) in [("inside", "sort"), ("across", "scan"), ("later", "sort")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
+    }
+    for (id, application, to) in [("x1", "inside", "b"), ("x2", "across", "c")] {
+        let body = json!({ "application": application, "from": "a", "to": to });
+        assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body).0, 200);
+    }
+    let ways = |queues: &Value| {
+        let way = |q: &Value| format!("{} {}", q["host"].as_str().unwrap(), q["way"].as_str().unwrap());
+        queues.as_array().unwrap().iter().map(way).collect::<Vec<_>>()
+    };
+    let crossed = ["leaf-1 to spine-1", "leaf-1 to spine-2", "spine-1 to leaf-2", "spine-2 to leaf-2"]
+        .map(str::to_owned);
+    let at_hosts = ["a out", "b in", "c in"].map(str::to_owned);
+    let queues = get(&server, "/v1/queues").1;
+    assert_eq!(ways(&queues), [&at_hosts[..], &crossed].concat());
+    let used = |queues: &Value, host: &str, way: &str| {
+        of_both(queues, host, way)["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count()
+    };
+    // Both leave the host, and who stays inside the leaf is at no link up.
+    assert_eq!(used(&queues, "a", "out"), 2);
+    for link in &crossed {
+        let (switch, way) = link.split_once(' ').unwrap();
+        assert_eq!(used(&queues, switch, way), 1, "{link}");
+    }
+    // Ports are told by their places.
+    let told: Vec<Vec<u32>> = (4..8).map(|switch| links_told(&server, switch)).collect();
+    assert_eq!(told, [&[1, 2, 3][..], &[2], &[1], &[1]]);
+    // What agents find counts there as well, and connections of the store are over the same links.
+    let found = Found { application: "later".into(), peer: "10.0.0.3".parse().unwrap(), open: 1, sent: 7 };
+    let report = Report { found: vec![found], ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    wait_for(&server, "/v1/queues", |queues| used(queues, "spine-2", "to leaf-2") == 2);
+    server.restart(|text| text);
+    assert_eq!(ways(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
+    assert_eq!(links_told(&server, 6), [1]);
+    // Who leaves is not there any more.
+    assert_eq!(request(&server, "DELETE", "/v1/connections/x2", b"").0, 204);
+    assert_eq!(ways(&get(&server, "/v1/queues").1), ["a out", "b in"]);
+}
+
+/// All ports have the queues of services, whoever passes.
+#[test]
+fn services_have_queues_between_switches() {
+    let mut server = Server::start();
+    server.restart(|text| leaf_spine(&text.replace("policy =", "queues = \"services\"\npolicy =")));
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    let expected = Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes: vec![] };
+    for (switch, ports) in [(4, 4), (5, 4), (6, 2), (7, 2)] {
+        let all: Vec<_> = (0..ports).map(|port| (port, expected.clone())).collect();
+        assert_eq!(all_told(&server, switch), all);
+    }
+    let queues = get(&server, "/v1/queues").1;
+    assert_eq!(queues.as_array().unwrap().len(), 2 * 4 + 8);
+    assert_eq!(of_both(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
 }
 
 /// NetShare, section 4.1: each service has a queue with its weight at every port, whoever sends.

@@ -52,23 +52,29 @@ pub struct Bed {
 impl Bed {
     /// So many hosts under a switch. The coordinator's place is the last.
     pub fn up(test: &str, hosts: u32) -> Option<Bed> {
+        let fabric = format!("weir-fabric = 1\nkind = \"big-switch\"\nhosts = {hosts}\nrate = \"40Mbit\"\n");
+        let bed = Bed::of(test, hosts, &fabric)?;
+        (0..hosts).for_each(|host| bed.acknowledge_at_once(host));
+        Some(bed)
+    }
+
+    /// A network of so many hosts, which are called h0 and so on.
+    pub fn of(test: &str, hosts: u32, fabric: &str) -> Option<Bed> {
         let place = Place::new();
         let check = place.run("testbed check");
         if check.code != Some(0) {
             eprintln!("{test} skips: {}{}", check.out, check.err);
             return None;
         }
-        let fabric = format!("weir-fabric = 1\nkind = \"big-switch\"\nhosts = {hosts}\nrate = \"40Mbit\"\n");
-        place.write("f.toml", &fabric);
+        place.write("f.toml", fabric);
         let bed = Bed { place, name: format!("{test}{}", std::process::id()), hosts };
         bed.place.print(&format!("testbed up f.toml --name {}", bed.name));
-        (0..hosts).for_each(|host| bed.acknowledge_at_once(host));
         Some(bed)
     }
 
     /// Where nobody reads, the kernel acknowledges 40 ms late, and whoever sends waits for that: a thread that stands still for a moment would
     /// make a flow slower than it is ordered to be.
-    fn acknowledge_at_once(&self, host: u32) {
+    pub fn acknowledge_at_once(&self, host: u32) {
         let ip = |line: &str| {
             let output =
                 Command::new("ip").args(["-n", &self.namespace(host)]).args(line.split(' ')).output();

@@ -1,30 +1,29 @@
-//! Hosts, their addresses, and the switches that they are at.
+//! Hosts and their addresses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
 use weir_core::model::{Names, NodeId, Topology};
 use weir_core::units::Rate;
-use weir_proto::MOST_PORTS;
 use weir_trace::fields::{Fields, Value};
 use weir_trace::{TraceError, topology};
 
-use super::{Host, MAX_HOSTS, Switch, check_name};
+use super::{Host, MAX_HOSTS, check_name};
 use crate::plane::Link;
 
 /// What a host is called by.
-const HOST: &str = "the name of a host";
+pub(super) const HOST: &str = "the name of a host";
 
-/// The hosts of a topology, or those that are listed.
+/// The hosts of a topology, with all of it, or those that are listed.
 pub(super) fn hosts(
     fields: &Fields<'_>,
     topology: Option<Value<'_>>,
     host: Option<Value<'_>>,
     folder: &Path,
-) -> Result<Vec<Host>, TraceError> {
+) -> Result<(Vec<Host>, Option<Topology>), TraceError> {
     const FILE: &str = "the file of a topology";
-    let hosts = match (topology, host) {
+    let (hosts, network) = match (topology, host) {
         (Some(value), None) => {
             let network = topology::read(&folder.join(fields.text(&value, FILE)?))?;
             let hosts: Vec<Host> =
@@ -33,9 +32,9 @@ pub(super) fn hosts(
                 let expected = format!("hosts whose names are {}", Names::RULE);
                 return Err(fields.wrong_at("topology", &host.name, &expected));
             }
-            hosts
+            (hosts, Some(network))
         }
-        (None, Some(value)) => listed(&fields.table(&value, "host ".to_owned())?)?,
+        (None, Some(value)) => (listed(&fields.table(&value, "host ".to_owned())?)?, None),
         (Some(value), Some(_)) => return Err(fields.wrong(&value, "either `topology` or `[host]`")),
         (None, None) => {
             let expected = "a table `[host]` of names and rates, or `topology = \"FILE\"`";
@@ -44,10 +43,10 @@ pub(super) fn hosts(
     };
     if hosts.is_empty() || hosts.len() > MAX_HOSTS {
         let found = hosts.len().to_string();
-        let key = if topology.is_some() { "topology" } else { "host" };
+        let key = if network.is_some() { "topology" } else { "host" };
         return Err(fields.wrong_at(key, &found, &format!("1 to {MAX_HOSTS} hosts")));
     }
-    Ok(hosts)
+    Ok((hosts, network))
 }
 
 /// What a host's cables carry together.
@@ -70,40 +69,6 @@ fn listed(fields: &Fields<'_>) -> Result<Vec<Host>, TraceError> {
             return Err(fields.wrong(&value, "a rate of at least 8bit"));
         }
         Ok(Host { name: name.to_owned(), link: Link { send: rate, recv: rate } })
-    });
-    each.collect()
-}
-
-/// Switches, each with the hosts at its ports. A host is at one of them at most.
-pub(super) fn switches(
-    fields: &Fields<'_>,
-    value: &Value<'_>,
-    numbers: &BTreeMap<&str, u32>,
-) -> Result<Vec<Switch>, TraceError> {
-    const HOSTS: &str = "a list of the names of hosts, in the order of the switch's ports";
-    let mut taken = BTreeSet::new();
-    let table = fields.table(value, "switch ".to_owned())?;
-    let each = table.named().into_iter().map(|(name, value)| {
-        check_name(&table, name)?;
-        if numbers.contains_key(name) {
-            return Err(table.wrong_at(name, name, "another name than that of a host"));
-        }
-        let number = |value: &Value<'_>| {
-            let name = table.text(value, HOST)?;
-            let &number = numbers.get(name).ok_or_else(|| table.wrong(value, HOST))?;
-            let is_free = taken.insert(number);
-            if is_free { Ok(number) } else { Err(table.wrong(value, "a host that is at no other port")) }
-        };
-        let at_ports = table.list(&value, HOSTS)?;
-        let hosts: Vec<u32> = at_ports.iter().map(number).collect::<Result<_, _>>()?;
-        if hosts.is_empty() {
-            return Err(table.wrong(&value, HOSTS));
-        }
-        if hosts.len() > MOST_PORTS {
-            let found = hosts.len().to_string();
-            return Err(table.wrong_at(name, &found, &format!("at most {MOST_PORTS} ports of a switch")));
-        }
-        Ok(Switch { name: name.to_owned(), hosts })
     });
     each.collect()
 }

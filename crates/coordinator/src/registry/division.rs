@@ -1,6 +1,6 @@
 //! What links are divided by: Saba's applications, or NetShare's services.
 //!
-//! Ports are numbered as the controller has them: 2h is the link out of host h, 2h + 1 the one into it.
+//! Ports are numbered as [`super::ways`] says.
 
 use std::collections::BTreeMap;
 

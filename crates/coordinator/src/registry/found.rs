@@ -1,13 +1,13 @@
 //! Connections that agents find: an application that has some from a host to another is there as if it had opened one.
 //!
-//! They pass the host's link out, and the one into the other if the configuration says whose the address is.
+//! They pass the host's link out, and if the configuration says whose the address is, the one into the other and those between.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port};
+use weir_core::saba::controller::{AppId, ConnectionId, ControllerError};
 
 use super::Registry;
 use super::sharing::Sharing;
@@ -50,7 +50,7 @@ impl Sharing {
             }
             let (host, application, to) = &way;
             let app = AppId(self.applications[application].number);
-            let path: Vec<Port> = [2 * host].into_iter().chain(to.map(|to| 2 * to + 1)).collect();
+            let path = self.ways.path(*host, *to);
             self.division.open(ConnectionId(self.next), app, &path)?;
             self.found.insert(way, self.next);
             self.next += 1;

@@ -1,7 +1,7 @@
 //! Applications and their connections (Saba, section 6): who registers gets a priority level, and each port its queues.
 //!
-//! The network is the one of the plane: every host has a port out and one in, and a connection passes its sender's and its receiver's.
-//! The one in is a port of a switch, and is told to that if it is known.
+//! Every host has a port out and one in, and a connection passes its sender's and its receiver's. The one in is a port of a switch, and is told
+//! to that if it is known; so are the ports between switches that it may pass ([`Ways`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,8 +15,9 @@ use weir_proto::{Found, LONGEST_ID, MOST_APPLICATIONS, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::division::Division;
+use super::ways::Ways;
 use super::{Registry, found};
-use crate::config::{Config, Queueing};
+use crate::config::{Config, End, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
 use crate::problem::Problem;
@@ -75,13 +76,13 @@ pub struct Connection {
     pub level: u16,
 }
 
-/// The queues that a host's link should have one way.
+/// The queues that a link should have one way.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct PortQueues {
-    /// The host.
+    /// The host, or the switch that sends to another one.
     pub host: String,
-    /// `out` of the host or `in`to it.
-    pub way: &'static str,
+    /// `out` of the host or `in`to it, or `to` a switch, by name: all links between these two have the same.
+    pub way: String,
     /// The weight of each queue, as a part of the link; they sum to 1.
     pub weights: Vec<f64>,
     /// For each priority level its queue.
@@ -96,13 +97,15 @@ pub(super) struct Known<T> {
 /// How links are divided, and what things are called outside.
 pub(super) struct Sharing {
     pub(super) division: Division,
+    pub(super) ways: Arc<Ways>,
     table: SensitivityTable,
     /// Services in order of their numbers.
     names: Names,
     /// Which host an address is.
     pub(super) addresses: BTreeMap<IpAddr, u32>,
     pub(super) applications: BTreeMap<Arc<str>, Known<ApplicationBody>>,
-    connections: BTreeMap<String, Known<(ConnectionBody, [Port; 2])>>,
+    /// With the numbers of both hosts.
+    connections: BTreeMap<String, Known<(ConnectionBody, [u32; 2])>>,
     /// What each host has found, and the numbers of the connections that stand for it.
     pub(super) seen: BTreeMap<u32, Vec<Found>>,
     pub(super) found: BTreeMap<found::Way, u64>,
@@ -114,19 +117,20 @@ impl Sharing {
     /// What the store has, as far as the configuration still has a place for it.
     pub(super) fn new(
         config: &Config,
+        ways: &Arc<Ways>,
         table: &SensitivityTable,
         weights: &BTreeMap<String, f64>,
         store: &Store,
     ) -> Result<Sharing, String> {
         let division = match config.queues {
             Queueing::Applications(saba) => {
-                let queues = vec![saba.queues; 2 * config.hosts.len()];
+                let queues = vec![saba.queues; ways.ports()];
                 Division::applications(table, (saba.settings, queues)).map_err(|error| error.to_string())?
             }
             Queueing::Services => Division::services(&of_services(&config.names, weights)),
         };
         let (names, addresses) = (config.names.clone(), config.addresses.clone());
-        let mut sharing = Sharing::empty(division, table.clone(), names, addresses);
+        let mut sharing = Sharing::empty(division, Arc::clone(ways), table.clone(), names, addresses);
         let applications = store.all::<ApplicationBody>(Room::Applications).map_err(|e| e.to_string())?;
         for (id, body) in applications {
             if let Err(problem) = sharing.register(&id, body) {
@@ -150,12 +154,14 @@ impl Sharing {
 
     fn empty(
         division: Division,
+        ways: Arc<Ways>,
         table: SensitivityTable,
         names: Names,
         addresses: BTreeMap<IpAddr, u32>,
     ) -> Sharing {
         Sharing {
             division,
+            ways,
             table,
             names,
             addresses,
@@ -170,7 +176,8 @@ impl Sharing {
     /// The same applications and connections under another table.
     pub(super) fn with_table(&self, table: &SensitivityTable) -> Result<Sharing, Problem> {
         let division = self.division.anew(table)?;
-        let mut next = Sharing::empty(division, table.clone(), self.names.clone(), self.addresses.clone());
+        let (ways, names, addresses) = (Arc::clone(&self.ways), self.names.clone(), self.addresses.clone());
+        let mut next = Sharing::empty(division, ways, table.clone(), names, addresses);
         for (id, known) in &self.applications {
             next.register(id, known.body.clone()).map_err(|_| {
                 let model = known.body.model.as_deref().unwrap_or_default();
@@ -180,8 +187,8 @@ impl Sharing {
             })?;
         }
         for (id, known) in &self.connections {
-            let (body, [out, into]) = &known.body;
-            next.open(id, body.clone(), out / 2, into / 2)?;
+            let (body, [from, to]) = &known.body;
+            next.open(id, body.clone(), *from, *to)?;
         }
         next.seen = self.seen.clone();
         next.settle()?;
@@ -245,9 +252,9 @@ impl Sharing {
             let expected = "the id of a registered application";
             return Err(Problem::invalid("application".to_owned(), &body.application, expected));
         };
-        let path = [2 * from, 2 * to + 1];
+        let path = self.ways.path(from, Some(to));
         self.division.open(ConnectionId(self.next), AppId(application.number), &path)?;
-        self.connections.insert(id.to_owned(), Known { number: self.next, body: (body, path) });
+        self.connections.insert(id.to_owned(), Known { number: self.next, body: (body, [from, to]) });
         self.next += 1;
         Ok(true)
     }
@@ -288,7 +295,7 @@ impl Sharing {
             Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
         };
         // Only packets that begin there have to be given one.
-        let begin = if port.is_multiple_of(2) { self.applications.iter() } else { Default::default() };
+        let begin = if self.ways.begins(port) { self.applications.iter() } else { Default::default() };
         let queue_of = plan.queue_of.iter().map(|&queue| queue.into()).collect();
         Some(Queues { weights, queue_of, classes: begin.filter_map(class).collect() })
     }
@@ -377,13 +384,11 @@ impl Registry {
         sharing: &Sharing,
         ports: impl IntoIterator<Item = Port>,
     ) -> Result<(), Stopped> {
-        // A host's link out is its own; the one into it is a switch's, if one is known.
-        let place = |port: Port| {
-            let host = port / 2;
-            if port.is_multiple_of(2) { Some((host, 0)) } else { self.ports_of_switches.get(&host).copied() }
-        };
-        let told: Vec<((u32, u32), Queues)> =
-            ports.into_iter().filter_map(|port| Some((place(port)?, sharing.told(port)?))).collect();
+        let mut told: Vec<((u32, u32), Queues)> = Vec::new();
+        for port in ports {
+            let Some(queues) = sharing.told(port) else { continue };
+            told.extend(self.ways.told(port).map(|place| (place, queues.clone())));
+        }
         if told.is_empty() { Ok(()) } else { self.handle.set_queues(told).await }
     }
 
@@ -398,7 +403,7 @@ impl Registry {
 
     /// All ports: which applications there are, or their levels, changed.
     pub(super) fn ports(&self) -> std::ops::Range<Port> {
-        0..2 * self.hosts.len() as Port
+        0..self.ways.ports() as Port
     }
 
     fn tell_moved(&self, sharing: &Sharing, moved: &[AppId]) {
@@ -477,15 +482,29 @@ impl Registry {
     /// What queues links should have; links of which none are known are left out.
     pub async fn queues(&self) -> Vec<PortQueues> {
         let sharing = self.sharing.lock().await;
-        let of = |port: u32| {
+        let queues = |port: Port, host: &str, way: String| {
             let plan = sharing.division.plan(port)?;
-            Some(PortQueues {
-                host: self.hosts[port as usize / 2].name.clone(),
-                way: if port.is_multiple_of(2) { "out" } else { "in" },
-                weights: plan.weights.to_vec(),
-                queue_of: plan.queue_of.to_vec(),
-            })
+            let (weights, queue_of) = (plan.weights.to_vec(), plan.queue_of.to_vec());
+            Some(PortQueues { host: host.to_owned(), way, weights, queue_of })
         };
-        self.ports().filter_map(of).collect()
+        let of_host = |port: Port| {
+            let way = if self.ways.begins(port) { "out" } else { "in" };
+            queues(port, &self.hosts[port as usize / 2].name, way.to_owned())
+        };
+        let (of_hosts, trunks): (Vec<Port>, Vec<Port>) =
+            self.ports().partition(|&port| self.ways.is_of_host(port));
+        // Cables side by side are of one trunk.
+        let mut between: BTreeMap<(u32, u32), Port> = BTreeMap::new();
+        for trunk in trunks {
+            for &(from, port) in self.ways.links(trunk) {
+                if let End::Switch(to) = self.switches[from as usize].ports[port as usize] {
+                    between.insert((from, to), trunk);
+                }
+            }
+        }
+        let name = |place: u32| &*self.switches[place as usize].name;
+        let of_switch = |((from, to), port)| queues(port, name(from), format!("to {}", name(to)));
+        let of_hosts = of_hosts.into_iter().filter_map(of_host);
+        of_hosts.chain(between.into_iter().filter_map(of_switch)).collect()
     }
 }

@@ -120,7 +120,7 @@ pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What queues links should have for the connections that are open. Hosts are told to have those of their links out.
+/// What queues links should have for the connections that are open. Hosts are told those of their links out, switches those of their ports.
 #[utoipa::path(get, path = "/v1/queues",
     responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
 pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQueues>>, Problem> {

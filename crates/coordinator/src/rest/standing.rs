@@ -8,6 +8,7 @@ use weir_proto::{FlowKey, Pace};
 
 use super::body::Asked;
 use super::{Api, Who, may_see, refused};
+use crate::config::End;
 use crate::identity::Identity;
 use crate::problem::Problem;
 
@@ -57,8 +58,8 @@ pub struct HostState {
 pub struct SwitchState {
     /// Its name.
     name: String,
-    /// The host at each of its ports.
-    hosts: Vec<String>,
+    /// The host or other switch at each of its ports.
+    ports: Vec<String>,
     /// Whether it is heard of.
     present: bool,
     /// Seconds since it was heard of; nothing if it never was.
@@ -128,13 +129,16 @@ pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostStat
     responses((status = 200, body = Vec<SwitchState>), (status = "4XX", body = Problem)))]
 pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<SwitchState>>, Problem> {
     may_see(&who, None)?;
-    let hosts = api.registry.hosts();
+    let (hosts, switches) = (api.registry.hosts(), api.registry.switches());
     let states = api.registry.handle().host_states().await?;
-    let name = |&host: &u32| hosts[host as usize].name.clone();
+    let name = |end: &End| match *end {
+        End::Host(host) => hosts[host as usize].name.clone(),
+        End::Switch(switch) => switches[switch as usize].name.clone(),
+    };
     let states = states.into_iter().skip(hosts.len());
-    let switches = api.registry.switches().iter().zip(states).map(|(switch, state)| SwitchState {
+    let switches = switches.iter().zip(states).map(|(switch, state)| SwitchState {
         name: switch.name.clone(),
-        hosts: switch.hosts.iter().map(name).collect(),
+        ports: switch.ports.iter().map(name).collect(),
         present: state.present,
         silent_seconds: state.silent,
         told: state.told,
