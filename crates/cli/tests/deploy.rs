@@ -110,7 +110,7 @@ fn the_image_is_made_of_what_is_there() {
             ["FROM", image, "AS", "build"] => {
                 let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
                 let version = toolchain.split('"').nth(1).unwrap();
-                assert_eq!(image, format!("rust:{version}-slim-bookworm"));
+                assert_eq!(image, format!("docker.io/library/rust:{version}-slim-bookworm"));
             }
             [kind @ ("ENTRYPOINT" | "CMD"), ..] => {
                 let list: Vec<String> = serde_json::from_str(line[kind.len()..].trim()).unwrap();
@@ -119,11 +119,16 @@ fn the_image_is_made_of_what_is_there() {
             _ => {}
         }
     }
-    for from in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "bpf", "crates"] {
+    let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    for from in [".cargo", "Cargo.toml", "Cargo.lock", "bpf", "crates", "examples"] {
         assert!(copied.iter().any(|copied| copied == from), "{from} is not copied");
     }
     for from in &copied {
         assert!(root().join(from).exists(), "{from} is not there");
+        assert!(
+            ignored.lines().any(|line| line.strip_prefix('!') == Some(from)),
+            "{from} is not sent to the build"
+        );
     }
     assert_eq!(run[0], INSTALLED);
     is_known(&run[1..].iter().map(String::as_str).collect::<Vec<&str>>());
