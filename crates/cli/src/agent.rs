@@ -1,6 +1,7 @@
 //! `weir agent`: what hosts carry out.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -72,7 +73,15 @@ fn endpoint(coordinator: &str, credentials: &args::Credentials, insecure: bool) 
         .ca_certificate(Certificate::from_pem(read(files.authority)?))
         .identity(Identity::from_pem(read(files.certificate)?, read(files.key)?));
     let endpoint = Endpoint::from_shared(format!("https://{coordinator}")).map_err(Failure::input)?;
-    endpoint.tls_config(tls).map_err(Failure::input)
+    endpoint.tls_config(tls).map_err(|error| {
+        let why = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
+        Failure::input(format_args!(
+            "{}, with {} and {}: expected a certificate, its key and the authority's certificate in PEM: {why}",
+            files.certificate.display(),
+            files.key.display(),
+            files.authority.display(),
+        ))
+    })
 }
 
 fn queues(args: &args::AgentQueues) -> Result<(), Failure> {

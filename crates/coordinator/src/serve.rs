@@ -99,7 +99,8 @@ impl Coordinator {
             } else {
                 agents::serve_connections(local_agents(peers), handle, ended).await
             };
-            served.map_err(|error| format!("agents cannot be served: {error}"))
+            served.map_err(|error| format!("agents cannot be served: {error}"))?;
+            std::future::pending().await
         };
         let others = listen::peers(api.0, api.1, config.limits.connections as usize);
         let answering = rest::serve(others, Arc::clone(&registry), config.limits, stop.clone());
@@ -107,8 +108,9 @@ impl Coordinator {
         info!(epoch = registry.epoch(), hosts = config.hosts.len(), "serving");
         let mut early = stop;
         tokio::select! {
-            (served, (), ()) = async { tokio::join!(attending, answering, watching) } => served?,
-            // Agents that do not leave by themselves are left behind.
+            failed = attending => return failed,
+            // Agents do not leave by themselves. They are left behind.
+            ((), ()) = async { tokio::join!(answering, watching) } => {}
             () = drained(&mut early) => {}
         }
         info!("stopped");

@@ -10,7 +10,8 @@ use weir_core::units::Rate;
 use crate::plan::{Node, Plan, Port, Route};
 use crate::queues::{Class, dscp, segments};
 
-/// What controls congestion of TCP in a bed: what Linux has unless told otherwise. Kernels without it keep their own.
+/// What controls congestion of TCP in a bed: what Linux has unless told otherwise, whatever this machine was told. Hosts have it by
+/// their routes, since the setting of a namespace takes only what the machine lets everybody have.
 pub const CONGESTION: &str = "cubic";
 
 /// A program of iproute2.
@@ -163,8 +164,6 @@ fn settings(number: usize, node: &Node) -> Vec<Setting> {
     } else {
         // A connection should not know what the one before it met with.
         settings.push(may("ipv4/tcp_no_metrics_save", "1"));
-        // What a machine was told for its own connections is not the bed's.
-        settings.push(may("ipv4/tcp_congestion_control", CONGESTION));
         // A paced connection's packets are no larger than its rate makes them: with several segments in each, as short round trips would
         // have it, a slow one waits several times as long for the next.
         settings.push(may("ipv4/tcp_tso_rtt_log", "0"));
@@ -218,6 +217,9 @@ impl fmt::Display for Line<'_> {
             None => f.write_str("default")?,
         }
         write!(f, " src {}", self.node.address)?;
+        if !self.node.is_switch {
+            write!(f, " congctl {CONGESTION}")?;
+        }
         let several = if self.route.ports.len() > 1 { " nexthop" } else { "" };
         for &port in &self.route.ports {
             write!(f, "{several} via {GATEWAY} dev {} onlink", self.node.ports[port].interface)?;

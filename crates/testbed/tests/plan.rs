@@ -152,12 +152,7 @@ END
 ";
     assert!(batch::shell(&stages[1..2]).ends_with(switch), "{}", batch::shell(&stages[1..2]));
     let host = batch::shell(&stages[1..2]);
-    for (file, value) in [
-        ("tcp_no_metrics_save", "1"),
-        ("tcp_congestion_control", "cubic"),
-        ("tcp_tso_rtt_log", "0"),
-        ("tcp_min_tso_segs", "1"),
-    ] {
+    for (file, value) in [("tcp_no_metrics_save", 1), ("tcp_tso_rtt_log", 0), ("tcp_min_tso_segs", 1)] {
         assert_eq!(host.matches(&format!("echo {value} > /proc/sys/net/ipv4/{file}\n")).count(), 2, "{host}");
     }
     let cables = "\
@@ -174,13 +169,13 @@ ip -n weir-t-a -batch - <<'END'
 link set lo up
 addr add 10.0.0.1/32 dev lo
 link set eth0 up
-route add default src 10.0.0.1 via 169.254.0.1 dev eth0 onlink
+route add default src 10.0.0.1 congctl cubic via 169.254.0.1 dev eth0 onlink
 END
 ip -n weir-t-b -batch - <<'END'
 link set lo up
 addr add 10.0.0.2/32 dev lo
 link set eth0 up
-route add default src 10.0.0.2 via 169.254.0.1 dev eth0 onlink
+route add default src 10.0.0.2 congctl cubic via 169.254.0.1 dev eth0 onlink
 END
 ip -n weir-t-s -batch - <<'END'
 link set lo up
