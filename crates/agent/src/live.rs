@@ -151,8 +151,11 @@ impl Host {
         self.tell_anew();
         if let Some(applications) = &mut self.applications {
             applications.throttles.begin(&mut applications.traffic, arrivals, Instant::now());
-        } else if arrivals && std::mem::take(&mut self.is_deaf) {
-            say("without --application nothing is measured or limited here, as the coordinator wants it");
+        }
+        if arrivals && std::mem::take(&mut self.is_deaf) {
+            say(
+                "the coordinator throttles, but without --interface and --application nothing is measured or limited here",
+            );
         }
     }
 
@@ -220,7 +223,7 @@ pub async fn run(
         refused: None,
         flows: Flows::default(),
         voice: Voice::default(),
-        is_deaf: settings.door.is_some() && traffic.is_none(),
+        is_deaf: settings.door.is_some() && (traffic.is_none() || shaped.is_none()),
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
         wanted,
         shaped: shaped.map(|link| link.rate.get()),

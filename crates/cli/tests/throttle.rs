@@ -311,7 +311,7 @@ fn up(test: &str, udp: &Group) -> Option<Net> {
     }
     let authority = Authority::new();
     authority.server_at(&net.place.path("."), &["10.8.1.1", "127.0.0.1"]);
-    for (name, role) in [("a", "agent"), ("b", "agent"), ("ann", "operator")] {
+    for (name, role) in [("a", "agent"), ("b", "agent"), ("c", "agent"), ("ann", "operator")] {
         let pair = authority.signed(&[&format!("weir://{role}/{name}")]);
         net.place.write(&format!("{name}.pem"), &pair.certificate);
         net.place.write(&format!("{name}.key"), &pair.key);
@@ -396,4 +396,33 @@ fn what_comes_in_bursts_arrives() {
     thread::sleep(Duration::from_secs(2));
     let sent = f64::from(BURST) * PACKET / EACH.as_secs_f64();
     wait_within(SOON, test, || share(sent).is_within(0.85, 1.1));
+}
+
+#[test]
+fn who_cannot_throttle_says_so_once() {
+    let test = "deaf";
+    let group = Group::new(test);
+    let Some(net) = up(test, &group) else { return };
+    let run = |said: &str| {
+        let mut command = net.weir(
+            "c",
+            "agent run --host 2 --rate 100Mbit --interface e0 --coordinator 10.8.1.1:7700 --socket door-c --certificate c.pem \
+             --key c.key --authority authority.pem",
+        );
+        let file = File::create(net.place.path(said)).unwrap();
+        Process(command.stderr(file).spawn().unwrap())
+    };
+    let count = |said: &str, what: &str| net.place.read(said).matches(what).count();
+    let (there, deaf) = ("has a coordinator", "nothing is measured or limited here");
+    let mut serving = net.serve(false);
+    let _agent = run("said");
+    wait_within(SOON, "a coordinator", || count("said", there) == 1);
+    serving.kill();
+    for times in 2..4 {
+        let mut serving = net.serve(true);
+        wait_within(SOON, "the next coordinator", || count("said", there) == times);
+        wait_within(SOON, "what is not there", || count("said", deaf) == 1);
+        serving.kill();
+    }
+    assert_eq!(count("said", deaf), 1);
 }
