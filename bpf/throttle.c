@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts what comes, and `limit` loses what a source
+// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts what comes, and `limit` drops what a source
 // sends beyond its limit, which the agent finds from what arrives (NetShare, 3.2). README.md has the maps.
 //
 // What has come together, or is cut further down, counts as the packets that are on the wire.
@@ -21,10 +21,11 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define SECOND 1000000000ull
 
-// What a source may send at once, as the time that its limit takes for that: as long as the agent's queues are.
-#define BURST (SECOND / 50)
+// What a source may send at once, as the time that its limit takes for that: two periods of those who measure. With less, what comes in
+// bursts loses some of each, is measured as less, and so has less again.
+#define BURST (SECOND / 10)
 
-// Processors that send by the same way at the same time go on after each other. Who never has a turn goes on without.
+// Processors that send by the same way at the same time go on after each other. Who never has a turn goes on without, and is charged.
 #define TURNS 8
 
 // Set before loading: the first class, and how many there are. The first has the mark 1.
@@ -44,6 +45,7 @@ struct limit {
 	__u64 until; // ns of the monotonic clock
 };
 
+// A token bucket, kept as a time.
 struct bucket {
 	__u64 due;  // when the limit has let through what was sent, in ns of the monotonic clock
 	__u64 lost; // bytes
@@ -137,6 +139,9 @@ int limit(struct __sk_buff *skb)
 	if (!bucket)
 		return TC_ACT_UNSPEC;
 	time = on_wire(skb) * SECOND / limit->rate;
+	// A debt does not outlast a limit that was raised by long.
+	if (time > SECOND)
+		time = SECOND;
 	for (int turn = 0; turn < TURNS; turn++) {
 		__u64 due = *(volatile __u64 *)&bucket->due, begin = due > now ? due : now;
 
@@ -146,7 +151,9 @@ int limit(struct __sk_buff *skb)
 			return TC_ACT_SHOT;
 		}
 		if (__sync_val_compare_and_swap(&bucket->due, due, begin + time) == due)
-			break;
+			return TC_ACT_UNSPEC;
 	}
+	// Whoever had the turns has brought it up to now.
+	__sync_fetch_and_add(&bucket->due, time);
 	return TC_ACT_UNSPEC;
 }

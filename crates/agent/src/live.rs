@@ -87,6 +87,8 @@ struct Host {
     voice: Voice,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
+    /// Whether it is a host's that measures and limits nothing, and has not said so yet.
+    is_deaf: bool,
     /// Where what its links should have goes when it is something else.
     wanted: watch::Sender<Wanted>,
     /// What its link carries in bytes per second, if it has interfaces.
@@ -148,7 +150,12 @@ impl Host {
     fn begin(&mut self, arrivals: bool) {
         self.tell_anew();
         if let Some(applications) = &mut self.applications {
-            applications.throttles.begin(&mut applications.traffic, arrivals);
+            applications.throttles.begin(&mut applications.traffic, arrivals, Instant::now());
+        }
+        if arrivals && std::mem::take(&mut self.is_deaf) {
+            say(
+                "the coordinator throttles, but without --interface and --application nothing is measured or limited here",
+            );
         }
     }
 
@@ -216,6 +223,7 @@ pub async fn run(
         refused: None,
         flows: Flows::default(),
         voice: Voice::default(),
+        is_deaf: settings.door.is_some() && (traffic.is_none() || shaped.is_none()),
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
         wanted,
         shaped: shaped.map(|link| link.rate.get()),

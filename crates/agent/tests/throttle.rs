@@ -158,6 +158,11 @@ while True:
         limits.limit(way(1), rate(0.2 * SENT), LONG).unwrap();
     }
     comes_to("limited to less", &mut counting, 0.19, 0.205);
+    // A packet for which such a limit takes minutes is no debt under the next.
+    limits.limit(way(1), rate(1.0), LONG).unwrap();
+    comes_to("limited to nothing", &mut counting, 0.0, 0.01);
+    limits.limit(way(1), rate(0.4 * SENT), LONG).unwrap();
+    comes_to("limited to more", &mut counting, 0.38, 0.41);
     limits.free(way(1)).unwrap();
     limits.free(way(1)).unwrap();
     comes_to("free again", &mut counting, 0.9, 1.05);

@@ -17,8 +17,8 @@ use std::env;
 use std::fs::File;
 use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,10 @@ const SECOND: f64 = 2.5e6;
 const DATAGRAM: usize = 1400;
 const PACKET: f64 = 1442.0;
 const SENT: f64 = 10e6;
+
+/// What comes in bursts: packets, and how often. No link is too slow for them.
+const BURST: u32 = 20;
+const EACH: Duration = Duration::from_millis(40);
 
 /// Where UDP and TCP arrive.
 const UDP: &str = "10.8.2.2:9000";
@@ -74,15 +78,21 @@ impl Drop for Process {
     }
 }
 
+/// One network at a time: they would take each other's processors.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A switch and three hosts, gone in the end with whatever is in them.
 struct Net {
     name: String,
     place: Place,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Net {
     fn up() -> Option<Net> {
-        let net = Net { name: format!("weirthrottle{}", std::process::id()), place: Place::new() };
+        let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let name = format!("weirthrottle{}", std::process::id());
+        let net = Net { name, place: Place::new(), _turn: turn };
         let switch = net.space("s");
         if !ip(&format!("netns add {switch}")) {
             return None;
@@ -136,6 +146,13 @@ impl Net {
         let mut command = self.command(node, None);
         command.arg(env!("CARGO_BIN_EXE_weir")).args(line.split(' '));
         command
+    }
+
+    /// A process in a cgroup of the first host: a test of this program that is none.
+    fn run(&self, group: &Group, test: &str) -> Process {
+        let mut command = self.command("a", Some(group));
+        command.arg(env::current_exe().unwrap()).args(["--exact", test, "--ignored", "--nocapture"]);
+        Process(command.stdout(Stdio::null()).spawn().unwrap())
     }
 
     /// The coordinator, which has agents throttle or does not.
@@ -211,6 +228,22 @@ fn source() {
     }
 }
 
+/// The program that sends UDP in bursts.
+#[test]
+#[ignore = "a process of another test"]
+fn bursts() {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect(UDP).unwrap();
+    let mut due = Instant::now();
+    loop {
+        for _ in 0..BURST {
+            let _ = socket.send(&[0; DATAGRAM]);
+        }
+        due = (due + EACH).max(Instant::now() - EACH);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
 /// Bytes in a second, of UDP that left and that arrived, and of TCP that left.
 #[derive(Debug)]
 struct Seen {
@@ -264,28 +297,34 @@ fn is_throttled(seen: &Seen) -> bool {
         && arrived.least > 0.85 * SECOND
 }
 
-#[test]
-fn hosts_send_little_more_than_what_arrives() {
-    let test = "throttle";
-    let groups = ["udp", "tcp", "sink"].map(|name| Group::new(&format!("throttle-{name}")));
-    let [udp, tcp, sink] = &groups;
+/// The network with certificates, if this machine can have it.
+fn up(test: &str, udp: &Group) -> Option<Net> {
     let Some(net) = Net::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");
-        return;
+        return None;
     };
     let mut traffic = net.weir("a", "agent traffic --interface nowhere --application");
     let said = traffic.arg(format!("x={}", udp.path.display())).output().unwrap().stderr;
     if String::from_utf8_lossy(&said).contains("built without") {
         eprintln!("{test} skips, since the programs were not built");
-        return;
+        return None;
     }
     let authority = Authority::new();
     authority.server_at(&net.place.path("."), &["10.8.1.1", "127.0.0.1"]);
-    for (name, role) in [("a", "agent"), ("b", "agent"), ("ann", "operator")] {
+    for (name, role) in [("a", "agent"), ("b", "agent"), ("c", "agent"), ("ann", "operator")] {
         let pair = authority.signed(&[&format!("weir://{role}/{name}")]);
         net.place.write(&format!("{name}.pem"), &pair.certificate);
         net.place.write(&format!("{name}.key"), &pair.key);
     }
+    Some(net)
+}
+
+#[test]
+fn hosts_send_little_more_than_what_arrives() {
+    let test = "throttle";
+    let groups = ["udp", "tcp", "sink"].map(|name| Group::new(&format!("throttle-{name}")));
+    let [udp, tcp, sink] = &groups;
+    let Some(net) = up(test, udp) else { return };
     let mut serving = net.serve(false);
     let mut sender = net.agent((0, "a"), &[(udp, 1), (tcp, 2)]);
     let mut receiver = net.agent((1, "b"), &[(sink, 1)]);
@@ -293,9 +332,7 @@ fn hosts_send_little_more_than_what_arrives() {
     let _taken = net.inside("b", || UdpSocket::bind(UDP).unwrap());
     let listener = net.inside("c", || TcpListener::bind(TCP).unwrap());
     let arrived: Arc<AtomicU64> = counted(move || listener.accept().unwrap().0);
-    let mut command = net.command("a", Some(udp));
-    command.arg(env::current_exe().unwrap()).args(["--exact", "source", "--ignored", "--nocapture"]);
-    let _source = Process(command.stdout(Stdio::null()).spawn().unwrap());
+    let _source = net.run(udp, "source");
     let mut command = net.command("a", Some(tcp));
     command.args(["bash", "-c", &format!("exec cat /dev/zero > /dev/tcp/{}", TCP.replace(':', "/"))]);
     let _other = Process(command.spawn().unwrap());
@@ -330,4 +367,62 @@ fn hosts_send_little_more_than_what_arrives() {
     let serving = net.serve(false);
     comes(&net, "once it is not wanted", is_free);
     drop((sender, receiver, serving));
+}
+
+#[test]
+fn what_comes_in_bursts_arrives() {
+    let test = "bursts";
+    let groups = ["udp", "sink"].map(|name| Group::new(&format!("bursts-{name}")));
+    let [udp, sink] = &groups;
+    let Some(net) = up(test, udp) else { return };
+    let _serving = net.serve(true);
+    let _sender = net.agent((0, "a"), &[(udp, 1)]);
+    let _receiver = net.agent((1, "b"), &[(sink, 1)]);
+    let _taken = net.inside("b", || UdpSocket::bind(UDP).unwrap());
+    // There is throttling, and the limit of who came before is over.
+    let mut source = net.run(udp, "source");
+    let came = || Reading::of(|| net.arrived());
+    let share = |whole: f64| {
+        let before = came();
+        thread::sleep(Duration::from_secs(2));
+        let share = came().since(&before).of(whole);
+        eprintln!("{test}: {share:.3?} of what is sent");
+        share
+    };
+    let _ = share(SENT);
+    source.kill();
+    thread::sleep(Duration::from_secs(2));
+    let _source = net.run(udp, "bursts");
+    thread::sleep(Duration::from_secs(2));
+    let sent = f64::from(BURST) * PACKET / EACH.as_secs_f64();
+    wait_within(SOON, test, || share(sent).is_within(0.85, 1.1));
+}
+
+#[test]
+fn who_cannot_throttle_says_so_once() {
+    let test = "deaf";
+    let group = Group::new(test);
+    let Some(net) = up(test, &group) else { return };
+    let run = |said: &str| {
+        let mut command = net.weir(
+            "c",
+            "agent run --host 2 --rate 100Mbit --interface e0 --coordinator 10.8.1.1:7700 --socket door-c --certificate c.pem \
+             --key c.key --authority authority.pem",
+        );
+        let file = File::create(net.place.path(said)).unwrap();
+        Process(command.stderr(file).spawn().unwrap())
+    };
+    let count = |said: &str, what: &str| net.place.read(said).matches(what).count();
+    let (there, deaf) = ("has a coordinator", "nothing is measured or limited here");
+    let mut serving = net.serve(false);
+    let _agent = run("said");
+    wait_within(SOON, "a coordinator", || count("said", there) == 1);
+    serving.kill();
+    for times in 2..4 {
+        let mut serving = net.serve(true);
+        wait_within(SOON, "the next coordinator", || count("said", there) == times);
+        wait_within(SOON, "what is not there", || count("said", deaf) == 1);
+        serving.kill();
+    }
+    assert_eq!(count("said", deaf), 1);
 }

@@ -15,7 +15,8 @@ use weir_core::netshare::{PERIOD, Throttle};
 use weir_core::units::Rate;
 use weir_proto::{Arrival, MOST_WAYS, Way};
 
-use crate::traffic::{Arrived, LEAST_PACE, Throttling, Traffic, TrafficError};
+use crate::htb::FRAME;
+use crate::traffic::{Arrived, Throttling, Traffic, TrafficError};
 
 /// For how long a limit holds after a measure: twenty periods.
 const LEASE: Duration = Duration::from_secs(1);
@@ -23,81 +24,143 @@ const LEASE: Duration = Duration::from_secs(1);
 /// After so long without a packet, there is no flow any more.
 const OVER: Duration = Duration::from_secs(1);
 
-/// No limit falls below a part of the link: growth from there to all of it takes 38 periods.
+/// What the kernel refused is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// No limit falls below a part of the link: who fills it from there on is at all of it after 38 periods, if each is measured whole.
 const PART: f64 = 1e-3;
+
+/// Nor below so many full packets in a period: with less than one there would be periods without any, which are not said.
+const PACKETS: u32 = 4;
 
 /// What a host measures, and what it was told.
 pub struct Throttles {
     meter: Meter,
     arrivals: Vec<Arrival>,
     limits: Limits,
-    measured: Option<Instant>,
-    failed: Option<String>,
+    due: Due,
+    /// What the coordinator asked for last.
+    is_wanted: bool,
+    /// When that was refused last, while it is.
+    refused: Option<Instant>,
+    /// Where it is measured, and where it is limited.
+    failed: [Failed; 2],
+}
+
+/// What failed last, if it does.
+#[derive(Debug, Default)]
+struct Failed(Option<String>);
+
+impl Failed {
+    /// Says what failed, if that is something else than before.
+    fn note(&mut self, done: Result<(), TrafficError>) {
+        let failed = done.err().map(|error| error.to_string());
+        if let Some(why) = failed.as_ref().filter(|_| self.0 != failed) {
+            super::say(why);
+        }
+        self.0 = failed;
+    }
+}
+
+/// All of it, and the first that failed.
+fn all(done: impl Iterator<Item = Result<(), TrafficError>>) -> Result<(), TrafficError> {
+    done.fold(Ok(()), Result::and)
 }
 
 impl Throttles {
     /// For a host with a link of such a rate.
     pub fn new(link: Rate) -> Throttles {
-        let floor = (link.get() * PART).max(f64::from(LEAST_PACE));
+        let floor = (link.get() * PART).max(f64::from(PACKETS * FRAME) / PERIOD.get());
         Throttles::with(Rate::new(floor).expect("a part of a rate is one"))
     }
 
     fn with(floor: Rate) -> Throttles {
         let (meter, limits) = (Meter::default(), Limits { floor, known: BTreeMap::new() });
-        Throttles { meter, arrivals: Vec::new(), limits, measured: None, failed: None }
+        Throttles {
+            meter,
+            arrivals: Vec::new(),
+            limits,
+            due: Due::default(),
+            is_wanted: false,
+            refused: None,
+            failed: Default::default(),
+        }
     }
 
     /// A coordinator says whether it wants to know what arrives.
-    pub fn begin(&mut self, traffic: &mut Traffic, is_wanted: bool) {
+    pub fn begin(&mut self, traffic: &mut Traffic, is_wanted: bool, now: Instant) {
         self.arrivals.clear();
-        if is_wanted != traffic.throttling().is_some() {
-            *self = Throttles { failed: self.failed.take(), ..Throttles::with(self.limits.floor) };
-            let done = traffic.throttle(is_wanted);
-            self.note(done);
+        (self.is_wanted, self.refused) = (is_wanted, None);
+        let is_there = traffic.throttling().is_some();
+        self.become_wanted(now, is_there, |is_wanted| traffic.throttle(is_wanted));
+    }
+
+    /// Has the programs there, or not, as it is wanted.
+    fn become_wanted(
+        &mut self,
+        now: Instant,
+        is_there: bool,
+        throttle: impl FnOnce(bool) -> Result<(), TrafficError>,
+    ) {
+        let waits = self.refused.is_some_and(|last| now.saturating_duration_since(last) < AGAIN);
+        if self.is_wanted == is_there || waits {
+            return;
         }
+        let failed = std::mem::take(&mut self.failed);
+        *self = Throttles { is_wanted: self.is_wanted, failed, ..Throttles::with(self.limits.floor) };
+        let done = throttle(self.is_wanted);
+        self.refused = done.is_err().then_some(now);
+        self.failed[0].note(done);
     }
 
     /// Takes in what arrives elsewhere of what this host sends.
     pub fn heed(&mut self, traffic: &mut Traffic, arrivals: &[Arrival], now: Instant) {
         let Some(throttling) = traffic.throttling().filter(|_| !arrivals.is_empty()) else { return };
         let limits = self.limits.heed(arrivals, now);
-        let done = limits.into_iter().try_for_each(|(way, rate)| throttling.limit(way, rate, LEASE));
-        self.note(done);
+        let done = all(limits.into_iter().map(|(way, rate)| throttling.limit(way, rate, LEASE)));
+        self.failed[1].note(done);
     }
 
     /// Measures what has arrived, if it is time to, and ends what is over.
     pub fn look(&mut self, traffic: &mut Traffic, now: Instant) {
-        let Some(throttling) = traffic.throttling() else { return };
-        let period = Duration::from_secs_f64(PERIOD.get());
-        if self.measured.is_some_and(|last| now.saturating_duration_since(last) < period) {
-            return;
+        let is_there = traffic.throttling().is_some();
+        self.become_wanted(now, is_there, |is_wanted| traffic.throttle(is_wanted));
+        if let Some(throttling) = traffic.throttling().filter(|_| self.due.is_now(now)) {
+            let done = self.measure(throttling, now);
+            self.failed[0].note(done);
         }
-        self.measured = Some(now);
-        let done = self.measure(throttling, now);
-        self.note(done);
     }
 
     fn measure(&mut self, throttling: &mut Throttling, now: Instant) -> Result<(), TrafficError> {
         // What nobody took is old by now.
         self.arrivals.clear();
-        self.limits.end(now).into_iter().try_for_each(|way| throttling.free(way))?;
+        let freed = all(self.limits.end(now).into_iter().map(|way| throttling.free(way)));
         let (arrivals, over) = self.meter.read(throttling.arrived()?);
         self.arrivals = arrivals;
-        over.into_iter().try_for_each(|way| throttling.forget(way))
+        freed.and(all(over.into_iter().map(|way| throttling.forget(way))))
     }
 
     /// What has arrived since this was asked last, in order of ways.
     pub fn arrivals(&mut self) -> Vec<Arrival> {
         std::mem::take(&mut self.arrivals)
     }
+}
 
-    /// Says what failed, if that is something else than before.
-    fn note(&mut self, done: Result<(), TrafficError>) {
-        let failed = done.err().map(|error| error.to_string());
-        if let Some(why) = failed.as_ref().filter(|_| self.failed != failed) {
-            super::say(why);
+/// When to measure next.
+#[derive(Debug, Default)]
+struct Due(Option<Instant>);
+
+impl Due {
+    /// Whether it is time to. What is late, as all is that waits for an interval, does not make the next late as well.
+    fn is_now(&mut self, now: Instant) -> bool {
+        let period = Duration::from_secs_f64(PERIOD.get());
+        let due = self.0.unwrap_or(now);
+        if now < due {
+            return false;
         }
-        self.failed = failed;
+        let began = if now.saturating_duration_since(due) < period { due } else { now };
+        self.0 = Some(began + period);
+        true
     }
 }
 
@@ -248,7 +311,7 @@ mod tests {
         assert_eq!(limit(1_000_000, 0), Some(1_200_000.0));
         assert_eq!(limit(1_000_000, 50), Some(1_100_000.0));
         assert_eq!(limit(500_000, 100), Some(550_000.0));
-        assert_eq!(limit(0, 150), Some(12_500.0));
+        assert_eq!(limit(0, 150), Some(121_120.0));
         assert_eq!(limit(1_000_000, 200), Some(1_200_000.0));
         assert!(limit(u64::MAX, 250).is_some());
         assert_eq!(limits.end(now + after(1249)), []);
@@ -256,6 +319,55 @@ mod tests {
         // The next flow begins anew.
         let again = limits.heed(&[Arrival { way: way(1), rate: 500_000 }], now + after(1300));
         assert_eq!(again[0].1.get(), 600_000.0);
+    }
+
+    #[test]
+    fn the_least_limit_is_a_part_of_a_fast_link() {
+        assert_eq!(Throttles::new(Rate::new(1.25e9).unwrap()).limits.floor.get(), 1.25e6);
+    }
+
+    #[test]
+    fn periods_are_as_long_as_they_should_be() {
+        let began = Instant::now();
+        let measures = |every: usize| {
+            let mut due = Due::default();
+            (0..8000).step_by(every).filter(|&ms| due.is_now(began + after(ms))).count()
+        };
+        // However often it is looked, up to once a period.
+        assert_eq!([1, 8, 30, 49, 50].map(measures), [160; 5]);
+        // Who stood still does not make up for it.
+        let mut due = Due::default();
+        let measures = [0, 500, 508, 549, 550].map(|ms| due.is_now(began + after(ms)));
+        assert_eq!(measures, [true, true, false, false, true]);
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again() {
+        let (now, mut throttles) = (Instant::now(), Throttles::new(Rate::new(1e9).unwrap()));
+        throttles.is_wanted = true;
+        let mut tried = Vec::new();
+        for ms in (0..2500).step_by(100) {
+            throttles.become_wanted(now + after(ms), false, |is_wanted| {
+                tried.push((ms, is_wanted));
+                Err(TrafficError::NotBuilt("it is a test"))
+            });
+        }
+        assert_eq!(tried, [(0, true), (1000, true), (2000, true)]);
+        throttles.become_wanted(now + after(3000), false, |_| Ok(()));
+        assert_eq!(throttles.refused, None);
+        throttles.become_wanted(now + after(3100), true, |_| panic!("it is there"));
+    }
+
+    #[test]
+    fn what_fails_keeps_nothing_else_from_being_done() {
+        let mut done = 0;
+        let results = [Ok(()), Err("the first"), Ok(()), Err("the second")];
+        let failed = all(results.into_iter().map(|result| {
+            done += 1;
+            result.map_err(TrafficError::NotBuilt)
+        }));
+        assert_eq!(done, 4);
+        assert!(matches!(failed, Err(TrafficError::NotBuilt("the first"))));
     }
 
     #[test]

@@ -61,9 +61,14 @@ impl Plane {
         let most = SLACK * link.recv.get() + PACKET / PERIOD.get();
         let mut sum = 0.0;
         for &Arrival { way, rate } in said {
-            if arrivals.of.get(&way.to) != Some(&host) {
-                self.doubts.foreign += 1;
-                continue;
+            match arrivals.of.get(&way.to) {
+                Some(&at) if at == host => {}
+                Some(_) => {
+                    self.doubts.foreign += 1;
+                    continue;
+                }
+                // Those of many hosts, and others that nobody said are its own.
+                None => continue,
             }
             if sum + rate as f64 > most {
                 self.doubts.beyond += 1;
