@@ -171,13 +171,14 @@ const fn p90(
     Claim { most: Some(most), ..median(name, published, source, measure) }
 }
 
+/// A share, which has no bound.
 const fn part(
     name: &'static str,
     published: f64,
     source: &'static str,
     measure: fn(&Bench<'_>) -> Option<f64>,
 ) -> Claim {
-    Claim { name, published, source, is_share: true, on_aalo: true, on_tcp: false, measure, most: None }
+    Claim { is_share: true, most: None, ..median(name, published, source, measure) }
 }
 
 /// The speed-ups of the text of section 6.

@@ -285,7 +285,7 @@ fn with_tcps<'r, 'l>(rows: &'r [Row<'l>]) -> impl Iterator<Item = &'r Row<'l>> {
 
 /// What no scheduler could have, by baseline.
 fn bounds(lab: &Lab<'_>, rows: &[Row<'_>], out: &mut String) {
-    let [over, tcp] = [[&SPEEDUPS[0], &SPEEDUPS[1]], [&SPEEDUPS[7]; 2]];
+    let (over, tcp) = ([&SPEEDUPS[0], &SPEEDUPS[1]], &SPEEDUPS[7]);
     writeln!(
         out,
         "\n### What no scheduler could have\n\nA coflow alone in the network takes as long as its busiest port for its bytes there; no schedule \
@@ -308,11 +308,10 @@ fn bounds(lab: &Lab<'_>, rows: &[Row<'_>], out: &mut String) {
     let values = over.map(|claim| n(claim.published));
     lines.insert(0, ["published".to_owned(), "Aalo".to_owned()].into_iter().chain(values).collect());
     out.push_str(&table(&["experiment", "baseline", "P50", "P90"], 2, &lines));
-    let mut lines = vec![
-        ["published".to_owned()].into_iter().chain(TCPS.map(|_| n(tcp[0].published))).collect::<Vec<_>>(),
-    ];
+    let mut lines =
+        vec![["published".to_owned()].into_iter().chain(TCPS.map(|_| n(tcp.published))).collect::<Vec<_>>()];
     for row in with_tcps(rows) {
-        let cells = row.variants().map(|bench| cell(tcp[0], &bench));
+        let cells = row.variants().map(|bench| cell(tcp, &bench));
         lines.push(filled(std::iter::once(row.name.clone()).chain(cells), 1 + TCPS.len()));
     }
     out.push_str("\nThe same over what may be meant by UC-TCP, at the median:\n");

@@ -385,17 +385,19 @@ impl Saath {
         self.steps.truncate(at);
         let before = out.decided();
         let saved = match self.steps.last() {
-            None => 0,
             // Nobody got anything: the ports are as they were.
             Some(last) if last.admitted.is_none() && last.flows_before == before => last.saved,
-            Some(last) => last.saved + 1,
-        };
-        if saved < Saath::SAVED && self.steps.last().is_none_or(|last| last.saved < saved) {
-            if saved == self.saved.len() {
-                self.saved.push(Saved::default());
+            last => {
+                let saved = last.map_or(0, |last| last.saved + 1);
+                if saved < Saath::SAVED {
+                    if saved == self.saved.len() {
+                        self.saved.push(Saved::default());
+                    }
+                    self.residual.save(&mut self.saved[saved]);
+                }
+                saved
             }
-            self.residual.save(&mut self.saved[saved]);
-        }
+        };
         self.steps.push(Step { slot, admit, admitted: None, flows_before: before, saved });
         true
     }
