@@ -4,6 +4,7 @@ A job is started on the first host, with the namespaces of all: `python3 JOB.py 
 have that mark.
 """
 
+import hashlib
 import json
 import os
 import socket
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 LENGTH = struct.Struct("!Q")
 
@@ -40,6 +42,14 @@ class Host:
         (length,) = LENGTH.unpack(self._read(of, LENGTH.size))
         return self._read(of, length)
 
+    def told(self, data):
+        """What the first host tells all others."""
+        if self.rank > 0:
+            return self.receive(0)
+        for to in self.others:
+            self.send(to, data)
+        return data
+
     def exchange(self, data):
         """Sends the same bytes to all others, and answers with what comes from each of them, all at once."""
         came = {}
@@ -59,6 +69,16 @@ class Host:
                 raise EOFError(f"host {of} has gone")
             view = view[count:]
         return bytes(data)
+
+
+def computed(seed, length, seconds):
+    """So many bytes that follow from a seed, after so many seconds of a processor's time: a job's computing is to its sending as it is on
+    any other processor."""
+    ends = time.thread_time() + seconds
+    found = seed
+    while time.thread_time() < ends:
+        found = hashlib.pbkdf2_hmac("sha256", found, b"weir", 1000)
+    return hashlib.shake_256(found).digest(length)
 
 
 def together(calls):

@@ -101,14 +101,18 @@ pub fn queues(plan: &Plan, queueing: Option<&Queueing>) -> Stage {
     plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, of))).collect()
 }
 
-/// Makes the queues of all ports anew: one each, which holds what its link carries in so many seconds.
-pub fn short_queues(plan: &Plan, seconds: f64) -> Stage {
-    let one = |port: &Port| {
-        let whole = Class::whole(port.rate, segments(plan.slowest));
-        let buffer = ((port.rate.get() * seconds) as u32).max(whole.quantum);
-        one_queue(&port.interface, Class { buffer, ..whole })
+/// Makes the queues of all ports anew: one each, which holds what its link carries in so many seconds, at hosts and at switches.
+pub fn short_queues(plan: &Plan, hosts: f64, switches: f64) -> Stage {
+    let of = |node: &Node| {
+        let seconds = if node.is_switch { switches } else { hosts };
+        let one = |port: &Port| {
+            let whole = Class::whole(port.rate, segments(plan.slowest));
+            let buffer = ((port.rate.get() * seconds) as u32).max(whole.quantum);
+            one_queue(&port.interface, Class { buffer, ..whole })
+        };
+        tc(node, node.ports.iter().map(one).collect())
     };
-    plan.nodes.iter().map(|node| tc(node, node.ports.iter().map(one).collect())).collect()
+    plan.nodes.iter().map(of).collect()
 }
 
 /// Makes the queues of all ports anew: one for each service by these weights, at hosts as well.

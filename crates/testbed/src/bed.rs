@@ -122,12 +122,12 @@ impl Bed {
         self.change(&batch::queues(&self.plan, queueing))
     }
 
-    /// Gives every port one queue that holds what its link carries in so many seconds, and a packet at least.
+    /// Gives every port one queue that holds what its link carries in so many seconds, at hosts and at switches, and a packet at least.
     ///
     /// # Errors
     /// If the kernel does not take them.
-    pub fn set_short_queues(&self, seconds: f64) -> Result<(), BedError> {
-        self.change(&batch::short_queues(&self.plan, seconds))
+    pub fn set_short_queues(&self, hosts: f64, switches: f64) -> Result<(), BedError> {
+        self.change(&batch::short_queues(&self.plan, hosts, switches))
     }
 
     /// Gives every service a queue with its weight at every port, of hosts as well as of switches.

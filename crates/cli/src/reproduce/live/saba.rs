@@ -34,7 +34,8 @@ const HOSTS: usize = 3;
 /// What the jobs have in common.
 const COMMON: (&str, &str) = ("hosts.py", include_str!("../../../../../examples/jobs/hosts.py"));
 
-/// The jobs, from the most sensitive on.
+/// The jobs, from the most sensitive on. They are sized after Fig. 1a, for slowdowns at 25 % of the bandwidth as those of LR (3.4), the
+/// average of all workloads (2.1) and PR (1.4), and the last takes longer than the first, as PR does.
 const JOBS: [(&str, &str, &str); 3] = [
     ("shuffle", "network-heavy", include_str!("../../../../../examples/jobs/shuffle.py")),
     ("rounds", "balanced", include_str!("../../../../../examples/jobs/rounds.py")),
@@ -112,7 +113,8 @@ fn measure(bed: &Bed, progress: &Progress) -> Result<Measured, Failure> {
     let place = Place::hosts(bed, &[])?;
     let mut profiled = Vec::with_capacity(JOBS.len());
     for (job, (name, ..)) in JOBS.iter().enumerate() {
-        let runs = place.with(|| profile::measure(name, &scripts.command(job, 0), &place, 1, progress))?;
+        let runs =
+            place.with(|| profile::measure(name, &scripts.command(job, 0), &place, REPEATS, progress))?;
         let fitted = Profiled::new(name, runs.profile.clone())?;
         profiled.push((runs, fitted));
     }
@@ -232,8 +234,9 @@ fn text(measured: &Measured) -> String {
     let kinds: Vec<String> = JOBS.iter().map(|(name, kind, _)| format!("`{name}` ({kind})")).collect();
     let mut out = format!(
         "## Saba: jobs of unlike sensitivity\n\n\
-         The jobs of `examples/jobs`, programs that know nothing of Weir but the mark of their packets: {}. {HOSTS} hosts under one switch, links of {} \
-         Mbit/s. Each is profiled first, as `weir profile` does it, with one run at each part of the bandwidth of all hosts. Slowdowns:\n",
+         The jobs of `examples/jobs`, programs that know nothing of Weir but the mark of their packets: {}. They are sized after Fig. 1a: at 25 % of the \
+         bandwidth LR is 3.4 times slower, the average of all workloads 2.1, and PR 1.4. {HOSTS} hosts under one switch, links of {} \
+         Mbit/s. Each is profiled first, as `weir profile` does it, with {REPEATS} runs at each part of the bandwidth of all hosts. Slowdowns:\n",
         kinds.join(", "),
         n(LINK * 8e-6),
     );
@@ -251,7 +254,8 @@ fn text(measured: &Measured) -> String {
     out.push_str(&format!(
         "Then all of them begin at the same time on the same hosts: with one queue at each port, which is TCP by itself; with a queue for each \
          job and equal weights; and with the weights that Saba's controller finds by Eq. 2 from these profiles, with models of each degree. Queues \
-         are classes of HTB at every port, of hosts as well. A slowdown is the median time of {REPEATS} runs over that alone, which is {}; in brackets are the shortest and the longest.\n",
+         are classes of HTB at every port, of hosts as well, and the command has Saba's controller in it: no coordinator and no agents here. The hosts \
+         share this machine's processors, so jobs together may also wait for these. A slowdown is the median time of {REPEATS} runs over that alone, which is {}; in brackets are the shortest and the longest.\n",
         JOBS.iter()
             .zip(alone)
             .map(|((name, ..), alone)| format!("{} s for `{name}`", n(*alone)))
