@@ -172,7 +172,17 @@ pub const TABLE: &[Entry] = &[
     Entry {
         name: "aalo",
         about: "D-CLAS: queues by total bytes, FIFO inside (SIGCOMM '15); sizes unknown",
-        params: QUEUES,
+        params: &[
+            QUEUES[0],
+            QUEUES[1],
+            QUEUES[2],
+            (
+                "sharing=weighted",
+                "ports share among queues by `weighted` K..1, in `strict` priority, or they take `turns`",
+            ),
+            ("turn=8ms", "with `sharing=turns`: how long the last queue's is; the first has K times that"),
+            QUEUES[4],
+        ],
         build: |p| aalo::Aalo::read(p).map(blind),
     },
     Entry {

@@ -405,7 +405,7 @@ proptest! {
     #[test]
     fn bytes_and_times_scale_together(w in workloads(Kinds { parents: true, ..DYNAMIC })) {
         for policy in POLICIES {
-            let scaled_policy = policy.replace("start=2B", "start=4B");
+            let scaled_policy = policy.replace("start=2B", "start=4B").replace("turn=0.5s", "turn=1s");
             let mut a = run(&w, policy).ccts();
             a.iter_mut().for_each(|cct| *cct *= 2.0);
             same(&a, &run(&scaled(&w, 2.0, 2.0), &scaled_policy).ccts(), 1e-6, policy)?;

@@ -34,13 +34,24 @@ const THREE: &[&str] = &["aalo", "aalo:sharing=strict", COFLOWSIM_AALO];
 const FOUR: &[&str] = &[AALOS[0], AALOS[1], AALOS[2], COFLOWSIM_AALO];
 const FIVE: &[&str] = &[AALOS[0], AALOS[1], AALOS[2], AALOS[3], COFLOWSIM_AALO];
 
+/// Queues that take turns, at both ends and at senders.
+const TURNS: &[&str] = &[
+    "aalo:at=both:sharing=turns:turn=8ms",
+    "aalo:at=both:sharing=turns:turn=16ms",
+    "aalo:at=both:sharing=turns:turn=32ms",
+    "aalo:at=both:sharing=turns:turn=64ms",
+    "aalo:sharing=turns:turn=8ms",
+    "aalo:sharing=turns:turn=32ms",
+];
+
 fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
     let plain = lab.plain;
     let world = |name, about, world| Experiment { name, about, world, saath: "", aalos: TWO, tcps: MAX_MIN };
     let saath =
         |name, about, saath| Experiment { name, about, world: plain, saath, aalos: TWO, tcps: MAX_MIN };
     let tasks = World { placement: Placement::Tasks, ..plain };
-    let crowded = World { epochs: true, ..tasks };
+    let (epochs, crowded) = (World { epochs: true, ..plain }, World { epochs: true, ..tasks });
+    let turns = |name, about, of| Experiment { aalos: TURNS, ..world(name, about, of) };
     vec![
         Experiment {
             aalos: FIVE,
@@ -71,7 +82,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
                 "epochs",
                 "coflows arrive at the start of the 10.24 s in which they would: CoflowSim's main loop admits them so, and \
                  counts from there",
-                World { epochs: true, ..plain },
+                epochs,
             )
         },
         Experiment {
@@ -106,6 +117,15 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             ":all-or-none=off",
         ),
         saath("no work conservation", "Saath without D4", ":work-conservation=off"),
+        turns(
+            "turns",
+            "Aalo's queues do not divide a port but have all of it for a time, one after the other: K times the turn that is named, K - 1 \
+             times, and so on",
+            plain,
+        ),
+        turns("turns + tasks by number", "both of them", tasks),
+        turns("turns + epochs", "both of them", epochs),
+        turns("turns + tasks by number + epochs", "all three", crowded),
         Experiment { aalos: FOUR, tcps: &TCPS, ..world("tasks by number + epochs", "both of them", crowded) },
         Experiment {
             aalos: THREE,
@@ -183,7 +203,7 @@ pub fn section(lab: &Lab<'_>) -> String {
     let experiments = experiments(lab);
     let (rows, late) = (rows(lab, &experiments), late_rows(lab));
     let mut out = String::from(
-        "\n## Experiments\n\nEach changes one thing (the last two: several) and measures everything again.\n",
+        "\n## Experiments\n\nEach changes one thing (those with a plus, and the last: several) and measures everything again.\n",
     );
     let about: Vec<Vec<String>> =
         experiments.iter().map(|e| vec![e.name.to_owned(), e.about.to_owned()]).collect();

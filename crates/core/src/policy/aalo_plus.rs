@@ -4,7 +4,7 @@
 //! priori". That is all the paper says. Aalo puts a coflow into a queue by what it has sent, since it does not know the whole; here the
 //! queue is that of the whole from the start, and stays. All else is Aalo's: see `aalo.rs`.
 
-use super::aalo;
+use super::aalo::{self, Sharing};
 use super::thresholds::Thresholds;
 use super::{Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Queues, Rule};
@@ -19,7 +19,9 @@ pub struct AaloPlus {
 impl AaloPlus {
     pub(super) fn read(params: &mut Params) -> Result<AaloPlus, ParamsError> {
         let thresholds = Thresholds::read(params)?;
-        let queues = aalo::queues(thresholds.queues(), params)?;
+        let sharing =
+            params.choice("sharing", &[("weighted", Sharing::Weighted), ("strict", Sharing::Strict)])?;
+        let queues = aalo::queues(thresholds.queues(), sharing, params)?;
         Ok(AaloPlus { thresholds, queues })
     }
 }

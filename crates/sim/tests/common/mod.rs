@@ -136,6 +136,8 @@ pub const POLICIES: &[&str] = &[
     "aalo:start=2B:growth=2:queues=4:sharing=strict",
     "aalo:start=2B:growth=2:queues=4:at=both",
     "aalo:start=2B:growth=2:queues=4:at=both:sharing=strict",
+    "aalo:start=2B:growth=2:queues=4:sharing=turns:turn=0.5s",
+    "aalo:start=2B:growth=2:queues=4:at=both:sharing=turns:turn=0.5s",
     "aalo+:start=2B:growth=2:queues=4",
     "django:connections=1",
     "django:connections=4",

@@ -1,6 +1,8 @@
 //! Chowdhury, Stoica, "Efficient Coflow Scheduling Without Prior Knowledge", SIGCOMM '15.
 
-use crate::common::{assert_near, check, coflow, run, workload};
+use weir_sim::Silent;
+
+use crate::common::{assert_near, check, coflow, run, run_with, workload};
 
 #[test]
 fn section_4_1_fifo_inside_a_queue_is_by_arrival() {
@@ -23,6 +25,29 @@ fn section_4_1_queues_share_a_port_by_their_weights() {
         check(&w, &format!("aalo:start=10B:sharing=strict:at={at}"), &[105.0, 5.0]);
         // Two queues: 2 to 1.
         check(&w, &format!("aalo:start=10B:queues=2:at={at}"), &[105.0, 7.5]);
+    }
+}
+
+#[test]
+fn queues_that_take_turns_have_their_weights_in_time() {
+    // As above, and two queues: from 20 on C2 sends for two seconds, C1 for one.
+    let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
+    for at in ["senders", "both"] {
+        check(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=1s:at={at}"), &[105.0, 7.0]);
+        // C1's turn is from 10 to 40.
+        check(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=30s:at={at}"), &[105.0, 25.0]);
+    }
+}
+
+/// A turn is no interval longer because its end is before the schedule by a rounding error.
+#[test]
+fn turns_of_whole_intervals_are_as_long_as_they_should_be() {
+    let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 1000.0)]), coflow(2, 200.0, &[(0, 2, 95.0)])]);
+    for at in ["senders", "both"] {
+        let policy = format!("aalo:start=100B:sharing=turns:at={at}");
+        // 80 ms for C2, 72 for C1, and so on.
+        let out = run_with(&w, &policy, 1.0, 0.008, &mut Silent).unwrap();
+        assert_near(&out.ccts(), &[1095.0, 180.5], 1e-3, &policy);
     }
 }
 
