@@ -7,6 +7,8 @@
 //! - *Believed* are hosts about their own flows, as far as their link could have carried it. Bytes that go back or come from
 //!   nowhere are counted as [`Doubts`], and the rest of the report stands.
 //! - *Reckoned* are flows that nothing is said of: they send as they were told, since hosts report what goes otherwise.
+//! - *Data is there* (4.3) once the host names a flow, since somebody handed a connection over; before, a flow counts for a lease, as
+//!   connections come just after registrations. What is registered by somebody who dies then has a port no longer.
 //! - *Payload* is what the engine counts, as frameworks and hosts do; links and orders count whole packets, and have that many more bytes.
 //! - *Nobody waits at zero.* A flow without a rate in the schedule gets its part of [`Settings::reserve`] of its two ports, which
 //!   the engine does not see: connections stay alive, and no port is over its capacity.
@@ -153,13 +155,30 @@ struct Flow {
     /// What of that the engine has not been told.
     ahead: f64,
     done: bool,
+    /// Until when it counts as there although its host has never named it; none once it has.
+    grace: Option<f64>,
     told: Option<Pace>,
 }
 
 impl Flow {
-    /// One that begins.
-    fn new(transfer: Transfer) -> Flow {
-        Flow { transfer, number: 0, said: None, sent: 0.0, by: 0.0, ahead: 0.0, done: false, told: None }
+    /// One that begins, and counts as there until a time.
+    fn new(transfer: Transfer, grace: f64) -> Flow {
+        Flow {
+            transfer,
+            number: 0,
+            said: None,
+            sent: 0.0,
+            by: 0.0,
+            ahead: 0.0,
+            done: false,
+            grace: Some(grace),
+            told: None,
+        }
+    }
+
+    /// Whether nobody has a connection for it, as far as is known.
+    fn is_absent(&self, now: f64) -> bool {
+        self.grace.is_some_and(|until| until < now)
     }
 }
 
@@ -272,7 +291,8 @@ impl Plane {
         }
         let spec = self.spec(&registration)?;
         self.pass(now);
-        let flows: Vec<Flow> = registration.flows.iter().copied().map(Flow::new).collect();
+        let grace = self.grace();
+        let flows: Vec<Flow> = registration.flows.iter().map(|&flow| Flow::new(flow, grace)).collect();
         self.count(&flows, true);
         let id: Arc<str> = id.into();
         let coflow = Coflow { registration, slot: None, over: None, flows, sent: 0.0 };
@@ -302,6 +322,7 @@ impl Plane {
                 self.hosts[old.transfer.src as usize].gone.push(key);
             }
         }
+        let grace = self.grace();
         coflow.flows = flows
             .iter()
             .enumerate()
@@ -309,7 +330,7 @@ impl Plane {
                 Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
                     Flow { transfer, ..old.clone() }
                 }
-                _ => Flow::new(transfer),
+                _ => Flow::new(transfer, grace),
             })
             .collect();
         self.count(&coflow.flows, true);
@@ -447,7 +468,7 @@ impl Plane {
                 self.engine.sent(slot, flow.number, flow.sent, self.now);
             }
             flow.done |= self.engine.network().coflow(slot).state(flow.number) == FlowState::Done;
-            if !self.hosts[flow.transfer.src as usize].present {
+            if flow.is_absent(self.now) || !self.hosts[flow.transfer.src as usize].present {
                 self.engine.hold(slot, flow.number, self.now);
             }
         }
@@ -482,6 +503,11 @@ impl Plane {
             let key = FlowKey { coflow: Arc::clone(id), flow: at as u32 };
             self.hosts[flow.transfer.src as usize].gone.push(key);
         }
+    }
+
+    /// Until when what begins now counts as there: a connection may be handed over just after it was registered.
+    fn grace(&self) -> f64 {
+        self.now + self.settings.lease
     }
 
     /// Time does not go back, whatever clocks do.

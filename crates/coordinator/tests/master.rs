@@ -71,6 +71,8 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         assert!(handle.attend(HOSTS as u32).await.unwrap().is_none());
         let mut orders = handle.attend(0).await.unwrap().unwrap();
         let began = Instant::now();
+        let has = Seen { key: key("a"), sent: 0, closed: false };
+        handle.report(0, Report { flows: vec![has], ..Report::default() }).await.unwrap();
         let first = told(&handle, 0, &mut orders).await;
         assert!(first.whole && first.epoch == 3);
         assert_eq!(first.flows, [(key("a"), Pace::Rate(990_000))]);

@@ -10,7 +10,8 @@ use std::time::Duration;
 use small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
 use weir_agent::lease::Keeper;
 use weir_coordinator::plane::{
-    Arrival, Found, Mark, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings, Way,
+    Arrival, FlowKey, Found, Mark, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings,
+    Way,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -21,6 +22,13 @@ fn all_report(plane: &mut Plane, now: f64) {
     for host in 0..HOSTS {
         plane.report(host, &Report::default(), now);
     }
+}
+
+/// A host has a connection for a flow, over which nothing was sent so far.
+fn has(plane: &mut Plane, host: u32, key: FlowKey, now: f64) {
+    let flows = vec![Seen { key, sent: 0, closed: false }];
+    let obeys = (1, plane.hosts()[host as usize].told);
+    plane.report(host, &Report { obeys, flows, ..Report::default() }, now);
 }
 
 #[test]
@@ -88,6 +96,9 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     plane.register("c1", registration(&[(0, 2, 1e6), (1, 3, 1e6)]), 0.0).unwrap();
     plane.register("c2", registration(&[(0, 3, 1e6)]), 0.0).unwrap();
     all_report(&mut plane, 0.0);
+    for (host, coflow, flow) in [(0, "c1", 0), (1, "c1", 1), (0, "c2", 0)] {
+        has(&mut plane, host, key(coflow, flow), 0.0);
+    }
     let orders = plane.tick(0.0);
     let of = |orders: &[(u32, Order)], host: u32| orders.iter().find(|o| o.0 == host).unwrap().1.clone();
     let first = of(&orders, 0);
@@ -266,6 +277,37 @@ fn a_coflow_can_get_other_flows() {
     assert_eq!(flows(1), (3, vec![(key("a", 1), half)]));
 }
 
+/// Section 4.3: ports say whose data is there. Whoever registers and dies keeps nothing from others.
+#[test]
+fn a_flow_without_a_connection_has_no_port_for_long() {
+    let mut plane = plane("saath", 1);
+    plane.register("dead", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    plane.register("alive", registration(&[(0, 1, 1e9)]), 0.001).unwrap();
+    let names = |plane: &mut Plane, id, now| has(plane, 0, key(id, 0), now);
+    let paces = |plane: &mut Plane, now| {
+        plane.tick(now);
+        ["dead", "alive"].map(|id| plane.show(id).unwrap().flows[0].pace)
+    };
+    let (full, trickle) = (Some(Pace::Rate(990_000)), Some(Pace::Rate(10_000)));
+    names(&mut plane, "alive", 0.002);
+    assert_eq!(paces(&mut plane, 0.002), [full, trickle]);
+    // Its connection could have come within a lease.
+    names(&mut plane, "alive", 0.079);
+    assert_eq!(paces(&mut plane, 0.079), [full, trickle]);
+    assert_eq!(paces(&mut plane, 0.081), [trickle, full]);
+    // So it is for another policy.
+    plane.set_policy(build("varys").unwrap(), 0.082).unwrap();
+    assert_eq!(paces(&mut plane, 0.083), [trickle, full]);
+    plane.set_policy(build("saath").unwrap(), 0.084).unwrap();
+    // A host that was away and comes again has it no more than before.
+    plane.tick(0.5);
+    names(&mut plane, "alive", 0.6);
+    assert_eq!(paces(&mut plane, 0.6), [trickle, full]);
+    // It comes after all.
+    names(&mut plane, "dead", 0.61);
+    assert_eq!(paces(&mut plane, 0.61), [full, trickle]);
+}
+
 /// Hosts refuse an order that names a flow twice.
 #[test]
 fn a_flow_that_goes_and_comes_again_is_named_once() {
@@ -291,6 +333,7 @@ fn another_policy_goes_on_where_the_one_before_was() {
         plane.report(0, &Report { obeys: (1, 0), flows, ..Report::default() }, now);
     };
     sent(&mut plane, 0, 0.0);
+    has(&mut plane, 0, key("short", 0), 0.0);
     sent(&mut plane, 900_000, 1.0);
     plane.tick(1.0);
     // The earlier one went first; by what is left the long one is the shorter.

@@ -56,6 +56,9 @@ impl Plane {
             return;
         }
         let Some(slot) = coflow.slot.filter(|_| !flow.done) else { return };
+        if flow.grace.take().is_some() {
+            self.engine.data(slot, flow.number, UNKNOWN, self.now);
+        }
         let line = self.links[host as usize].send.get();
         let mut sent = seen.sent as f64;
         // What is heard first may be of a time before this plane.
@@ -89,12 +92,15 @@ impl Plane {
         }
     }
 
-    /// Flows go on as they were told, and the engine hears what their coflows have sent by now. O(flows).
+    /// Flows go on as they were told, and the engine hears what their coflows have sent by now, and which of them are not there. O(flows).
     pub(super) fn reckon(&mut self) {
         let (now, settings) = (self.now, self.settings);
         for coflow in self.coflows.values_mut() {
             let Some(slot) = coflow.slot else { continue };
             for flow in coflow.flows.iter_mut().filter(|flow| !flow.done) {
+                if flow.is_absent(now) {
+                    self.engine.hold(slot, flow.number, now);
+                }
                 let since = std::mem::replace(&mut flow.by, now);
                 let host = &self.hosts[flow.transfer.src as usize];
                 let obeys = flow.said.is_some() && host.silent_for(now) <= settings.lease;
@@ -123,6 +129,9 @@ impl Plane {
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
             for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.done) {
+                if there && flow.is_absent(self.now) {
+                    continue;
+                }
                 if there {
                     self.engine.data(slot, flow.number, UNKNOWN, self.now);
                 } else {
