@@ -205,6 +205,64 @@ fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     assert!(wires.iter().all(|wire| !wire.ended()));
 }
 
+/// Between them packets are lost again and again, some tens of milliseconds at a time.
+#[test]
+fn a_way_that_comes_and_goes_changes_nothing() {
+    let Some(world) = World::up("flap") else { return };
+    let _serving = world.serve(&FLOWS);
+    let _agents = [world.agent(0, 0), world.agent(1, 1)];
+    let wires = world.bed.connect(&FLOWS);
+    wires.iter().for_each(Wire::send);
+    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    let during = thread::scope(|scope| {
+        let flapping = scope.spawn(|| {
+            let began = Instant::now();
+            for number in 0u64.. {
+                if began.elapsed() > Duration::from_secs(5) {
+                    return number;
+                }
+                let cuts = [world.cut(0, COORDINATOR), world.cut(COORDINATOR, 1)];
+                // 20 to 50 ms, no two after each other alike.
+                thread::sleep(Duration::from_millis(20 + number * 7 % 31));
+                drop(cuts);
+                thread::sleep(Duration::from_millis(20 + number * 11 % 31));
+            }
+            unreachable!("there is no end to numbers");
+        });
+        let during: Vec<Vec<Speed>> = (0..4).map(|_| shares(&wires, Duration::from_secs(1))).collect();
+        eprintln!("parts of a link while its way was cut {} times: {during:.3?}", flapping.join().unwrap());
+        during
+    });
+    assert!(during.iter().all(|all| all.chunks(2).all(may_be_ordered)), "{during:?}");
+    wait_for("orders again", || both_ordered(&wires, Duration::from_millis(400)));
+    // There is somebody who decides.
+    wires[0].stream.shutdown(Shutdown::Both).unwrap();
+    wait_for("the second flow", || shares(&wires[1..2], Duration::from_millis(300))[0].least > 0.85);
+}
+
+/// The next coordinator has coflows from the store of the one that was killed, and what they have sent from reports.
+#[test]
+fn a_coordinator_that_is_killed_has_a_successor_that_knows_its_coflows() {
+    let Some(world) = World::up("store") else { return };
+    let serving = world.serve(&FLOWS);
+    let _agents = [world.agent(0, 0), world.agent(1, 1)];
+    let wires = world.bed.connect(&FLOWS);
+    wires.iter().for_each(Wire::send);
+    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    drop(serving);
+    let without = shares(&wires, Duration::from_secs(1));
+    eprintln!("parts of a link without a coordinator: {without:.3?}");
+    assert!(without.chunks(2).all(may_be_ordered), "{without:?}");
+    // Nobody registers anything again.
+    let _serving = world.serve(&[]);
+    // The last order of the one before ends meanwhile.
+    thread::sleep(LEASE);
+    wait_for("orders of the next", || both_ordered(&wires, Duration::from_millis(400)));
+    wires[0].stream.shutdown(Shutdown::Both).unwrap();
+    wait_for("the second flow", || shares(&wires[1..2], Duration::from_millis(300))[0].least > 0.85);
+    assert!(wires[1..].iter().all(|wire| !wire.ended()));
+}
+
 /// The next agent has the door of the one that was killed, and programs hand their sockets over again.
 #[test]
 fn an_agent_that_is_killed_leaves_paces_and_the_next_goes_on() {

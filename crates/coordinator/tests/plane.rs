@@ -308,6 +308,38 @@ fn a_flow_without_a_connection_has_no_port_for_long() {
     assert_eq!(paces(&mut plane, 0.61), [full, trickle]);
 }
 
+/// Section 5: what a coordinator knows besides registrations comes with reports. Two intervals after it began its orders are those of the
+/// one before.
+#[test]
+fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
+    let paces = |plane: &Plane| ["long", "short"].map(|id| plane.show(id).unwrap().flows[0].pace);
+    let says = |plane: &mut Plane, obeys, now| {
+        let seen = |id, sent| Seen { key: key(id, 0), sent, closed: false };
+        let flows = vec![seen("long", 20_000_000), seen("short", 0)];
+        plane.report(0, &Report { obeys, flows, ..Report::default() }, now);
+    };
+    let registered = |epoch, now| {
+        let mut plane = plane("saath", epoch);
+        plane.register("long", registration(&[(0, 1, 1e9)]), now).unwrap();
+        plane.register("short", registration(&[(0, 2, 1e6)]), now).unwrap();
+        plane
+    };
+    let mut before = registered(1, 0.0);
+    has(&mut before, 0, key("long", 0), 0.0);
+    says(&mut before, (1, 0), 30.0);
+    before.tick(30.0);
+    let decided = [Some(Pace::Rate(10_000)), Some(Pace::Rate(990_000))];
+    assert_eq!(paces(&before), decided);
+    let mut after = registered(2, 0.0);
+    // Nobody attends yet.
+    assert!(after.tick(0.0).is_empty());
+    says(&mut after, (1, before.hosts()[0].told), STEP);
+    let orders = after.tick(2.0 * STEP);
+    assert_eq!(orders.len(), 1);
+    assert!(orders[0].1.whole && orders[0].1.epoch == 2);
+    assert_eq!(paces(&after), decided);
+}
+
 /// Hosts refuse an order that names a flow twice.
 #[test]
 fn a_flow_that_goes_and_comes_again_is_named_once() {
