@@ -67,6 +67,8 @@ pub struct Settings {
     pub links: Vec<Link>,
     /// Where programs find the agent: the path of a Unix socket; none if they are not to.
     pub door: Option<PathBuf>,
+    /// Whether interfaces stay as they are, and the `tc` commands that would change them are printed.
+    pub dry_run: bool,
 }
 
 /// A link out of a host or switch.
@@ -235,7 +237,7 @@ pub async fn run(
         ended = serve(door, shared.clone()) => ended,
         () = link::keep(settings.coordinator, settings.host, said, say) => Ok(()),
         () = work(&shared, settings.host, &mut events) => Ok(()),
-        () = shape::keep(&shared, &settings.links, ordered) => Ok(()),
+        () = shape::keep(&shared, &settings.links, settings.dry_run, ordered) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();

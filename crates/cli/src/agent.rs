@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_agent::live::{self, Link, Settings};
-use weir_agent::queues::{self, Change, Desired, Interface, QueueError};
+use weir_agent::queues::{self, Desired, Interface, QueueError};
 use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
 
 use crate::args::{self, Port};
@@ -35,13 +35,13 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let coordinator = endpoint(&args.coordinator, &args.credentials, args.insecure)?;
     // What a switch has are ports, and no programs.
-    let door = args.rate.map(|_| args.socket.clone());
+    let door = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
     let mut links: Vec<Link> = args.ports.iter().map(Port::link).collect();
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.found.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     // Now, and not only when the first order for it comes.
     interfaces.iter().try_for_each(|interface| interface.segments().map(drop)).map_err(failure)?;
-    let settings = Settings { coordinator, host: args.host, links, door };
+    let settings = Settings { coordinator, host: args.host, links, door, dry_run: args.dry_run };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
     let traffic = match &args.found.applications[..] {
@@ -54,7 +54,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     if let Some(traffic) = traffic {
         let_go(traffic)?;
     }
-    for interface in &interfaces {
+    for interface in interfaces.iter().filter(|_| !args.dry_run) {
         interface.restore().map_err(failure)?;
     }
     ended.map_err(Failure::undone)
@@ -89,14 +89,11 @@ fn queues(args: &args::AgentQueues) -> Result<(), Failure> {
     let segments = interface.segments().map_err(failure)?;
     let desired =
         Desired::new(args.rate, segments, &args.weights, &BTreeMap::new()).map_err(Failure::input)?;
-    let name = interface.to_string();
     let text = if args.dry_run {
-        let list = interface.plan(&desired).map_err(failure)?;
-        let line = |change: &Change| format!("tc {}\n", change.line(&name));
-        list.iter().map(line).collect()
+        interface.commands(&desired).map_err(failure)?
     } else {
         let list = interface.reconcile(&desired).map_err(failure)?;
-        format!("{name}: {} queues, {} changes\n", args.weights.len(), list.len())
+        format!("{interface}: {} queues, {} changes\n", args.weights.len(), list.len())
     };
     Ok(output::print(text.as_bytes())?)
 }

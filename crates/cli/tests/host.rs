@@ -8,6 +8,7 @@ mod common;
 mod group;
 mod pair;
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
@@ -64,6 +65,27 @@ fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
     Process(command.spawn().unwrap())
 }
 
+/// An agent prints what it would do with its orders, and does none of it.
+fn would_have_queues(pair: &Pair, place: &Place) {
+    let mut command = pair.host(env!("CARGO_BIN_EXE_weir"));
+    command.args([
+        "agent",
+        "run",
+        "--host",
+        "0",
+        "--rate",
+        &format!("{LINK}bit"),
+        "--interface",
+        "e0",
+        "--dry-run",
+    ]);
+    let before = [pair.tc("qdisc"), pair.tc("class")];
+    let running = Process(command.stdout(File::create(place.path("would")).unwrap()).spawn().unwrap());
+    wait_within(Duration::from_secs(20), "commands", || place.read("would").contains("tc class add dev e0"));
+    drop(running);
+    assert_eq!([pair.tc("qdisc"), pair.tc("class")], before);
+}
+
 /// The first one's part of what arrives in the next second and a half.
 fn share(arrived: &[Arc<AtomicU64>; 2]) -> f64 {
     let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
@@ -111,6 +133,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     let name = &both[0].name;
     let connection = format!("{{\"application\": \"{name}\", \"from\": \"a\", \"to\": \"b\"}}");
     pair.put("/v1/connections/first", &connection);
+    would_have_queues(&pair, &place);
     let mut first = agent(&pair, &place.path(""), &both);
     // One for each, and six that nobody is in.
     wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 8);

@@ -116,6 +116,7 @@ impl Running {
             host,
             links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
             door: Some(place.path().join("door")),
+            dry_run: false,
         };
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
@@ -344,6 +345,7 @@ fn what_is_no_flow_is_refused() {
         host: 1,
         links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
         door: Some(running.door()),
+        dry_run: false,
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let taken = runtime.block_on(live::run(settings, None, std::future::pending())).1.unwrap_err();

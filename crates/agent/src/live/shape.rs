@@ -4,6 +4,7 @@
 //! Queues are compared with what is there, and what differs is changed: an agent that starts anew under the same order changes nothing.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -29,8 +30,8 @@ fn say(last: &mut Option<String>, failed: Option<String>) {
     *last = failed;
 }
 
-/// Puts what is wanted on the links' interfaces, for ever.
-pub async fn keep(shared: &Shared, links: &[Link], mut ordered: watch::Receiver<Wanted>) {
+/// Puts what is wanted on the links' interfaces, for ever; or prints how.
+pub async fn keep(shared: &Shared, links: &[Link], dry_run: bool, mut ordered: watch::Receiver<Wanted>) {
     let mut last = None;
     let mut done = BTreeMap::new();
     while ordered.changed().await.is_ok() {
@@ -38,7 +39,7 @@ pub async fn keep(shared: &Shared, links: &[Link], mut ordered: watch::Receiver<
             let began = Instant::now();
             let wanted = ordered.borrow_and_update().clone();
             let is_limited = !wanted.limited.is_empty();
-            let failed = shape(shared, links, wanted, &mut done).await.err();
+            let failed = shape(shared, links, dry_run, wanted, &mut done).await.err();
             let is_done = failed.is_none();
             say(&mut last, failed);
             if is_done && is_limited {
@@ -60,6 +61,7 @@ type Has = (Option<Queues>, BTreeMap<u16, Limited>);
 async fn shape(
     shared: &Shared,
     links: &[Link],
+    dry_run: bool,
     mut wanted: Wanted,
     done: &mut BTreeMap<u32, Has>,
 ) -> Result<(), String> {
@@ -74,7 +76,7 @@ async fn shape(
         done.remove(&number);
         let (link, ordered) = (link.clone(), has.clone());
         let reconciled = spawn_blocking(move || {
-            link.interfaces.iter().try_for_each(|one| reconcile(one, &link, &ordered))
+            link.interfaces.iter().try_for_each(|one| reconcile(one, &link, &ordered, dry_run))
         });
         // It does not panic, and nobody ends it.
         reconciled.await.map_err(|error| error.to_string())??;
@@ -86,7 +88,12 @@ async fn shape(
     Ok(())
 }
 
-fn reconcile(interface: &Interface, link: &Link, (queues, limited): &Has) -> Result<(), String> {
+fn reconcile(
+    interface: &Interface,
+    link: &Link,
+    (queues, limited): &Has,
+    dry_run: bool,
+) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{interface}: {error}");
     let among = link.interfaces.len() as f64;
     let part = |rate: Rate| Rate::new(rate.get() / among).expect("a part of a rate is one");
@@ -98,5 +105,9 @@ fn reconcile(interface: &Interface, link: &Link, (queues, limited): &Has) -> Res
     let desired = Desired::new(part(link.rate), segments, weights, &limited.collect())
         .and_then(|desired| desired.with_classes(queue_of))
         .map_err(|error| failed(&error))?;
+    if dry_run {
+        let commands = interface.commands(&desired).map_err(|error| failed(&error))?;
+        return io::stdout().write_all(commands.as_bytes()).map_err(|error| error.to_string());
+    }
     interface.reconcile(&desired).map(drop).map_err(|error| failed(&error))
 }

@@ -141,7 +141,7 @@ impl Interface {
         Ok(Actual::parse(&qdiscs, &classes, &filters)?)
     }
 
-    /// What would be changed, as lines for `tc`. Changes nothing.
+    /// What would be changed. Changes nothing.
     ///
     /// # Errors
     /// As [`Interface::reconcile`].
@@ -149,6 +149,15 @@ impl Interface {
         let actual = self.read()?;
         self.before(&actual.root)?;
         Ok(changes(desired, &actual))
+    }
+
+    /// The same as commands, a line each.
+    ///
+    /// # Errors
+    /// As [`Interface::reconcile`].
+    pub fn commands(&self, desired: &Desired) -> Result<String, QueueError> {
+        let list = self.plan(desired)?;
+        Ok(list.iter().map(|change| format!("tc {}\n", change.line(&self.0))).collect())
     }
 
     /// Makes it have what it should, in one batch, and says by which changes. What is in its queues stays there, unless the queue

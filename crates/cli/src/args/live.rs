@@ -14,7 +14,7 @@ use weir_core::units::Rate;
 
 #[cfg(target_os = "linux")]
 use super::agent::Found;
-use super::{Output, port_rate};
+use super::{OUTPUT, Output, port_rate};
 use crate::failure::Failure;
 
 const WHO: &str = "Who this is";
@@ -143,6 +143,11 @@ pub struct AgentRun {
 
     #[command(flatten)]
     pub credentials: Credentials,
+
+    /// Print the `tc` commands that orders would have run at the interfaces, and change nothing: no socket is taken, no application found.
+    /// Not beside an agent of the same host or switch, which would lose its place at the coordinator
+    #[arg(long, conflicts_with = "applications", help_heading = OUTPUT)]
+    pub dry_run: bool,
 }
 
 /// A port of a switch.
