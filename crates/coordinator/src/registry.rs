@@ -303,17 +303,15 @@ impl Registry {
         let registration = self.registration(&body)?;
         let service = registration.service.clone();
         let _alone = self.alone(id).await;
-        let is_new = self.handle.register(id.to_owned(), registration).await?;
-        // Also if it is not new: it may not have come this far before.
+        // What is known was kept when it came, and what is over must not come back with the next start.
+        if !self.handle.register(id.to_owned(), registration).await? {
+            return Ok(());
+        }
         if let Err(error) = self.store.put(Room::Coflows, id, &body).await {
-            if is_new {
-                self.handle.deregister(id.to_owned()).await?;
-            }
+            self.handle.deregister(id.to_owned()).await?;
             return Err(error.into());
         }
-        if is_new {
-            self.events.tell(What::CoflowRegistered, id, Some(service));
-        }
+        self.events.tell(What::CoflowRegistered, id, Some(service));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{Found, Queues, Report};
+use weir_proto::{FlowKey, Found, Queues, Report, Seen};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -41,6 +41,27 @@ fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
     }
     assert_eq!(request(&server, "PUT", "/v1/coflows/c1/flows", moved.to_string().as_bytes()).0, 404);
     assert_eq!(request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
+}
+
+/// Who registers again may not have heard the first answer, and starts nothing that is over.
+#[test]
+fn what_is_over_stays_so() {
+    let mut server = Server::start();
+    let mut events = api::Events::open(&server);
+    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for host in 0..2 {
+        let seen = Seen { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
+        let report = Report { flows: vec![seen], ..Report::default() };
+        runtime.block_on(server.registry().handle().report(host, report)).unwrap();
+    }
+    // This is told once it has left the store.
+    while !events.next("data: ").contains("coflow-over") {}
+    drop(events);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["over"], true);
+    server.restart(|text| text);
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
 }
 
 #[test]
