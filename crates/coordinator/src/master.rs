@@ -242,6 +242,19 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.register(&id, registration, state.now())).await??)
     }
 
+    /// See [`Plane::restore`].
+    ///
+    /// # Errors
+    /// Why it is not registered.
+    pub async fn restore(
+        &self,
+        id: String,
+        registration: Registration,
+        first: Option<Vec<Transfer>>,
+    ) -> Result<(), Declined> {
+        Ok(self.ask(move |state| state.plane.restore(&id, registration, first, state.now())).await??)
+    }
+
     /// See [`Plane::update`].
     ///
     /// # Errors

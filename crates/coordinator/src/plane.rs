@@ -166,12 +166,26 @@ impl Flow {
 #[derive(Debug)]
 struct Coflow {
     registration: Registration,
+    /// The flows that it was registered with, if it was given others.
+    first: Option<Vec<Transfer>>,
     /// Its place in the engine until it is over.
     slot: Option<Slot>,
     over: Option<f64>,
     flows: Vec<Flow>,
     /// What all flows have sent.
     sent: f64,
+}
+
+impl Coflow {
+    /// Whether a registration is its own, be it with the flows that it has or with its first: who asks again may not have heard the
+    /// first answer, whatever was updated since.
+    fn is(&self, other: &Registration) -> bool {
+        let Registration { service, application, weight, deadline, flows } = other;
+        let own = &self.registration;
+        (&own.service, &own.application, own.weight, own.deadline)
+            == (service, application, *weight, *deadline)
+            && (own.flows == *flows || self.first.as_ref() == Some(flows))
+    }
 }
 
 /// The plane.
@@ -248,7 +262,7 @@ impl Plane {
 
     // What frameworks ask for.
 
-    /// Registers a coflow. The same again changes nothing, which is answered with `false`.
+    /// Registers a coflow. The same again changes nothing, which is answered with `false`; also if it was updated meanwhile.
     ///
     /// # Errors
     /// Why it is not registered.
@@ -257,11 +271,7 @@ impl Plane {
             return Err(Refusal::Id(id.chars().take(128).collect()));
         }
         if let Some(known) = self.coflows.get(id) {
-            return if known.registration == registration {
-                Ok(false)
-            } else {
-                Err(Refusal::Taken(id.to_owned()))
-            };
+            return if known.is(&registration) { Ok(false) } else { Err(Refusal::Taken(id.to_owned())) };
         }
         if !(registration.weight.is_finite() && registration.weight > 0.0) {
             return Err(Refusal::Weight(registration.weight));
@@ -275,10 +285,26 @@ impl Plane {
         let flows: Vec<Flow> = registration.flows.iter().copied().map(Flow::new).collect();
         self.count(&flows, true);
         let id: Arc<str> = id.into();
-        let coflow = Coflow { registration, slot: None, over: None, flows, sent: 0.0 };
+        let coflow = Coflow { registration, first: None, slot: None, over: None, flows, sent: 0.0 };
         self.coflows.insert(Arc::clone(&id), coflow);
         self.enter(&id, &spec);
         Ok(true)
+    }
+
+    /// Registers a coflow of before, with the flows that it was registered with then if it was updated.
+    ///
+    /// # Errors
+    /// Why it is not registered.
+    pub fn restore(
+        &mut self,
+        id: &str,
+        registration: Registration,
+        first: Option<Vec<Transfer>>,
+        now: f64,
+    ) -> Result<(), Refusal> {
+        self.register(id, registration, now)?;
+        self.coflows.get_mut(id).expect("it was put there").first = first;
+        Ok(())
     }
 
     /// Gives a coflow other flows: more, or elsewhere (Saath, section 5: migrated and restarted tasks). Those in the same place with
@@ -314,7 +340,8 @@ impl Plane {
             .collect();
         self.count(&coflow.flows, true);
         coflow.sent = coflow.flows.iter().map(|flow| flow.sent).sum();
-        coflow.registration = registration;
+        let last = std::mem::replace(&mut coflow.registration, registration);
+        coflow.first.get_or_insert(last.flows);
         let (slot, sent) = (coflow.slot, coflow.sent);
         coflow.over = None;
         self.coflows.insert(Arc::clone(&id), coflow);

@@ -196,16 +196,25 @@ impl Registry {
     async fn restore(&self) -> Result<(), String> {
         let coflows: Vec<(String, CoflowBody)> =
             self.store.all(Room::Coflows).map_err(|error| error.to_string())?;
+        let first: Vec<(String, Vec<FlowBody>)> =
+            self.store.all(Room::First).map_err(|error| error.to_string())?;
+        let mut first: BTreeMap<String, Vec<FlowBody>> = first.into_iter().collect();
         for (id, body) in coflows {
+            // With hosts that are not there any more nobody registers it again.
+            let first = first.remove(&id).and_then(|flows| self.transfers(&flows).ok());
             // What the configuration has no place for any more stays in the store, for when it has again.
             match self.registration(&body) {
-                Ok(registration) => match self.handle.register(id.clone(), registration).await {
-                    Ok(_) => {}
+                Ok(registration) => match self.handle.restore(id.clone(), registration, first).await {
+                    Ok(()) => {}
                     Err(Declined::Refused(error)) => warn!(coflow = id, %error, "not taken from the store"),
                     Err(Declined::Stopped(stopped)) => return Err(stopped.to_string()),
                 },
                 Err(problem) => warn!(coflow = id, %problem, "not taken from the store"),
             }
+        }
+        // Of no coflow any more: another one may come to have the id.
+        for id in first.into_keys() {
+            self.store.remove(Room::First, &id).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -322,18 +331,24 @@ impl Registry {
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         let transfers = self.transfers(&flows)?;
         let _alone = self.alone(id).await;
-        let Registration { service, application, weight, deadline, .. } = self.coflow(id).await?.registration;
+        let Standing { registration, first, .. } = self.coflow(id).await?;
         self.handle.update(id.to_owned(), transfers).await?;
-        let body = CoflowBody {
-            service: Some(service.clone()),
-            application: Some(application),
-            weight: Some(weight),
-            deadline: deadline.map(|deadline| deadline.to_string()),
-            flows,
-        };
-        self.store.put(Room::Coflows, id, &body).await?;
-        self.events.tell(What::CoflowUpdated, id, Some(service));
+        let first = self.flows(first.as_ref().unwrap_or(&registration.flows));
+        self.store.put(Room::First, id, &first).await?;
+        self.store.put(Room::Coflows, id, &body(&registration, flows)).await?;
+        self.events.tell(What::CoflowUpdated, id, Some(registration.service));
         Ok(())
+    }
+
+    /// Flows as they are asked for.
+    fn flows(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
+        let name = |host: u32| self.hosts[host as usize].name.clone();
+        let flow = |transfer: &Transfer| FlowBody {
+            from: name(transfer.src),
+            to: name(transfer.dst),
+            bytes: transfer.bytes.map(|bytes| bytes.get() as u64),
+        };
+        transfers.iter().map(flow).collect()
     }
 
     /// Forgets a coflow.
@@ -431,6 +446,19 @@ impl Registry {
         deciding.table = table;
         self.events.tell(What::TableChanged, SENSITIVITY, None);
         Ok(())
+    }
+}
+
+/// A registration with these flows as it is asked for.
+fn body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
+    let Registration { service, application, weight, deadline, .. } = registration;
+    CoflowBody {
+        service: Some(service.clone()),
+        application: Some(application.clone()),
+        weight: Some(*weight),
+        // All digits, where a time is printed with fifteen: it has to be the same when it is read.
+        deadline: deadline.map(|deadline| format!("{}s", deadline.get())),
+        flows,
     }
 }
 

@@ -64,6 +64,35 @@ fn what_is_over_stays_so() {
     assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
 }
 
+/// A first answer may get lost, and the framework update the coflow before it asks again.
+#[test]
+fn the_first_body_is_the_same_after_an_update() {
+    let mut server = Server::start();
+    let with = |flows: Value| json!({ "weight": 0.1, "deadline": "0.7s", "flows": flows });
+    let (first, other) = (with(coflow("c")["flows"].clone()), with(coflow("b")["flows"].clone()));
+    let answer = put(&server, "/v1/coflows/c1", &first);
+    assert_eq!(answer.0, 200);
+    let mut moved = Value::Null;
+    for from in ["b", "c"] {
+        moved = json!([{ "from": from, "to": "a", "bytes": 5_000_000 }]);
+        assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    }
+    for _ in 0..3 {
+        assert_eq!(put(&server, "/v1/coflows/c1", &first), answer);
+        assert_eq!(put(&server, "/v1/coflows/c1", &with(moved.clone())).0, 200);
+        assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 409);
+        let standing = get(&server, "/v1/coflows/c1").1;
+        let flows = standing["flows"].as_array().unwrap();
+        assert_eq!((flows.len(), &flows[0]["from"]), (1, &json!("c")), "{standing}");
+        server.restart(|text| text);
+    }
+    // Another coflow with the id has another first body.
+    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 200);
+    server.restart(|text| text);
+    assert_eq!(put(&server, "/v1/coflows/c1", &first).0, 409);
+}
+
 #[test]
 fn lists_come_in_pages() {
     let server = Server::start();

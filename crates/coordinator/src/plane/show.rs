@@ -32,6 +32,8 @@ pub struct Summary {
 pub struct Standing {
     /// As it was registered or updated last.
     pub registration: Registration,
+    /// The flows that it was registered with, if it was updated.
+    pub first: Option<Vec<Transfer>>,
     /// Its class in the last schedule, from 0; none if it is over.
     pub class: Option<usize>,
     /// Its flows, in their places.
@@ -146,6 +148,7 @@ impl Plane {
             |flow: &super::Flow| Progress { sent: flow.sent, done: flow.done, pace: self.told(flow) };
         Some(Standing {
             registration: coflow.registration.clone(),
+            first: coflow.first.clone(),
             class: self.class(coflow),
             flows: coflow.flows.iter().map(progress).collect(),
         })
