@@ -263,6 +263,14 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.update(&id, &flows, state.now())).await??)
     }
 
+    /// See [`Plane::check_update`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check_update(&self, id: String, flows: Vec<Transfer>) -> Result<(), Declined> {
+        Ok(self.ask(move |state| state.plane.check_update(&id, &flows)).await??)
+    }
+
     /// See [`Plane::deregister`].
     ///
     /// # Errors
@@ -277,6 +285,14 @@ impl Handle {
     /// Why the policy before stays.
     pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.set_policy(policy, state.now())).await??)
+    }
+
+    /// See [`Plane::check_policy`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
+        Ok(self.ask(move |state| state.plane.check_policy(policy)).await??)
     }
 
     /// See [`Plane::set_queues`].

@@ -176,6 +176,15 @@ struct Coflow {
     sent: f64,
 }
 
+/// What another policy decides about.
+struct Under {
+    engine: Engine,
+    /// See [`Plane::sizes`].
+    sizes: bool,
+    /// What is under way, in the order in which it came.
+    coflows: Vec<(Arc<str>, CoflowSpec)>,
+}
+
 impl Coflow {
     /// Whether a registration is its own, be it with the flows that it has or with its first: who asks again may not have heard the
     /// first answer, whatever was updated since.
@@ -313,10 +322,7 @@ impl Plane {
     /// # Errors
     /// Why it stays as it is.
     pub fn update(&mut self, id: &str, flows: &[Transfer], now: f64) -> Result<(), Refusal> {
-        let coflow = self.coflows.get(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
-        self.check(flows, &coflow.flows)?;
-        let registration = Registration { flows: flows.to_vec(), ..coflow.registration.clone() };
-        let spec = self.spec(&registration)?;
+        let (registration, spec) = self.updated(id, flows)?;
         self.pass(now);
         let (id, mut coflow) = self.coflows.remove_entry(id).expect("it was found");
         let mut before = std::mem::take(&mut coflow.flows);
@@ -357,6 +363,23 @@ impl Plane {
         Ok(())
     }
 
+    /// Whether a coflow could be given other flows now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_update(&self, id: &str, flows: &[Transfer]) -> Result<(), Refusal> {
+        self.updated(id, flows).map(drop)
+    }
+
+    /// A coflow with other flows.
+    fn updated(&self, id: &str, flows: &[Transfer]) -> Result<(Registration, CoflowSpec), Refusal> {
+        let coflow = self.coflows.get(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
+        self.check(flows, &coflow.flows)?;
+        let registration = Registration { flows: flows.to_vec(), ..coflow.registration.clone() };
+        let spec = self.spec(&registration)?;
+        Ok((registration, spec))
+    }
+
     /// Forgets a coflow, whatever is left of it.
     ///
     /// # Errors
@@ -379,6 +402,25 @@ impl Plane {
     /// A policy that has no place for a coflow under way, or has to know a size that nobody does; the policy before stays.
     pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
         self.pass(now);
+        let Under { engine, sizes, coflows } = self.under(policy)?;
+        (self.engine, self.sizes) = (engine, sizes);
+        self.by_slot.clear();
+        for (id, spec) in &coflows {
+            self.enter(id, spec);
+        }
+        Ok(())
+    }
+
+    /// Whether another policy could decide now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_policy(&self, policy: AnyPolicy) -> Result<(), Refusal> {
+        self.under(policy).map(drop)
+    }
+
+    /// What is under way, for another policy.
+    fn under(&self, policy: AnyPolicy) -> Result<Under, Refusal> {
         let sizes = matches!(policy, AnyPolicy::Sizes(_));
         for coflow in self.coflows.values().filter(|coflow| coflow.slot.is_some()) {
             if sizes && let Some(flow) = coflow.flows.iter().position(|f| f.transfer.bytes.is_none()) {
@@ -389,15 +431,12 @@ impl Plane {
         let order: Vec<Slot> = self.engine.network().active().to_vec();
         let ids: Vec<Arc<str>> =
             order.iter().filter_map(|&slot| self.by_slot[slot as usize].clone()).collect();
-        let specs: Result<Vec<CoflowSpec>, Refusal> =
-            ids.iter().map(|id| self.spec(&self.coflows[id].registration)).collect();
-        let specs = specs?;
-        (self.engine, self.sizes) = (engine, sizes);
-        self.by_slot.clear();
-        for (id, spec) in ids.iter().zip(&specs) {
-            self.enter(id, spec);
-        }
-        Ok(())
+        let spec = |id: Arc<str>| {
+            let spec = self.spec(&self.coflows[&id].registration)?;
+            Ok((id, spec))
+        };
+        let coflows = ids.into_iter().map(spec).collect::<Result<_, Refusal>>()?;
+        Ok(Under { engine, sizes, coflows })
     }
 
     /// Gives a link out of a host, which has the one with the number 0, or out of a switch these queues from now on. They go with an order

@@ -2,6 +2,9 @@
 //!
 //! What is asked for by id is idempotent: the same again changes nothing. Whoever asks has been found to be allowed to before it
 //! comes here, but for whose a coflow, application or connection is, which only this knows: see [`Registry::coflow`] and the like.
+//!
+//! What takes the place of something is looked at, then kept, and done last: what was done could not be taken back without a trace,
+//! and what cannot be kept is not to be done. Where it cannot be done after all, what was there before is kept again.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -27,6 +30,8 @@ use crate::store::{Room, Store};
 mod division;
 mod found;
 mod sharing;
+#[cfg(test)]
+mod tests;
 mod watcher;
 pub mod ways;
 
@@ -331,11 +336,21 @@ impl Registry {
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         let transfers = self.transfers(&flows)?;
         let _alone = self.alone(id).await;
-        let Standing { registration, first, .. } = self.coflow(id).await?;
-        self.handle.update(id.to_owned(), transfers).await?;
+        let Standing { registration, first, class, .. } = self.coflow(id).await?;
+        self.handle.check_update(id.to_owned(), transfers.clone()).await?;
         let first = self.flows(first.as_ref().unwrap_or(&registration.flows));
         self.store.put(Room::First, id, &first).await?;
         self.store.put(Room::Coflows, id, &body(&registration, flows)).await?;
+        if let Err(declined) = self.handle.update(id.to_owned(), transfers).await {
+            let was_over = class.is_none();
+            if was_over {
+                self.store.remove(Room::Coflows, id).await?;
+            } else {
+                let before = body(&registration, self.flows(&registration.flows));
+                self.store.put(Room::Coflows, id, &before).await?;
+            }
+            return Err(declined.into());
+        }
         self.events.tell(What::CoflowUpdated, id, Some(registration.service));
         Ok(())
     }
@@ -376,10 +391,15 @@ impl Registry {
     pub async fn set_policy(&self, asked: Asked) -> Result<(), Problem> {
         let mut deciding = self.deciding.lock().await;
         let policy = choose(asked.clone(), "tree", &deciding.table, &self.names)?;
-        self.handle.set_policy(policy.build(&self.names, &deciding.weights)).await?;
+        let built = || policy.build(&self.names, &deciding.weights);
+        let set = |asked: &Asked| Set { set: asked.clone(), configured: deciding.configured.clone() };
+        self.handle.check_policy(built()).await?;
+        self.store.put(Room::Settings, POLICY, &set(&asked)).await?;
+        if let Err(declined) = self.handle.set_policy(built()).await {
+            self.store.put(Room::Settings, POLICY, &set(deciding.policy.asked())).await?;
+            return Err(declined.into());
+        }
         deciding.policy = policy;
-        let set = Set { set: asked, configured: deciding.configured.clone() };
-        self.store.put(Room::Settings, POLICY, &set).await?;
         self.events.tell(What::PolicyChanged, POLICY, None);
         Ok(())
     }
@@ -415,15 +435,24 @@ impl Registry {
         let mut deciding = self.deciding.lock().await;
         let mut weights = deciding.weights.clone();
         weights.insert(service.to_owned(), weight);
-        if deciding.policy.heeds_weights() {
-            self.handle.set_policy(deciding.policy.build(&self.names, &weights)).await?;
-        }
-        self.set_weights_of_queues(&weights).await?;
-        deciding.weights = weights;
         let configured = deciding.configured_weights.get(service).copied();
-        self.store.put(Room::Weights, service, &Set { set: Some(weight), configured }).await?;
+        let set = |weight: Option<f64>| Set { set: weight, configured };
+        self.store.put(Room::Weights, service, &set(Some(weight))).await?;
+        if let Err(declined) = self.weigh(&deciding.policy, &weights).await {
+            self.store.put(Room::Weights, service, &set(deciding.weights.get(service).copied())).await?;
+            return Err(declined.into());
+        }
+        deciding.weights = weights;
         self.events.tell(What::WeightChanged, service, Some(service.to_owned()));
         Ok(())
+    }
+
+    /// Lets services have these weights wherever a policy and queues go by them.
+    async fn weigh(&self, policy: &Chosen, weights: &BTreeMap<String, f64>) -> Result<(), Declined> {
+        if policy.heeds_weights() {
+            self.handle.set_policy(policy.build(&self.names, weights)).await?;
+        }
+        Ok(self.set_weights_of_queues(weights).await?)
     }
 
     /// The sensitivity table.

@@ -237,6 +237,15 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// The same one, but nothing can be written any more.
+    pub(crate) fn unwritable(&self) -> Store {
+        let (changes, _) = mpsc::channel(1);
+        Store { changes, ..self.clone() }
+    }
+}
+
 /// Looks whether the file is a store, and counts the epoch up. The clock counts for a new one only, in milliseconds: that is above the
 /// epochs of a store that was lost, unless the clock was far wrong or there was more than a start a millisecond.
 fn begin(database: &Database, path: &Path, clock: u64) -> Result<u64, StoreError> {
