@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, Found, Order, Queues, Report};
+use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report};
 
 use crate::plane::{Doubts, HostState, Plane, Refusal, Registration, Share, Standing, Summary, Transfer};
 
@@ -62,6 +62,8 @@ pub struct Overview {
     pub attending: usize,
     /// What was not believed of reports, so far.
     pub doubts: Doubts,
+    /// See [`Plane::refusals`].
+    pub refusals: Refusals,
     /// Orders that were not sent, since those before them were not taken, so far.
     pub dropped: u64,
     /// What schedules take.
@@ -185,6 +187,7 @@ impl State {
             flows,
             attending: self.lines.iter().flatten().filter(|line| !line.orders.is_closed()).count(),
             doubts: self.plane.doubts(),
+            refusals: self.plane.refusals(),
             dropped: self.dropped,
             schedules: self.schedules.timing(),
             histogram: self.histogram,

@@ -36,7 +36,7 @@ mod show;
 pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
-pub use weir_proto::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way};
+pub use weir_proto::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way};
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
@@ -126,6 +126,8 @@ struct Host {
     queues: BTreeMap<u32, (Queues, bool)>,
     /// The connections that it found.
     found: found::Connections,
+    /// What it last said that it had refused.
+    refused: Refusals,
 }
 
 impl Host {
@@ -213,6 +215,8 @@ pub struct Plane {
     /// Flows of all coflows.
     flows: usize,
     doubts: Doubts,
+    /// What all say that they have refused.
+    refusals: Refusals,
     /// How many schedules there were.
     ticks: u64,
     /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
@@ -251,6 +255,7 @@ impl Plane {
             by_slot,
             flows: 0,
             doubts,
+            refusals: Refusals::default(),
             ticks: 0,
             ended: Vec::new(),
             arrivals: None,

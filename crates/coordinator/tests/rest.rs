@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{FlowKey, Found, Queues, Report, Seen};
+use weir_proto::{FlowKey, Found, Queues, Refusals, Report, Seen};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -593,6 +593,13 @@ fn health_and_figures() {
     assert_eq!(figure("weir_doubts_total{reason=\"beyond\"}"), 0.0);
     assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
     assert!(text.ends_with("# EOF\n"));
+    // What agents refuse.
+    let refused = "weir_orders_refused_total{reason=\"older\"}";
+    assert_eq!(figure(refused), 0.0);
+    let report = Report { refusals: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(0, report)).unwrap();
+    assert_eq!(of(&answer(&server, "/metrics").1, refused), 2.0);
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
     assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
     // Whoever listens does not keep it from ending.

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_proto::{FlowKey, Pace};
+use weir_proto::{FlowKey, Pace, Refusals};
 
 use super::{Coflow, Doubts, Plane, Registration, Transfer};
 
@@ -79,6 +79,11 @@ impl Plane {
     /// What was not believed so far.
     pub fn doubts(&self) -> Doubts {
         self.doubts
+    }
+
+    /// The orders that hosts and switches have refused, by what they said so far. What an agent refused before this began counts as well.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals
     }
 
     /// What was decided last.
