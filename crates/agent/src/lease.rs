@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, MOST_FLOWS, Order, Pace, Queues};
+use weir_proto::{FlowKey, MOST_FLOWS, Order, Pace, Queues, Refusals};
 
 use crate::htb::MOST_SERVICES;
 
@@ -56,47 +56,21 @@ pub enum Refused {
     Classes,
 }
 
-/// How many orders were refused, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Refusals {
-    /// See [`Refused::Older`].
-    pub older: u64,
-    /// See [`Refused::Repeated`].
-    pub repeated: u64,
-    /// See [`Refused::Gap`].
-    pub gap: u64,
-    /// See [`Refused::Lease`].
-    pub lease: u64,
-    /// See [`Refused::Unsorted`].
-    pub unsorted: u64,
-    /// See [`Refused::Flows`].
-    pub flows: u64,
-    /// See [`Refused::Interface`].
-    pub interface: u64,
-    /// See [`Refused::Rate`].
-    pub rate: u64,
-    /// See [`Refused::Weights`].
-    pub weights: u64,
-    /// See [`Refused::Classes`].
-    pub classes: u64,
-}
-
-impl Refusals {
-    fn count(&mut self, why: Refused) {
-        let count = match why {
-            Refused::Older => &mut self.older,
-            Refused::Repeated => &mut self.repeated,
-            Refused::Gap => &mut self.gap,
-            Refused::Lease => &mut self.lease,
-            Refused::Unsorted => &mut self.unsorted,
-            Refused::Flows => &mut self.flows,
-            Refused::Interface => &mut self.interface,
-            Refused::Rate => &mut self.rate,
-            Refused::Weights => &mut self.weights,
-            Refused::Classes => &mut self.classes,
-        };
-        *count += 1;
-    }
+/// Counts an order that was refused.
+fn count(refusals: &mut Refusals, why: Refused) {
+    let count = match why {
+        Refused::Older => &mut refusals.older,
+        Refused::Repeated => &mut refusals.repeated,
+        Refused::Gap => &mut refusals.gap,
+        Refused::Lease => &mut refusals.lease,
+        Refused::Unsorted => &mut refusals.unsorted,
+        Refused::Flows => &mut refusals.flows,
+        Refused::Interface => &mut refusals.interface,
+        Refused::Rate => &mut refusals.rate,
+        Refused::Weights => &mut refusals.weights,
+        Refused::Classes => &mut refusals.classes,
+    };
+    *count += 1;
 }
 
 /// Keeps the orders to one host or switch.
@@ -126,7 +100,7 @@ impl Keeper {
     /// # Errors
     /// Why it is refused. What was in force stays so.
     pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), Refused> {
-        self.check(&order).inspect_err(|&why| self.refusals.count(why))?;
+        self.check(&order).inspect_err(|&why| count(&mut self.refusals, why))?;
         if order.whole {
             self.rates.clear();
         }
@@ -221,7 +195,7 @@ impl Keeper {
         &self.queues
     }
 
-    /// What was refused so far.
+    /// What was refused so far, as coordinators are told.
     pub fn refusals(&self) -> Refusals {
         self.refusals
     }

@@ -196,7 +196,8 @@ impl Host {
     fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
         let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
-        let report = Report { obeys: self.keeper.obeys(), flows: self.flows.changes(now), found, arrivals };
+        let (obeys, refusals) = (self.keeper.obeys(), self.keeper.refusals());
+        let report = Report { obeys, flows: self.flows.changes(now), found, arrivals, refusals };
         let most = silence(&self.keeper, interval);
         self.voice.speaks(&report, most, now).then_some(report)
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use common::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_agent::lease::{Keeper, Refusals, Refused};
+use weir_agent::lease::{Keeper, Refused};
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Order, Pace, Queues};
+use weir_proto::{FlowKey, Order, Pace, Queues, Refusals};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 

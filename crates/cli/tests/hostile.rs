@@ -291,6 +291,14 @@ fn an_older_coordinator_is_not_obeyed() {
     wait_for("orders of the older one", || first.hosts()[0]["told"].as_u64().unwrap() > 10);
     assert_eq!(first.hosts()[0]["obeys"], 0);
     assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
+    // So that it is seen where figures are collected, too.
+    wait_for("the count of orders that were refused", || {
+        let metrics = first.get("/metrics");
+        let refused = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("weir_orders_refused_total{reason=\"older\"} "));
+        refused.unwrap().parse::<f64>().unwrap() > 0.0
+    });
     drop(first);
     let second = Serving::start(&newer);
     wait_for("the newer one", || obeyed(&second));

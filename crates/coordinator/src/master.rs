@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, Found, Order, Queues, Report};
+use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report};
 
 use crate::plane::{Doubts, HostState, Plane, Refusal, Registration, Share, Standing, Summary, Transfer};
 
@@ -62,6 +62,8 @@ pub struct Overview {
     pub attending: usize,
     /// What was not believed of reports, so far.
     pub doubts: Doubts,
+    /// See [`Plane::refusals`].
+    pub refusals: Refusals,
     /// Orders that were not sent, since those before them were not taken, so far.
     pub dropped: u64,
     /// What schedules take.
@@ -185,6 +187,7 @@ impl State {
             flows,
             attending: self.lines.iter().flatten().filter(|line| !line.orders.is_closed()).count(),
             doubts: self.plane.doubts(),
+            refusals: self.plane.refusals(),
             dropped: self.dropped,
             schedules: self.schedules.timing(),
             histogram: self.histogram,
@@ -242,12 +245,33 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.register(&id, registration, state.now())).await??)
     }
 
+    /// See [`Plane::restore`].
+    ///
+    /// # Errors
+    /// Why it is not registered.
+    pub async fn restore(
+        &self,
+        id: String,
+        registration: Registration,
+        first: Option<Vec<Transfer>>,
+    ) -> Result<(), Declined> {
+        Ok(self.ask(move |state| state.plane.restore(&id, registration, first, state.now())).await??)
+    }
+
     /// See [`Plane::update`].
     ///
     /// # Errors
     /// Why it stays as it is.
     pub async fn update(&self, id: String, flows: Vec<Transfer>) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.update(&id, &flows, state.now())).await??)
+    }
+
+    /// See [`Plane::check_update`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check_update(&self, id: String, flows: Vec<Transfer>) -> Result<(), Declined> {
+        Ok(self.ask(move |state| state.plane.check_update(&id, &flows)).await??)
     }
 
     /// See [`Plane::deregister`].
@@ -264,6 +288,14 @@ impl Handle {
     /// Why the policy before stays.
     pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.set_policy(policy, state.now())).await??)
+    }
+
+    /// See [`Plane::check_policy`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
+        Ok(self.ask(move |state| state.plane.check_policy(policy)).await??)
     }
 
     /// See [`Plane::set_queues`].

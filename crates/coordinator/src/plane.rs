@@ -38,7 +38,7 @@ mod show;
 pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
-pub use weir_proto::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way};
+pub use weir_proto::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way};
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
@@ -128,6 +128,8 @@ struct Host {
     queues: BTreeMap<u32, (Queues, bool)>,
     /// The connections that it found.
     found: found::Connections,
+    /// What it last said that it had refused.
+    refused: Refusals,
 }
 
 impl Host {
@@ -185,12 +187,35 @@ impl Flow {
 #[derive(Debug)]
 struct Coflow {
     registration: Registration,
+    /// The flows that it was registered with, if it was given others.
+    first: Option<Vec<Transfer>>,
     /// Its place in the engine until it is over.
     slot: Option<Slot>,
     over: Option<f64>,
     flows: Vec<Flow>,
     /// What all flows have sent.
     sent: f64,
+}
+
+/// What another policy decides about.
+struct Under {
+    engine: Engine,
+    /// See [`Plane::sizes`].
+    sizes: bool,
+    /// What is under way, in the order in which it came.
+    coflows: Vec<(Arc<str>, CoflowSpec)>,
+}
+
+impl Coflow {
+    /// Whether a registration is its own, be it with the flows that it has or with its first: who asks again may not have heard the
+    /// first answer, whatever was updated since.
+    fn is(&self, other: &Registration) -> bool {
+        let Registration { service, application, weight, deadline, flows } = other;
+        let own = &self.registration;
+        (&own.service, &own.application, own.weight, own.deadline)
+            == (service, application, *weight, *deadline)
+            && (own.flows == *flows || self.first.as_ref() == Some(flows))
+    }
 }
 
 /// The plane.
@@ -209,6 +234,8 @@ pub struct Plane {
     /// Flows of all coflows.
     flows: usize,
     doubts: Doubts,
+    /// What all say that they have refused.
+    refusals: Refusals,
     /// How many schedules there were.
     ticks: u64,
     /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
@@ -247,6 +274,7 @@ impl Plane {
             by_slot,
             flows: 0,
             doubts,
+            refusals: Refusals::default(),
             ticks: 0,
             ended: Vec::new(),
             arrivals: None,
@@ -267,7 +295,7 @@ impl Plane {
 
     // What frameworks ask for.
 
-    /// Registers a coflow. The same again changes nothing, which is answered with `false`.
+    /// Registers a coflow. The same again changes nothing, which is answered with `false`; also if it was updated meanwhile.
     ///
     /// # Errors
     /// Why it is not registered.
@@ -276,11 +304,7 @@ impl Plane {
             return Err(Refusal::Id(id.chars().take(128).collect()));
         }
         if let Some(known) = self.coflows.get(id) {
-            return if known.registration == registration {
-                Ok(false)
-            } else {
-                Err(Refusal::Taken(id.to_owned()))
-            };
+            return if known.is(&registration) { Ok(false) } else { Err(Refusal::Taken(id.to_owned())) };
         }
         if !(registration.weight.is_finite() && registration.weight > 0.0) {
             return Err(Refusal::Weight(registration.weight));
@@ -295,10 +319,26 @@ impl Plane {
         let flows: Vec<Flow> = registration.flows.iter().map(|&flow| Flow::new(flow, grace)).collect();
         self.count(&flows, true);
         let id: Arc<str> = id.into();
-        let coflow = Coflow { registration, slot: None, over: None, flows, sent: 0.0 };
+        let coflow = Coflow { registration, first: None, slot: None, over: None, flows, sent: 0.0 };
         self.coflows.insert(Arc::clone(&id), coflow);
         self.enter(&id, &spec);
         Ok(true)
+    }
+
+    /// Registers a coflow of before, with the flows that it was registered with then if it was updated.
+    ///
+    /// # Errors
+    /// Why it is not registered.
+    pub fn restore(
+        &mut self,
+        id: &str,
+        registration: Registration,
+        first: Option<Vec<Transfer>>,
+        now: f64,
+    ) -> Result<(), Refusal> {
+        self.register(id, registration, now)?;
+        self.coflows.get_mut(id).expect("it was put there").first = first;
+        Ok(())
     }
 
     /// Gives a coflow other flows: more, or elsewhere (Saath, section 5: migrated and restarted tasks). Those in the same place with
@@ -307,10 +347,7 @@ impl Plane {
     /// # Errors
     /// Why it stays as it is.
     pub fn update(&mut self, id: &str, flows: &[Transfer], now: f64) -> Result<(), Refusal> {
-        let coflow = self.coflows.get(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
-        self.check(flows, &coflow.flows)?;
-        let registration = Registration { flows: flows.to_vec(), ..coflow.registration.clone() };
-        let spec = self.spec(&registration)?;
+        let (registration, spec) = self.updated(id, flows)?;
         self.pass(now);
         let (id, mut coflow) = self.coflows.remove_entry(id).expect("it was found");
         let mut before = std::mem::take(&mut coflow.flows);
@@ -335,7 +372,8 @@ impl Plane {
             .collect();
         self.count(&coflow.flows, true);
         coflow.sent = coflow.flows.iter().map(|flow| flow.sent).sum();
-        coflow.registration = registration;
+        let last = std::mem::replace(&mut coflow.registration, registration);
+        coflow.first.get_or_insert(last.flows);
         let (slot, sent) = (coflow.slot, coflow.sent);
         coflow.over = None;
         self.coflows.insert(Arc::clone(&id), coflow);
@@ -349,6 +387,23 @@ impl Plane {
             None => self.enter(&id, &spec),
         }
         Ok(())
+    }
+
+    /// Whether a coflow could be given other flows now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_update(&self, id: &str, flows: &[Transfer]) -> Result<(), Refusal> {
+        self.updated(id, flows).map(drop)
+    }
+
+    /// A coflow with other flows.
+    fn updated(&self, id: &str, flows: &[Transfer]) -> Result<(Registration, CoflowSpec), Refusal> {
+        let coflow = self.coflows.get(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
+        self.check(flows, &coflow.flows)?;
+        let registration = Registration { flows: flows.to_vec(), ..coflow.registration.clone() };
+        let spec = self.spec(&registration)?;
+        Ok((registration, spec))
     }
 
     /// Forgets a coflow, whatever is left of it.
@@ -373,6 +428,25 @@ impl Plane {
     /// A policy that has no place for a coflow under way, or has to know a size that nobody does; the policy before stays.
     pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
         self.pass(now);
+        let Under { engine, sizes, coflows } = self.under(policy)?;
+        (self.engine, self.sizes) = (engine, sizes);
+        self.by_slot.clear();
+        for (id, spec) in &coflows {
+            self.enter(id, spec);
+        }
+        Ok(())
+    }
+
+    /// Whether another policy could decide now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_policy(&self, policy: AnyPolicy) -> Result<(), Refusal> {
+        self.under(policy).map(drop)
+    }
+
+    /// What is under way, for another policy.
+    fn under(&self, policy: AnyPolicy) -> Result<Under, Refusal> {
         let sizes = matches!(policy, AnyPolicy::Sizes(_));
         for coflow in self.coflows.values().filter(|coflow| coflow.slot.is_some()) {
             if sizes && let Some(flow) = coflow.flows.iter().position(|f| f.transfer.bytes.is_none()) {
@@ -383,15 +457,12 @@ impl Plane {
         let order: Vec<Slot> = self.engine.network().active().to_vec();
         let ids: Vec<Arc<str>> =
             order.iter().filter_map(|&slot| self.by_slot[slot as usize].clone()).collect();
-        let specs: Result<Vec<CoflowSpec>, Refusal> =
-            ids.iter().map(|id| self.spec(&self.coflows[id].registration)).collect();
-        let specs = specs?;
-        (self.engine, self.sizes) = (engine, sizes);
-        self.by_slot.clear();
-        for (id, spec) in ids.iter().zip(&specs) {
-            self.enter(id, spec);
-        }
-        Ok(())
+        let spec = |id: Arc<str>| {
+            let spec = self.spec(&self.coflows[&id].registration)?;
+            Ok((id, spec))
+        };
+        let coflows = ids.into_iter().map(spec).collect::<Result<_, Refusal>>()?;
+        Ok(Under { engine, sizes, coflows })
     }
 
     /// Gives a link out of a host, which has the one with the number 0, or out of a switch these queues from now on. They go with an order

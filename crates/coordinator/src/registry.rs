@@ -2,6 +2,9 @@
 //!
 //! What is asked for by id is idempotent: the same again changes nothing. Whoever asks has been found to be allowed to before it
 //! comes here, but for whose a coflow, application or connection is, which only this knows: see [`Registry::coflow`] and the like.
+//!
+//! What takes the place of something is looked at, then kept, and done last: what was done could not be taken back without a trace,
+//! and what cannot be kept is not to be done. Where it cannot be done after all, what was there before is kept again.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -27,6 +30,8 @@ use crate::store::{Room, Store};
 mod division;
 mod found;
 mod sharing;
+#[cfg(test)]
+mod tests;
 mod watcher;
 pub mod ways;
 
@@ -196,16 +201,25 @@ impl Registry {
     async fn restore(&self) -> Result<(), String> {
         let coflows: Vec<(String, CoflowBody)> =
             self.store.all(Room::Coflows).map_err(|error| error.to_string())?;
+        let first: Vec<(String, Vec<FlowBody>)> =
+            self.store.all(Room::First).map_err(|error| error.to_string())?;
+        let mut first: BTreeMap<String, Vec<FlowBody>> = first.into_iter().collect();
         for (id, body) in coflows {
+            // With hosts that are not there any more nobody registers it again.
+            let first = first.remove(&id).and_then(|flows| self.transfers(&flows).ok());
             // What the configuration has no place for any more stays in the store, for when it has again.
             match self.registration(&body) {
-                Ok(registration) => match self.handle.register(id.clone(), registration).await {
-                    Ok(_) => {}
+                Ok(registration) => match self.handle.restore(id.clone(), registration, first).await {
+                    Ok(()) => {}
                     Err(Declined::Refused(error)) => warn!(coflow = id, %error, "not taken from the store"),
                     Err(Declined::Stopped(stopped)) => return Err(stopped.to_string()),
                 },
                 Err(problem) => warn!(coflow = id, %problem, "not taken from the store"),
             }
+        }
+        // Of no coflow any more: another one may come to have the id.
+        for id in first.into_keys() {
+            self.store.remove(Room::First, &id).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -303,17 +317,15 @@ impl Registry {
         let registration = self.registration(&body)?;
         let service = registration.service.clone();
         let _alone = self.alone(id).await;
-        let is_new = self.handle.register(id.to_owned(), registration).await?;
-        // Also if it is not new: it may not have come this far before.
+        // What is known was kept when it came, and what is over must not come back with the next start.
+        if !self.handle.register(id.to_owned(), registration).await? {
+            return Ok(());
+        }
         if let Err(error) = self.store.put(Room::Coflows, id, &body).await {
-            if is_new {
-                self.handle.deregister(id.to_owned()).await?;
-            }
+            self.handle.deregister(id.to_owned()).await?;
             return Err(error.into());
         }
-        if is_new {
-            self.events.tell(What::CoflowRegistered, id, Some(service));
-        }
+        self.events.tell(What::CoflowRegistered, id, Some(service));
         Ok(())
     }
 
@@ -324,18 +336,34 @@ impl Registry {
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         let transfers = self.transfers(&flows)?;
         let _alone = self.alone(id).await;
-        let Registration { service, application, weight, deadline, .. } = self.coflow(id).await?.registration;
-        self.handle.update(id.to_owned(), transfers).await?;
-        let body = CoflowBody {
-            service: Some(service.clone()),
-            application: Some(application),
-            weight: Some(weight),
-            deadline: deadline.map(|deadline| deadline.to_string()),
-            flows,
-        };
-        self.store.put(Room::Coflows, id, &body).await?;
-        self.events.tell(What::CoflowUpdated, id, Some(service));
+        let Standing { registration, first, class, .. } = self.coflow(id).await?;
+        self.handle.check_update(id.to_owned(), transfers.clone()).await?;
+        let first = self.flows(first.as_ref().unwrap_or(&registration.flows));
+        self.store.put(Room::First, id, &first).await?;
+        self.store.put(Room::Coflows, id, &body(&registration, flows)).await?;
+        if let Err(declined) = self.handle.update(id.to_owned(), transfers).await {
+            let was_over = class.is_none();
+            if was_over {
+                self.store.remove(Room::Coflows, id).await?;
+            } else {
+                let before = body(&registration, self.flows(&registration.flows));
+                self.store.put(Room::Coflows, id, &before).await?;
+            }
+            return Err(declined.into());
+        }
+        self.events.tell(What::CoflowUpdated, id, Some(registration.service));
         Ok(())
+    }
+
+    /// Flows as they are asked for.
+    fn flows(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
+        let name = |host: u32| self.hosts[host as usize].name.clone();
+        let flow = |transfer: &Transfer| FlowBody {
+            from: name(transfer.src),
+            to: name(transfer.dst),
+            bytes: transfer.bytes.map(|bytes| bytes.get() as u64),
+        };
+        transfers.iter().map(flow).collect()
     }
 
     /// Forgets a coflow.
@@ -363,10 +391,15 @@ impl Registry {
     pub async fn set_policy(&self, asked: Asked) -> Result<(), Problem> {
         let mut deciding = self.deciding.lock().await;
         let policy = choose(asked.clone(), "tree", &deciding.table, &self.names)?;
-        self.handle.set_policy(policy.build(&self.names, &deciding.weights)).await?;
+        let built = || policy.build(&self.names, &deciding.weights);
+        let set = |asked: &Asked| Set { set: asked.clone(), configured: deciding.configured.clone() };
+        self.handle.check_policy(built()).await?;
+        self.store.put(Room::Settings, POLICY, &set(&asked)).await?;
+        if let Err(declined) = self.handle.set_policy(built()).await {
+            self.store.put(Room::Settings, POLICY, &set(deciding.policy.asked())).await?;
+            return Err(declined.into());
+        }
         deciding.policy = policy;
-        let set = Set { set: asked, configured: deciding.configured.clone() };
-        self.store.put(Room::Settings, POLICY, &set).await?;
         self.events.tell(What::PolicyChanged, POLICY, None);
         Ok(())
     }
@@ -402,15 +435,24 @@ impl Registry {
         let mut deciding = self.deciding.lock().await;
         let mut weights = deciding.weights.clone();
         weights.insert(service.to_owned(), weight);
-        if deciding.policy.heeds_weights() {
-            self.handle.set_policy(deciding.policy.build(&self.names, &weights)).await?;
-        }
-        self.set_weights_of_queues(&weights).await?;
-        deciding.weights = weights;
         let configured = deciding.configured_weights.get(service).copied();
-        self.store.put(Room::Weights, service, &Set { set: Some(weight), configured }).await?;
+        let set = |weight: Option<f64>| Set { set: weight, configured };
+        self.store.put(Room::Weights, service, &set(Some(weight))).await?;
+        if let Err(declined) = self.weigh(&deciding.policy, &weights).await {
+            self.store.put(Room::Weights, service, &set(deciding.weights.get(service).copied())).await?;
+            return Err(declined.into());
+        }
+        deciding.weights = weights;
         self.events.tell(What::WeightChanged, service, Some(service.to_owned()));
         Ok(())
+    }
+
+    /// Lets services have these weights wherever a policy and queues go by them.
+    async fn weigh(&self, policy: &Chosen, weights: &BTreeMap<String, f64>) -> Result<(), Declined> {
+        if policy.heeds_weights() {
+            self.handle.set_policy(policy.build(&self.names, weights)).await?;
+        }
+        Ok(self.set_weights_of_queues(weights).await?)
     }
 
     /// The sensitivity table.
@@ -433,6 +475,19 @@ impl Registry {
         deciding.table = table;
         self.events.tell(What::TableChanged, SENSITIVITY, None);
         Ok(())
+    }
+}
+
+/// A registration with these flows as it is asked for.
+fn body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
+    let Registration { service, application, weight, deadline, .. } = registration;
+    CoflowBody {
+        service: Some(service.clone()),
+        application: Some(application.clone()),
+        weight: Some(*weight),
+        // All digits, where a time is printed with fifteen: it has to be the same when it is read.
+        deadline: deadline.map(|deadline| format!("{}s", deadline.get())),
+        flows,
     }
 }
 

@@ -36,6 +36,8 @@ const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 pub enum Room {
     /// Coflows by their ids.
     Coflows,
+    /// The flows that coflows were registered with, of those that were updated. They go with their coflows.
+    First,
     /// Saba's applications by their ids.
     Applications,
     /// Connections of these by their ids.
@@ -47,13 +49,14 @@ pub enum Room {
 }
 
 impl Room {
-    const ALL: [Room; 5] =
-        [Room::Coflows, Room::Applications, Room::Connections, Room::Weights, Room::Settings];
+    const ALL: [Room; 6] =
+        [Room::Coflows, Room::First, Room::Applications, Room::Connections, Room::Weights, Room::Settings];
 
     /// What it is called in the file.
     fn name(self) -> &'static str {
         match self {
             Room::Coflows => "coflows",
+            Room::First => "first flows",
             Room::Applications => "applications",
             Room::Connections => "connections",
             Room::Weights => "weights",
@@ -114,6 +117,14 @@ struct Change {
     /// Nothing: the entry goes away.
     value: Option<Vec<u8>>,
     done: oneshot::Sender<Result<(), Arc<redb::Error>>>,
+}
+
+impl Change {
+    /// Whether something in a room changes.
+    fn is_in(&self, room: Room) -> bool {
+        let goes_with = (self.room, room) == (Room::Coflows, Room::First) && self.value.is_none();
+        self.room == room || goes_with
+    }
 }
 
 /// The store. Clones are the same one.
@@ -226,6 +237,15 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// The same one, but nothing can be written any more.
+    pub(crate) fn unwritable(&self) -> Store {
+        let (changes, _) = mpsc::channel(1);
+        Store { changes, ..self.clone() }
+    }
+}
+
 /// Looks whether the file is a store, and counts the epoch up. The clock counts for a new one only, in milliseconds: that is above the
 /// epochs of a store that was lost, unless the clock was far wrong or there was more than a start a millisecond.
 fn begin(database: &Database, path: &Path, clock: u64) -> Result<u64, StoreError> {
@@ -284,7 +304,7 @@ fn write_all(database: &Database, mut waiting: mpsc::Receiver<Change>) {
 fn write(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
     let transaction: WriteTransaction = database.begin_write()?;
     for room in Room::ALL {
-        let mut own = changes.iter().filter(|change| change.room == room).peekable();
+        let mut own = changes.iter().filter(|change| change.is_in(room)).peekable();
         if own.peek().is_none() {
             continue;
         }

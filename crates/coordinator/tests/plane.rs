@@ -10,8 +10,8 @@ use std::time::Duration;
 use small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
 use weir_agent::lease::Keeper;
 use weir_coordinator::plane::{
-    Arrival, FlowKey, Found, Mark, Order, Pace, Plane, Queues, Refusal, Registration, Report, Seen, Settings,
-    Way,
+    Arrival, FlowKey, Found, Mark, Order, Pace, Plane, Queues, Refusal, Refusals, Registration, Report, Seen,
+    Settings, Way,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -225,6 +225,30 @@ fn switches_have_no_flows() {
     assert_eq!(plane.found(), []);
     let to_switch = plane.register("b", registration(&[(0, HOSTS, 1e6)]), 0.002);
     assert_eq!(to_switch, Err(Refusal::Host { flow: 0, host: HOSTS, last: HOSTS - 1 }));
+}
+
+/// What agents refuse is counted of all, and never goes back.
+#[test]
+fn what_is_refused_anywhere_is_counted_once() {
+    let mut plane = plane("saath", 1).with_switches(1);
+    let refused = |older, gap| Refusals { older, gap, ..Refusals::default() };
+    let says = [
+        (0, refused(3, 0)),
+        (0, refused(3, 0)),
+        (HOSTS, refused(1, 1)),
+        (0, refused(4, 0)),
+        // Begun anew.
+        (0, refused(0, 2)),
+        (0, refused(0, 2)),
+        // Nobody.
+        (HOSTS + 1, refused(9, 9)),
+    ];
+    let mut counts = Vec::new();
+    for (host, refusals) in says {
+        plane.report(host, &Report { refusals, ..Report::default() }, 0.001);
+        counts.push((plane.refusals().older, plane.refusals().gap));
+    }
+    assert_eq!(counts, [(3, 0), (3, 0), (4, 1), (5, 1), (5, 3), (5, 3), (5, 3)]);
 }
 
 /// What a host finds is kept up to a bound, told once, and forgotten some time after the host.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{Found, Queues, Report};
+use weir_proto::{FlowKey, Found, Queues, Refusals, Report, Seen};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -41,6 +41,56 @@ fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
     }
     assert_eq!(request(&server, "PUT", "/v1/coflows/c1/flows", moved.to_string().as_bytes()).0, 404);
     assert_eq!(request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
+}
+
+/// Who registers again may not have heard the first answer, and starts nothing that is over.
+#[test]
+fn what_is_over_stays_so() {
+    let mut server = Server::start();
+    let mut events = api::Events::open(&server);
+    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for host in 0..2 {
+        let seen = Seen { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
+        let report = Report { flows: vec![seen], ..Report::default() };
+        runtime.block_on(server.registry().handle().report(host, report)).unwrap();
+    }
+    // This is told once it has left the store.
+    while !events.next("data: ").contains("coflow-over") {}
+    drop(events);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["over"], true);
+    server.restart(|text| text);
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+/// A first answer may get lost, and the framework update the coflow before it asks again.
+#[test]
+fn the_first_body_is_the_same_after_an_update() {
+    let mut server = Server::start();
+    let with = |flows: Value| json!({ "weight": 0.1, "deadline": "0.7s", "flows": flows });
+    let (first, other) = (with(coflow("c")["flows"].clone()), with(coflow("b")["flows"].clone()));
+    let answer = put(&server, "/v1/coflows/c1", &first);
+    assert_eq!(answer.0, 200);
+    let mut moved = Value::Null;
+    for from in ["b", "c"] {
+        moved = json!([{ "from": from, "to": "a", "bytes": 5_000_000 }]);
+        assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    }
+    for _ in 0..3 {
+        assert_eq!(put(&server, "/v1/coflows/c1", &first), answer);
+        assert_eq!(put(&server, "/v1/coflows/c1", &with(moved.clone())).0, 200);
+        assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 409);
+        let standing = get(&server, "/v1/coflows/c1").1;
+        let flows = standing["flows"].as_array().unwrap();
+        assert_eq!((flows.len(), &flows[0]["from"]), (1, &json!("c")), "{standing}");
+        server.restart(|text| text);
+    }
+    // Another coflow with the id has another first body.
+    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 200);
+    server.restart(|text| text);
+    assert_eq!(put(&server, "/v1/coflows/c1", &first).0, 409);
 }
 
 #[test]
@@ -543,6 +593,13 @@ fn health_and_figures() {
     assert_eq!(figure("weir_doubts_total{reason=\"beyond\"}"), 0.0);
     assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
     assert!(text.ends_with("# EOF\n"));
+    // What agents refuse.
+    let refused = "weir_orders_refused_total{reason=\"older\"}";
+    assert_eq!(figure(refused), 0.0);
+    let report = Report { refusals: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(0, report)).unwrap();
+    assert_eq!(of(&answer(&server, "/metrics").1, refused), 2.0);
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
     assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
     // Whoever listens does not keep it from ending.

@@ -6,9 +6,11 @@
 
 mod order;
 mod pack;
+mod refusals;
 
 pub use order::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon};
 pub use pack::Malformed;
+pub use wire::Refusals;
 
 /// The bytes of a full packet: 1,500, and the Ethernet header. Links count these.
 pub const FRAME: u32 = 1514;

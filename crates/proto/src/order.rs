@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FRAME, LONGEST_ID, MOST_CLASSES, PAYLOAD};
+use crate::{FRAME, LONGEST_ID, MOST_CLASSES, PAYLOAD, Refusals};
 
 /// A flow: its coflow's id, and its place in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ pub struct Report {
     pub found: Vec<Found>,
     /// What arrived of UDP since the last report of it, in order of ways, each once. Said only to a coordinator that asks for it.
     pub arrivals: Vec<Arrival>,
+    /// The orders that it refused since it began.
+    pub refusals: Refusals,
 }
 
 /// The mark (DSCP) of a class: 1 to [`MOST_CLASSES`].

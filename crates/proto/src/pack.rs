@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way, is_id};
-use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS, wire};
+use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS, Refusals, wire};
 
 /// Why a message is no order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -218,6 +218,7 @@ impl From<&Report> for wire::Report {
             open: report.found.iter().map(|found| found.open).collect(),
             carried: report.found.iter().map(|found| found.sent).collect(),
             arrivals: pack_arrivals(&report.arrivals),
+            refusals: Some(report.refusals).filter(|refusals| *refusals != Refusals::default()),
         }
     }
 }
@@ -263,7 +264,8 @@ impl TryFrom<wire::Report> for Report {
             return Err(Malformed::Unsorted("connections found"));
         }
         let arrivals = unpack_arrivals(report.arrivals)?;
-        Ok(Report { obeys: (report.epoch, report.seq), flows, found, arrivals })
+        let refusals = report.refusals.unwrap_or_default();
+        Ok(Report { obeys: (report.epoch, report.seq), flows, found, arrivals, refusals })
     }
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
     Arrival, FlowKey, Found, LONGEST_ID, MOST_FOUND, MOST_REPORT, MOST_SEEN, MOST_WAYS, Malformed, Mark,
-    Order, Pace, Queues, Report, Seen, Way, wire,
+    Order, Pace, Queues, Refusals, Report, Seen, Way, wire,
 };
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -74,12 +74,16 @@ fn report() -> impl Strategy<Value = Report> {
         open,
         sent,
     };
-    (any::<(u64, u64)>(), flows, found, arrivals()).prop_map(
-        move |(obeys, flows, found, arrivals): (_, BTreeMap<_, _>, _, _)| Report {
+    let refusals = prop_oneof![Just([0; 4]), any::<[u64; 4]>()].prop_map(|[older, gap, flows, classes]| {
+        Refusals { older, gap, flows, classes, ..Refusals::default() }
+    });
+    (any::<(u64, u64)>(), flows, found, arrivals(), refusals).prop_map(
+        move |(obeys, flows, found, arrivals, refusals): (_, BTreeMap<_, _>, _, _, _)| Report {
             obeys,
             flows: flows.into_iter().map(seen).collect(),
             found: found.into_iter().map(is).collect(),
             arrivals,
+            refusals,
         },
     )
 }
@@ -260,6 +264,15 @@ fn what_is_no_order_is_refused() {
     }
 }
 
+/// Whoever does not know of refusals says nothing of them, and hears of none unless there are some.
+#[test]
+fn agents_of_before_are_understood() {
+    let before = wire::Report { epoch: 3, seq: 5, ..wire::Report::default() };
+    let report = Report { obeys: (3, 5), ..Report::default() };
+    assert_eq!(Report::try_from(before), Ok(report.clone()));
+    assert_eq!(wire::Report::from(&report).refusals, None);
+}
+
 /// The longest report that there can be is let through.
 #[test]
 fn limits_fit_each_other() {
@@ -278,7 +291,20 @@ fn limits_fit_each_other() {
         rate: u64::MAX,
     };
     let arrivals = (0..MOST_WAYS).map(arrival).collect();
-    let report = Report { obeys: (u64::MAX, u64::MAX), flows, found, arrivals };
+    let most = u64::MAX;
+    let refusals = Refusals {
+        older: most,
+        repeated: most,
+        gap: most,
+        lease: most,
+        unsorted: most,
+        flows: most,
+        interface: most,
+        rate: most,
+        weights: most,
+        classes: most,
+    };
+    let report = Report { obeys: (most, most), flows, found, arrivals, refusals };
     let length = wire::Up::report(&report).encoded_len();
     assert!(length <= MOST_REPORT, "{length} bytes");
 }

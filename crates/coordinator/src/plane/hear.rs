@@ -17,6 +17,9 @@ impl Plane {
             return;
         };
         known.heard = Some(self.now);
+        // Totals, so that a report that is lost loses nothing.
+        self.refusals = self.refusals.plus(report.refusals.since(known.refused));
+        known.refused = report.refusals;
         let (epoch, seq) = report.obeys;
         let obeys = if epoch == self.epoch { seq } else { 0 };
         if obeys > known.obeys {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_proto::{FlowKey, Pace};
+use weir_proto::{FlowKey, Pace, Refusals};
 
 use super::{Coflow, Doubts, Plane, Registration, Transfer};
 
@@ -32,6 +32,8 @@ pub struct Summary {
 pub struct Standing {
     /// As it was registered or updated last.
     pub registration: Registration,
+    /// The flows that it was registered with, if it was updated.
+    pub first: Option<Vec<Transfer>>,
     /// Its class in the last schedule, from 0; none if it is over.
     pub class: Option<usize>,
     /// Its flows, in their places.
@@ -77,6 +79,11 @@ impl Plane {
     /// What was not believed so far.
     pub fn doubts(&self) -> Doubts {
         self.doubts
+    }
+
+    /// The orders that hosts and switches have refused, by what they said so far. What an agent refused before this began counts as well.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals
     }
 
     /// What was decided last.
@@ -146,6 +153,7 @@ impl Plane {
             |flow: &super::Flow| Progress { sent: flow.sent, done: flow.done, pace: self.told(flow) };
         Some(Standing {
             registration: coflow.registration.clone(),
+            first: coflow.first.clone(),
             class: self.class(coflow),
             flows: coflow.flows.iter().map(progress).collect(),
         })

@@ -110,7 +110,7 @@ pub struct FlowState {
 
 impl CoflowState {
     fn new(id: String, standing: Standing, hosts: &[Host]) -> CoflowState {
-        let Standing { registration, class, flows } = standing;
+        let Standing { registration, class, flows, .. } = standing;
         let name = |host: u32| hosts[host as usize].name.clone();
         let flows = registration.flows.iter().zip(flows).map(|(transfer, progress)| FlowState {
             from: name(transfer.src),

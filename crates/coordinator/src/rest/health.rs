@@ -83,7 +83,7 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, .. } =
             &self.overview;
-        let Overview { reports, passed_on, .. } = &self.overview;
+        let Overview { reports, passed_on, refusals, .. } = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
             ("weir_coflows", "Coflows that are known", *coflows as u64),
@@ -116,10 +116,15 @@ impl Collector for Figures {
             ("absent", doubts.absent),
             ("crowded", doubts.crowded),
         ];
-        let help = "Parts of reports that were not believed";
-        let mut all = encoder.encode_descriptor("weir_doubts", help, None, MetricType::Counter)?;
-        for (reason, count) in doubts {
-            ConstCounter::new(count).encode(all.encode_family(&[("reason", reason)])?)?;
+        let by_reason = [
+            ("weir_doubts", "Parts of reports that were not believed", &doubts[..]),
+            ("weir_orders_refused", "Orders that agents refused", &refusals.by_reason()),
+        ];
+        for (name, help, counts) in by_reason {
+            let mut all = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for &(reason, count) in counts {
+                ConstCounter::new(count).encode(all.encode_family(&[("reason", reason)])?)?;
+            }
         }
         let help = "What schedules take, until their orders are on their way";
         let mut schedules =

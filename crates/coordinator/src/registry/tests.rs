@@ -1,0 +1,91 @@
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::config;
+use crate::master;
+use crate::plane::Plane;
+
+const CONFIG: &str = r#"weir-serve = 1
+store = "weir.redb"
+policy = "saath"
+queues = "services"
+
+[listen]
+agents = "127.0.0.1:0"
+api = "127.0.0.1:0"
+
+[host]
+a = "1Gbit"
+b = "1Gbit"
+
+[service.default]
+
+[service.ads]
+"#;
+
+async fn registry(folder: &Path) -> Registry {
+    let file = folder.join("serve.toml");
+    fs::write(&file, CONFIG).unwrap();
+    let config = config::read(&file).unwrap();
+    let store = Store::open(&config.store).unwrap();
+    let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
+    let policy = config.policy.build(&config.names, &config.weights);
+    let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
+    Registry::new(&config, store, master::start(plane).unwrap().0).await.unwrap()
+}
+
+fn flows(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
+    vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes }]
+}
+
+fn coflow(bytes: Option<u64>) -> CoflowBody {
+    let (service, application, weight, deadline) = (None, None, None, None);
+    CoflowBody { service, application, weight, deadline, flows: flows("a", "b", bytes) }
+}
+
+/// What there is to see, but for what flows do meanwhile.
+async fn seen(registry: &Registry) -> impl PartialEq + std::fmt::Debug + use<> {
+    let Standing { registration, first, .. } = registry.coflow("c1").await.unwrap();
+    (registration, first, registry.policy().await, registry.services().await, registry.queues().await)
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_not_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = registry(folder.path()).await;
+    registry.register("c1", coflow(Some(1_000_000))).await.unwrap();
+    let before = seen(&registry).await;
+    let good = registry.store.clone();
+    registry.store = good.unwritable();
+    let weighted = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
+    for (what, problem) in [
+        ("register", registry.register("c2", coflow(None)).await),
+        ("update", registry.update("c1", flows("b", "a", None)).await),
+        ("deregister", registry.deregister("c1").await),
+        ("tree", registry.set_policy(Asked::Tree(weighted.to_owned())).await),
+        ("policy", registry.set_policy(Asked::Policy("varys".to_owned())).await),
+        ("weight", registry.set_weight("ads", 3.0).await),
+        ("table", registry.set_table("version = 1\n".to_owned()).await),
+    ] {
+        assert_eq!(problem.map_err(|problem| problem.status), Err(503), "{what}");
+        assert_eq!(seen(&registry).await, before, "{what}");
+    }
+    registry.store = good;
+    // A policy that goes by sizes would refuse this.
+    registry.register("c2", coflow(None)).await.unwrap();
+    // What is refused is not kept either.
+    assert_eq!(registry.set_policy(Asked::Policy("varys".to_owned())).await.unwrap_err().status, 422);
+    assert_eq!(registry.update("c1", Vec::new()).await.unwrap_err().status, 422);
+    assert!(registry.store.get::<Set<Asked>>(Room::Settings, POLICY).unwrap().is_none());
+    assert_eq!(
+        registry.store.all::<CoflowBody>(Room::Coflows).unwrap()[0].1.flows,
+        flows("a", "b", Some(1_000_000))
+    );
+    // And what is done is kept.
+    registry.set_policy(Asked::Tree(weighted.to_owned())).await.unwrap();
+    registry.set_weight("ads", 3.0).await.unwrap();
+    registry.update("c1", flows("b", "a", None)).await.unwrap();
+    assert_ne!(seen(&registry).await, before);
+    assert!(registry.store.get::<Set<Asked>>(Room::Settings, POLICY).unwrap().is_some());
+}
