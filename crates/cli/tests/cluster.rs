@@ -70,7 +70,7 @@ fn commands_of_the_page_are_there() {
             found += 1;
         }
     }
-    assert_eq!(found, 5);
+    assert_eq!(found, 6);
 }
 
 #[test]
