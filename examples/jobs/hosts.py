@@ -108,10 +108,19 @@ def listen():
         return mark(socket.create_server((probe.getsockname()[0], 0)))
 
 
-def accept(listener, links, count):
-    """Takes the calls of so many hosts, which begin with their ranks."""
-    for _ in range(count):
-        connection = mark(listener.accept()[0])
+def accept(listener, links, count, processes=()):
+    """Takes the calls of so many hosts, which begin with their ranks, as long as none of their processes has ended."""
+    listener.settimeout(0.2)
+    while count > 0:
+        try:
+            connection = listener.accept()[0]
+        except TimeoutError:
+            if any(process.poll() is not None for process in processes):
+                sys.exit("another host could not begin")
+            continue
+        count -= 1
+        connection.settimeout(None)
+        mark(connection)
         (rank,) = LENGTH.unpack(connection.recv(LENGTH.size, socket.MSG_WAITALL))
         links[rank] = connection
 
@@ -133,7 +142,7 @@ def first(namespaces):
         if rank > 0
     ]
     links = {}
-    accept(listener, links, len(processes))
+    accept(listener, links, len(processes), processes)
     host = Host(0, links)
     places = json.dumps([json.loads(host.receive(rank)) for rank in host.others])
     for rank in host.others:

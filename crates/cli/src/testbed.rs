@@ -230,7 +230,10 @@ pub fn on_a_bed<T>(
 ) -> Result<T, Failure> {
     if let Some(bed) = Bed::open(name).map_err(|error| failure(&error))? {
         if bed.topology() != topology {
-            return Err(Failure::input(format_args!("bed `{name}` has another network")));
+            let why = format_args!(
+                "bed `{name}` has another network: expected another --name, or `weir testbed down --name {name}` before"
+            );
+            return Err(Failure::input(why));
         }
         let done = work(&bed);
         bed.set_queues(None).map_err(|error| failure(&error))?;

@@ -254,6 +254,14 @@ fn the_jobs_run_on_hosts_of_a_bed() {
         let ran = Ran::new(command.env("WEIR_DSCP", "3").output().unwrap());
         assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""), "{job}");
     }
+    // What it started ends at once.
+    let script = format!("{}/../../examples/jobs/rounds.py", env!("CARGO_MANIFEST_DIR"));
+    let mut nowhere = Command::new("ip");
+    nowhere
+        .args(["netns", "exec", &namespaces[0], "python3", &script])
+        .args([&namespaces[0], "weir-nobody-has-this"]);
+    let ran = Ran::new(nowhere.output().unwrap());
+    assert!(ran.code == Some(1) && ran.err.contains("another host could not begin"), "{ran:?}");
     let alone = Command::new("python3")
         .arg(format!("{}/../../examples/jobs/shuffle.py", env!("CARGO_MANIFEST_DIR")))
         .output()

@@ -248,9 +248,13 @@ fn netshare_is_reproduced_with_real_traffic() {
     let place = place();
     let Some(name) = name(&place, "live") else { return };
     let text = place.print(&format!("reproduce live --only netshare --name {name} --phase 1s --quiet"));
-    for part in
-        ["# Real traffic", "--phase 1s", "| queues+throttling | Fig. 12 | 4 |", "of 10 are within 3 points"]
-    {
+    for part in [
+        "# Real traffic",
+        "--phase 1s",
+        "| queues+throttling | Fig. 12 | 4 |",
+        "**Phases are shorter",
+        "of 10 are within 3 points",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert_eq!(left(&name), Vec::<String>::new());

@@ -525,7 +525,9 @@ impl From<Refusal> for Problem {
             Refusal::Size(flow) => (format!("flows[{flow}].bytes"), "nothing".to_owned()),
             Refusal::Weight(weight) => ("weight".to_owned(), weight.to_string()),
             Refusal::Nameless { service, application } => {
-                ("application".to_owned(), format!("{service}/{application}"))
+                let is_own = application != Names::DEFAULT;
+                let field = if is_own { "application" } else { "service" };
+                (field.to_owned(), format!("{service}/{application}"))
             }
             Refusal::Tree(_) => ("policy".to_owned(), String::new()),
         };

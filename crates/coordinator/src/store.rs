@@ -4,8 +4,9 @@
 //! written meanwhile goes into one transaction, so that many callers wait for the disk once. A process that is killed, or a machine
 //! that loses power, leaves the state after the last transaction. One process at a time has a store open.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -141,6 +142,9 @@ impl Store {
     /// # Errors
     /// Why it is not.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
+        // Who may read it may read what everybody registered. One that is there keeps what its owner gave it.
+        let made = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        made.map_err(|error| StoreError::file(StorageError::from(error)))?;
         let mut builder = Database::builder();
         let database = builder.set_cache_size(CACHE).set_check_integrity_on_open(true).create(path);
         let database = database.map_err(|error| match error {

@@ -131,12 +131,7 @@ fn what_is_wrong_is_named() {
         (br#"{"flow": []}"#, 422, "flow", "`flows`"),
         (br#"{"flows": [{"from": "a", "to": "b"}], "weight": 0}"#, 422, "weight", "above 0"),
         (br#"{"flows": [{"from": "a", "to": "b"}], "deadline": "5"}"#, 422, "deadline", "unit"),
-        (
-            br#"{"flows": [{"from": "a", "to": "b"}], "service": "x"}"#,
-            422,
-            "application",
-            "of the configuration",
-        ),
+        (br#"{"flows": [{"from": "a", "to": "b"}], "service": "x"}"#, 422, "service", "of the configuration"),
     ];
     for (body, status, field, detail) in cases {
         let text = String::from_utf8_lossy(body).into_owned();

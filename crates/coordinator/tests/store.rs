@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -26,6 +27,7 @@ fn what_was_put_is_there_until_it_is_removed() {
     let runtime = runtime();
     let store = Store::open(&path).unwrap();
     let epoch = store.epoch();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(all(&store, Room::Coflows), BTreeMap::new());
     runtime.block_on(async {
         // Many at a time, each told when it is there.

@@ -61,9 +61,10 @@ fn head(args: &args::LiveReproduction) -> String {
         let names: Vec<String> = args.only.iter().map(name).collect();
         options.push_str(&format!(" --only {}", names.join(",")));
     }
+    let out = if args.out.is_some() { " --out docs/results/live.md" } else { "" };
     format!(
         "# Real traffic\n\n\
-         Made by `weir reproduce live --out docs/results/live.md{options}`, as root. Measured is real traffic: sockets of one machine, in network \
+         Made by `weir reproduce live{out}{options}`, as root. Measured is real traffic: sockets of one machine, in network \
          namespaces that are joined by veth pairs, with HTB at the end of every link ([the testbed](../testbed.md)); TCP there is `{CONGESTION}` unless something else is said. So numbers depend on the \
          machine and on what else it does. Published numbers stand with their place in the paper, simulated ones are the fluid \
          simulator's for the same scenario, and every \"yes\" and \"no\" was found by that one command.\n\n"

@@ -17,6 +17,9 @@ const LINK: f64 = 1000.0;
 /// How far a measured share of a link may be from the published one, in points.
 const POINTS: f64 = 3.0;
 
+/// In phases of so many seconds rates settle within the first half.
+const SETTLED: f64 = 10.0;
+
 /// A rate that the text of section 5.3 has, from the lowest to the highest that it can mean, in Mbit/s.
 struct Published {
     what: &'static str,
@@ -101,6 +104,11 @@ fn text(scenario: &Scenario, phase: Time, runs: &[Run]) -> String {
         scenario.topology.hosts(),
         n(phase.get()),
     );
+    if phase.get() < SETTLED {
+        out.push_str(&format!(
+            "\n**Phases are shorter than {SETTLED} s, in which TCP and throttling do not settle: what follows says little.**\n"
+        ));
+    }
     let found = |claim: &Published| {
         let run = runs.iter().find(|run| run.mechanism == claim.mechanism).expect("all of them were run");
         let simulated = run.simulated.by_service(&run.simulated.phases[claim.phase].last)[claim.service];
