@@ -122,6 +122,20 @@ impl World {
         self.bed.place.read(&format!("said{host}"))
     }
 
+    /// Two agents and all flows, as the coordinator orders them.
+    fn under_way(&self) -> ([Process; 2], Vec<Wire>) {
+        let agents = [self.agent(0, 0), self.agent(1, 1)];
+        let wires = self.bed.connect(&FLOWS);
+        wires.iter().for_each(Wire::send);
+        wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+        (agents, wires)
+    }
+
+    /// Agents and coordinator do not reach each other: of one host the way to the coordinator is cut, of another the way from it.
+    fn cuts(&self) -> [Cut; 2] {
+        [self.cut(0, COORDINATOR), self.cut(COORDINATOR, 1)]
+    }
+
     /// Lets no packet of a host leave for another until it is dropped.
     fn cut(&self, from: u32, to: u32) -> Cut {
         let cut = Cut { namespace: self.bed.namespace(from), to: address(to) };
@@ -169,13 +183,8 @@ fn both_ordered(wires: &[Wire], time: Duration) -> bool {
 fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     let Some(world) = World::up("cut") else { return };
     let _serving = world.serve(&FLOWS);
-    let _agents = [world.agent(0, 0), world.agent(1, 1)];
-    let wires = world.bed.connect(&FLOWS);
-    wires.iter().for_each(Wire::send);
-    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
-    let cut = || [world.cut(0, COORDINATOR), world.cut(COORDINATOR, 1)];
-
-    let cuts = cut();
+    let (_agents, wires) = world.under_way();
+    let cuts = world.cuts();
     let during = shares(&wires, Duration::from_secs(1));
     drop(cuts);
     let after = shares(&wires, Duration::from_secs(1));
@@ -185,7 +194,7 @@ fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     // The order after that is there before the lease of the last is over.
     wait_for("orders again", || both_ordered(&wires, LEASE));
 
-    let cuts = cut();
+    let cuts = world.cuts();
     let mut flow = vec![shares(&wires, LEASE + Duration::from_millis(500))];
     flow.extend((0..5).map(|_| shares(&wires, Duration::from_millis(300))));
     eprintln!("parts of a link while cut off for longer: {flow:.3?}");
@@ -210,10 +219,7 @@ fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
 fn a_way_that_comes_and_goes_changes_nothing() {
     let Some(world) = World::up("flap") else { return };
     let _serving = world.serve(&FLOWS);
-    let _agents = [world.agent(0, 0), world.agent(1, 1)];
-    let wires = world.bed.connect(&FLOWS);
-    wires.iter().for_each(Wire::send);
-    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    let (_agents, wires) = world.under_way();
     let during = thread::scope(|scope| {
         let flapping = scope.spawn(|| {
             let began = Instant::now();
@@ -221,7 +227,7 @@ fn a_way_that_comes_and_goes_changes_nothing() {
                 if began.elapsed() > Duration::from_secs(5) {
                     return number;
                 }
-                let cuts = [world.cut(0, COORDINATOR), world.cut(COORDINATOR, 1)];
+                let cuts = world.cuts();
                 // 20 to 50 ms, no two after each other alike.
                 thread::sleep(Duration::from_millis(20 + number * 7 % 31));
                 drop(cuts);
@@ -245,10 +251,7 @@ fn a_way_that_comes_and_goes_changes_nothing() {
 fn a_coordinator_that_is_killed_has_a_successor_that_knows_its_coflows() {
     let Some(world) = World::up("store") else { return };
     let serving = world.serve(&FLOWS);
-    let _agents = [world.agent(0, 0), world.agent(1, 1)];
-    let wires = world.bed.connect(&FLOWS);
-    wires.iter().for_each(Wire::send);
-    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    let (_agents, wires) = world.under_way();
     drop(serving);
     let without = shares(&wires, Duration::from_secs(1));
     eprintln!("parts of a link without a coordinator: {without:.3?}");

@@ -197,15 +197,6 @@ struct Coflow {
     sent: f64,
 }
 
-/// What another policy decides about.
-struct Under {
-    engine: Engine,
-    /// See [`Plane::sizes`].
-    sizes: bool,
-    /// What is under way, in the order in which it came.
-    coflows: Vec<(Arc<str>, CoflowSpec)>,
-}
-
 impl Coflow {
     /// Whether a registration is its own, be it with the flows that it has or with its first: who asks again may not have heard the
     /// first answer, whatever was updated since.
@@ -216,6 +207,15 @@ impl Coflow {
             == (service, application, *weight, *deadline)
             && (own.flows == *flows || self.first.as_ref() == Some(flows))
     }
+}
+
+/// What another policy decides about.
+struct Under {
+    engine: Engine,
+    /// See [`Plane::sizes`].
+    sizes: bool,
+    /// What is under way, in the order in which it came.
+    coflows: Vec<(Arc<str>, CoflowSpec)>,
 }
 
 /// The plane.

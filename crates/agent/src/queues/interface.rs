@@ -141,23 +141,15 @@ impl Interface {
         Ok(Actual::parse(&qdiscs, &classes, &filters)?)
     }
 
-    /// What would be changed. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`Interface::reconcile`].
-    pub fn plan(&self, desired: &Desired) -> Result<Vec<Change>, QueueError> {
-        let actual = self.read()?;
-        self.before(&actual.root)?;
-        Ok(changes(desired, &actual))
-    }
-
-    /// The same as commands, a line each.
+    /// What would be changed, as commands, a line each. Changes nothing.
     ///
     /// # Errors
     /// As [`Interface::reconcile`].
     pub fn commands(&self, desired: &Desired) -> Result<String, QueueError> {
-        let list = self.plan(desired)?;
-        Ok(list.iter().map(|change| format!("tc {}\n", change.line(&self.0))).collect())
+        let actual = self.read()?;
+        self.before(&actual.root)?;
+        let command = |change: &Change| format!("tc {}\n", change.line(&self.0));
+        Ok(changes(desired, &actual).iter().map(command).collect())
     }
 
     /// Makes it have what it should, in one batch, and says by which changes. What is in its queues stays there, unless the queue

@@ -132,13 +132,10 @@ impl Plane {
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
             for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.done) {
-                if there && flow.is_absent(self.now) {
-                    continue;
-                }
-                if there {
-                    self.engine.data(slot, flow.number, UNKNOWN, self.now);
-                } else {
+                if !there {
                     self.engine.hold(slot, flow.number, self.now);
+                } else if !flow.is_absent(self.now) {
+                    self.engine.data(slot, flow.number, UNKNOWN, self.now);
                 }
             }
         }

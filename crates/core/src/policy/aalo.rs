@@ -98,8 +98,8 @@ impl Turns {
         if now < self.ends - 1e-9 && self.coflows[self.first] > 0 {
             return;
         }
-        let next = (1..=count).map(|step| (self.first + step) % count);
-        if let Some(queue) = next.into_iter().find(|&queue| self.coflows[queue] > 0) {
+        let mut next = (1..=count).map(|step| (self.first + step) % count);
+        if let Some(queue) = next.find(|&queue| self.coflows[queue] > 0) {
             self.first = queue;
             self.ends = now + self.length * weight(queue, count);
         }
