@@ -5,19 +5,26 @@
 //! - *One master.* An order of an older epoch is refused, and so is one that was there already. A newer epoch begins with an order that
 //!   names everything, and so does whatever comes after a gap: what is left out goes on as before only if nothing was lost.
 //! - *No nonsense.* A rate is above zero and at most what a link carries, a lease ends, interfaces are those of this host.
-//! - *Nothing for ever.* When the lease is over, all flows are free: they go as the transport lets them. Queues stay until others are
-//!   ordered, as they keep nobody from a link that is idle, and are all that is guaranteed then.
+//! - *Nothing for ever.* When the lease is over, all flows are free: they go as the transport lets them, and so do the connections of
+//!   applications. Weights hold for [`WEIGHTS`] after the last order. Then those that were promised to somebody stay until others are
+//!   ordered, as they keep nobody from a link that is idle; of others all packets share one queue, as if nobody had weighed them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, MOST_FLOWS, Order, Pace, Queues, Refusals};
+use weir_proto::{FlowKey, Limit, MOST_FLOWS, MOST_FOUND, Order, Pace, Queues, Refusals};
 
 use crate::htb::MOST_SERVICES;
 
 /// The longest lease.
 pub const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long weights hold that nobody was promised, from the last order on; as long as its lease if that is longer.
+pub const WEIGHTS: Duration = Duration::from_secs(30);
 
 /// Why an order is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +61,9 @@ pub enum Refused {
     /// Classes, of applications or with their queues.
     #[error("classes that are not 1 to {MOST_SERVICES}, each with a queue that is there")]
     Classes,
+    /// Too many limits of applications.
+    #[error("limits for more than {MOST_FOUND} applications with other hosts")]
+    Limits,
 }
 
 /// Counts an order that was refused.
@@ -69,6 +79,7 @@ fn count(refusals: &mut Refusals, why: Refused) {
         Refused::Rate => &mut refusals.rate,
         Refused::Weights => &mut refusals.weights,
         Refused::Classes => &mut refusals.classes,
+        Refused::Limits => &mut refusals.limits,
     };
     *count += 1;
 }
@@ -82,16 +93,20 @@ pub struct Keeper {
     ends: Option<Duration>,
     lease: Duration,
     rates: BTreeMap<FlowKey, u64>,
+    limits: BTreeMap<Peer, u64>,
     queues: BTreeMap<u32, Queues>,
     refusals: Refusals,
 }
 
+/// An application, and the address of another host.
+pub type Peer = (Arc<str>, IpAddr);
+
 impl Keeper {
     /// For a host whose link carries so much, or a switch whose ports do.
     pub fn new(links: Vec<Rate>) -> Keeper {
-        let (rates, queues) = (BTreeMap::new(), BTreeMap::new());
+        let (rates, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (ends, lease) = (None, Duration::ZERO);
-        Keeper { links, obeys: (0, 0), ends, lease, rates, queues, refusals: Refusals::default() }
+        Keeper { links, obeys: (0, 0), ends, lease, rates, limits, queues, refusals: Refusals::default() }
     }
 
     /// Believes an order at a time, which counts from any point and does not go back, or refuses it. O(f log F) of f flows named
@@ -103,11 +118,18 @@ impl Keeper {
         self.check(&order).inspect_err(|&why| count(&mut self.refusals, why))?;
         if order.whole {
             self.rates.clear();
+            self.limits.clear();
         }
         for (key, pace) in order.flows {
             match pace {
                 Pace::Rate(rate) => self.rates.insert(key, rate),
                 Pace::Free | Pace::Gone => self.rates.remove(&key),
+            };
+        }
+        for Limit { application, peer, pace } in order.limits {
+            match pace {
+                Pace::Rate(rate) => self.limits.insert((application, peer), rate),
+                Pace::Free | Pace::Gone => self.limits.remove(&(application, peer)),
             };
         }
         self.queues.extend(order.queues);
@@ -139,15 +161,24 @@ impl Keeper {
         if order.flows.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
             return Err(Refused::Unsorted);
         }
+        let known = if order.whole { 0 } else { self.limits.len() };
+        if order.limits.len() > MOST_FOUND - known {
+            return Err(Refused::Limits);
+        }
+        let of = |limit: &Limit| (Arc::clone(&limit.application), limit.peer);
+        if order.limits.windows(2).any(|pair| of(&pair[0]) >= of(&pair[1])) {
+            return Err(Refused::Unsorted);
+        }
         let line = self.links.iter().map(|link| link.get()).fold(0.0, f64::max);
-        for (_, pace) in &order.flows {
-            if let &Pace::Rate(rate) = pace
+        let paces = order.flows.iter().map(|(_, pace)| *pace);
+        for pace in paces.chain(order.limits.iter().map(|limit| limit.pace)) {
+            if let Pace::Rate(rate) = pace
                 && (rate == 0 || rate as f64 > line)
             {
                 return Err(Refused::Rate);
             }
         }
-        for (interface, Queues { weights, queue_of, classes }) in &order.queues {
+        for (interface, Queues { weights, queue_of, classes, .. }) in &order.queues {
             if *interface as usize >= self.links.len() {
                 return Err(Refused::Interface);
             }
@@ -190,9 +221,29 @@ impl Keeper {
         rates.map(|(key, rate)| (key, *rate))
     }
 
-    /// The queues of all interfaces that have some, whatever the lease.
-    pub fn queues(&self) -> &BTreeMap<u32, Queues> {
-        &self.queues
+    /// What all connections of each application with each other host may send at a time, in bytes per second; those that are not there are
+    /// free.
+    pub fn limits(&self, now: Duration) -> Option<&BTreeMap<Peer, u64>> {
+        self.holds(now).then_some(&self.limits)
+    }
+
+    /// The queues of all interfaces that have some, as they are to be at a time.
+    pub fn queues(&self, now: Duration) -> Cow<'_, BTreeMap<u32, Queues>> {
+        if self.weigh(now) {
+            return Cow::Borrowed(&self.queues);
+        }
+        let open = |queues: &Queues| match queues.guaranteed {
+            true => queues.clone(),
+            false => {
+                Queues { weights: vec![1.0], queue_of: vec![0; queues.queue_of.len()], ..queues.clone() }
+            }
+        };
+        Cow::Owned(self.queues.iter().map(|(&interface, queues)| (interface, open(queues))).collect())
+    }
+
+    /// Whether weights hold that nobody was promised.
+    pub fn weigh(&self, now: Duration) -> bool {
+        self.ends.is_some_and(|ends| now + self.lease < ends + WEIGHTS.max(self.lease))
     }
 
     /// What was refused so far, as coordinators are told.

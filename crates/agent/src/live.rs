@@ -8,6 +8,7 @@
 //! - `socket` is what TCP of the kernel takes and says.
 //! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
 //! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
+//! - `demands` are what these connections ask for, and what they may send.
 //! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
 //! - `shape` is what is done at interfaces.
 //! - `news` is what is worth a report.
@@ -35,6 +36,7 @@ use crate::traffic::Traffic;
 
 mod beat;
 pub mod crowd;
+mod demands;
 mod door;
 mod flows;
 mod found;
@@ -91,6 +93,8 @@ struct Host {
     applications: Option<Applications>,
     /// Whether it is a host's that measures and limits nothing, and has not said so yet.
     is_deaf: bool,
+    /// Whether weights held that nobody was promised when it was looked last.
+    weighed: bool,
     /// Where what its links should have goes when it is something else.
     wanted: watch::Sender<Wanted>,
     /// What its link carries in bytes per second, if it has interfaces.
@@ -133,11 +137,11 @@ impl Host {
     /// Says what interfaces should have, if that is something else than before.
     fn want(&self) {
         let limited = self.shaped.map(|link| self.flows.limited(link)).unwrap_or_default();
-        let queues = self.keeper.queues();
+        let queues = self.keeper.queues(self.now());
         self.wanted.send_if_modified(|last| {
             let is_other = last.queues != *queues || last.limited != limited;
             if is_other {
-                *last = Wanted { queues: queues.clone(), limited };
+                *last = Wanted { queues: queues.into_owned(), limited };
             }
             is_other
         });
@@ -148,10 +152,11 @@ impl Host {
         self.flows.open(key, owner, socket, rate, self.shaped.is_some())
     }
 
-    /// A coordinator is there, which wants to know what arrives, or does not.
-    fn begin(&mut self, arrivals: bool) {
+    /// A coordinator is there, which wants to know what arrives, and what applications ask for, or does not.
+    fn begin(&mut self, arrivals: bool, demands: bool) {
         self.tell_anew();
         if let Some(applications) = &mut self.applications {
+            applications.begin(demands);
             applications.throttles.begin(&mut applications.traffic, arrivals, Instant::now());
         }
         if arrivals && std::mem::take(&mut self.is_deaf) {
@@ -165,11 +170,15 @@ impl Host {
         let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
         let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
         let (now, arrivals) = (self.now(), std::mem::take(&mut order.arrivals));
+        let limits = order.whole || !order.limits.is_empty();
         let refused = self.keeper.accept(order, now).err();
         match refused {
             None => {
                 over.iter().for_each(|key| self.flows.settle(key));
                 if let Some(applications) = &mut self.applications {
+                    if limits {
+                        applications.change();
+                    }
                     applications.throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
                 }
             }
@@ -228,6 +237,7 @@ pub async fn run(
         voice: Voice::default(),
         is_deaf: settings.door.is_some() && (traffic.is_none() || shaped.is_none()),
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
+        weighed: false,
         wanted,
         shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
@@ -268,10 +278,10 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(Event::Begun { every, arrivals, up }) => {
+                Some(Event::Begun { every, arrivals, demands, up }) => {
                     (clock, interval, beat) = (self::clock(every), every, Beat::new(host, every));
                     reports = Some(up);
-                    shared.lock().begin(arrivals);
+                    shared.lock().begin(arrivals, demands);
                 }
                 Some(Event::Order(order)) => {
                     shared.lock().obey(order);
@@ -286,14 +296,17 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
             _ = clock.tick() => {
                 looked = Instant::now();
                 let mut host = shared.lock();
+                let host = &mut *host;
                 host.flows.measure();
                 host.pace();
-                // Queues are others with orders only, which a switch with many ports need not look for each time.
-                if host.shaped.is_some() {
+                // Queues are others with orders, or when weights end, which a switch with many ports need not look for each time.
+                let weighed = host.keeper.weigh(host.now());
+                if host.shaped.is_some() || weighed != host.weighed {
+                    host.weighed = weighed;
                     host.want();
                 }
                 if let Some(applications) = &mut host.applications {
-                    applications.look(Instant::now());
+                    applications.look(host.keeper.limits(host.began.elapsed()), Instant::now());
                 }
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();

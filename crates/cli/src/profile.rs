@@ -28,6 +28,9 @@ use crate::saba::{self, Profiled, percent};
 use crate::table::{Align, Table, count, number};
 use crate::testbed;
 
+/// Runs that are shorter, in seconds, are mostly processes that begin and end.
+const SHORT: f64 = 0.1;
+
 /// Runs `weir profile`.
 ///
 /// # Errors
@@ -253,6 +256,13 @@ fn text(place: &str, runs: &Runs, profiled: &Profiled, degree: usize) -> String 
     table.print(&mut out);
     if runs.profile.samples().iter().any(|sample| sample.slowdown < 1.0) {
         out.push_str("\nA slowdown below 1 is chance: times differ by that much whatever the bandwidth. More --runs tell more.\n");
+    }
+    let all = runs.profile.samples().last().expect("there is one with all bandwidth").time.get();
+    if all < SHORT {
+        out.push_str(&format!(
+            "\nA run takes {} s with all bandwidth, much of which is its beginning and end: let it do more, or slowdowns say little.\n",
+            number(all)
+        ));
     }
     let lacks = saba::lacks(&profiled.fits[degree - 1].sensitivity);
     if !lacks.is_empty() {

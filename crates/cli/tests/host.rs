@@ -120,7 +120,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     }
     let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
     serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
-    let _serving = Process(serve.spawn().unwrap());
+    let mut serving = Process(serve.spawn().unwrap());
     wait_within(Duration::from_secs(20), "the coordinator", || {
         pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
     });
@@ -174,6 +174,10 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     wait_within(Duration::from_secs(20), "other rates", || rates(&pair) != before);
     assert_eq!(pair.tc("qdisc"), queues);
     comes_to(0.25);
+    // Nobody was promised these weights: half a minute after the last order there are none.
+    serving.kill();
+    wait_within(Duration::from_secs(60), "one queue", || rates(&pair).len() == 1);
+    assert_eq!(pair.tc("qdisc").matches("parent 7765:1").count(), 2, "{}", pair.tc("qdisc"));
     second.end();
     assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
     let left = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();

@@ -96,10 +96,11 @@ impl Control for Agents {
         })?;
         let (down, answer) = mpsc::channel(1);
         let handle = self.handle.clone();
+        let welcome = Down::welcome(handle.interval(), handle.throttles(), handle.allocates());
         tokio::spawn(async move {
             let ended = tokio::select! {
                 ended = hear(&handle, host, reports) => ended,
-                ended = tell(Down::welcome(handle.interval(), handle.throttles()), orders, &down) => ended,
+                ended = tell(welcome, orders, &down) => ended,
             };
             if let Err(why) = ended {
                 // An order may wait there still. Who does not take that either is gone without a word.

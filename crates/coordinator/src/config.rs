@@ -72,6 +72,11 @@ pub struct Config {
     pub settings: Settings,
     /// What the queues of links go by.
     pub queues: Queueing,
+    /// Whether connections that hosts find are held to what services may have of links, and which services have another part of what is
+    /// left than their weight's.
+    pub allocator: bool,
+    /// See [`Config::allocator`].
+    pub excess: BTreeMap<String, f64>,
     /// Whether hosts limit UDP to little more than what arrives of it.
     pub throttling: bool,
     /// What callers can use up.
@@ -206,7 +211,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let asked = all.need("policy", POLICY)?;
     let (listen, tls, limits) = (all.need("listen", LISTEN)?, all.maybe("tls"), all.maybe("limits"));
     let (queues, saba) = (all.maybe("queues"), all.maybe("saba"));
-    let throttling = all.maybe("throttling");
+    let (throttling, allocator) = (all.maybe("throttling"), all.maybe("allocator"));
     let (topology, host, service) = (all.maybe("topology"), all.maybe("host"), all.maybe("service"));
     let (switch, address_of) = (all.maybe("switch"), all.maybe("address"));
     all.finish()?;
@@ -216,13 +221,15 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         switch.map(|value| switches::switches(&all, &value, &numbers, network.as_ref())).transpose()?;
     let addresses = address_of.map(|value| hosts::addresses(&all, &value, &numbers)).transpose()?;
     let (switches, addresses) = (switches.unwrap_or_default(), addresses.unwrap_or_default());
-    let (names, weights) = match service {
-        Some(value) => read_services(&all, &value)?,
-        None => (Names::default(), BTreeMap::new()),
-    };
+    let allocates = allocator.as_ref().map(|value| all.truth(value)).transpose()?.unwrap_or_default();
+    let services = service.as_ref().map(|value| read_services(&all, value, allocates)).transpose()?;
+    let ReadServices { names, weights, excess } = services.unwrap_or_default();
     let throttling = throttles(&all, throttling, &addresses, settings.interval)?;
     let policy = policy(&all, &asked, folder, &names)?;
     let queues = queueing(&all, queues, saba, &names)?;
+    if let Some(value) = allocator.filter(|_| allocates) {
+        check_allocator(&all, &value, queues, settings.interval)?;
+    }
     let tls = tls.map(|value| read_tls(&all, &value, folder)).transpose()?;
     let mut listen = all.table(&listen, "listen ".to_owned())?;
     let (agents, api) = (address(&mut listen, "agents", &tls)?, address(&mut listen, "api", &tls)?);
@@ -244,6 +251,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         policy,
         settings,
         queues,
+        allocator: allocates,
+        excess,
         throttling,
         limits,
     })
@@ -312,17 +321,41 @@ fn throttles(
     Ok(true)
 }
 
+/// What connections are held to, services may have: these have queues, and hosts are told as often as they measure.
+fn check_allocator(
+    fields: &Fields<'_>,
+    value: &Value<'_>,
+    queues: Queueing,
+    interval: f64,
+) -> Result<(), TraceError> {
+    if queues != Queueing::Services {
+        return Err(fields.wrong(value, "false, or `queues = \"services\"`, since services share by weight"));
+    }
+    if interval > PERIOD.get() {
+        return Err(fields.wrong(value, "false, or an `interval` of at most 50ms"));
+    }
+    Ok(())
+}
+
 fn check_name(fields: &Fields<'_>, name: &str) -> Result<(), TraceError> {
     if Names::is_name(name) { Ok(()) } else { Err(fields.wrong_at(name, name, Names::RULE)) }
 }
 
-/// Services with their applications, and the weights that they are given.
+/// Services with their applications, and what they are given.
+#[derive(Default)]
+struct ReadServices {
+    names: Names,
+    weights: BTreeMap<String, f64>,
+    excess: BTreeMap<String, f64>,
+}
+
 fn read_services(
     fields: &Fields<'_>,
     value: &Value<'_>,
-) -> Result<(Names, BTreeMap<String, f64>), TraceError> {
+    allocates: bool,
+) -> Result<ReadServices, TraceError> {
     const APPLICATIONS: &str = "a list of names";
-    let (mut names, mut weights) = (Names::empty(), BTreeMap::new());
+    let (mut names, mut weights, mut excess) = (Names::empty(), BTreeMap::new(), BTreeMap::new());
     for (name, mut service) in fields.tables(value, |name| format!("service {name} "))? {
         check_name(&service, name)?;
         if let Some(value) = service.maybe("weight") {
@@ -332,6 +365,19 @@ fn read_services(
                 return Err(service.wrong(&value, &expected));
             }
             weights.insert(name.to_owned(), weight);
+        }
+        if let Some(value) = service.maybe("excess") {
+            let part = service.float(&value)?;
+            if !allocates {
+                return Err(
+                    service.wrong(&value, "none, or `allocator = true`, since queues do not go by it")
+                );
+            }
+            if part != 0.0 && !(MIN_WEIGHT..=MAX_WEIGHT).contains(&part) {
+                let expected = format!("0, or a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}");
+                return Err(service.wrong(&value, &expected));
+            }
+            excess.insert(name.to_owned(), part);
         }
         let applications = match service.maybe("applications") {
             None => Vec::new(),
@@ -357,7 +403,7 @@ fn read_services(
     if names.services() == 0 {
         return Err(fields.wrong(value, "at least one `[service.NAME]`"));
     }
-    Ok((names, weights))
+    Ok(ReadServices { names, weights, excess })
 }
 
 fn policy(
@@ -535,6 +581,9 @@ impl fmt::Display for Config {
             }
             Queueing::Services => writeln!(f, "queues    one for each service, at every port")?,
         }
+        if self.allocator {
+            writeln!(f, "allocator connections that hosts find, by services")?;
+        }
         if self.throttling {
             writeln!(f, "throttle  UDP, to little more than what arrives of it")?;
         }
@@ -544,8 +593,9 @@ impl fmt::Display for Config {
                 Some(weight) => format!("weight {weight}"),
                 None => "the policy's weight".to_owned(),
             };
+            let excess = self.excess.get(name).map(|part| format!(", excess {part}")).unwrap_or_default();
             let applications = self.names.applications(service).join(", ");
-            writeln!(f, "service   {name}: {weight}; applications {applications}")?;
+            writeln!(f, "service   {name}: {weight}{excess}; applications {applications}")?;
         }
         for Host { name, link: Link { send, recv } } in &self.hosts {
             if send == recv {

@@ -6,7 +6,9 @@
 //! Nothing piles up: what is asked waits for a place in one short queue, a caller has one question there at a time, and of orders a host
 //! that does not take them gets none until it does, and then one that names everything.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -16,7 +18,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
 use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report};
 
-use crate::plane::{Doubts, HostState, Plane, Refusal, Registration, Share, Standing, Summary, Transfer};
+use crate::plane::{
+    Doubts, HostState, Plane, Refusal, Registration, Services, Share, Standing, Summary, Transfer,
+};
 
 mod histogram;
 mod timing;
@@ -102,7 +106,7 @@ pub fn start(plane: Plane) -> io::Result<(Handle, JoinHandle<()>)> {
     let clock = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let every = Duration::from_secs_f64(plane.settings().interval);
     let (work, asked) = mpsc::channel(QUEUE);
-    let (hosts, throttles) = (plane.hosts().len(), plane.throttles());
+    let (hosts, throttles, allocates) = (plane.hosts().len(), plane.throttles(), plane.allocates());
     let lines = std::iter::repeat_with(|| None).take(hosts).collect();
     let schedules = timing::Window::default();
     let histogram = Histogram::default();
@@ -110,7 +114,7 @@ pub fn start(plane: Plane) -> io::Result<(Handle, JoinHandle<()>)> {
     let thread = thread::Builder::new()
         .name("weir-master".to_owned())
         .spawn(move || clock.block_on(run(state, asked, every)))?;
-    Ok((Handle { work, every, hosts: hosts as u32, throttles }, thread))
+    Ok((Handle { work, every, hosts: hosts as u32, throttles, allocates }, thread))
 }
 
 async fn run(mut state: State, mut asked: mpsc::Receiver<Work>, every: Duration) {
@@ -204,6 +208,7 @@ pub struct Handle {
     every: Duration,
     hosts: u32,
     throttles: bool,
+    allocates: bool,
 }
 
 impl Handle {
@@ -215,6 +220,11 @@ impl Handle {
     /// See [`Plane::throttles`].
     pub fn throttles(&self) -> bool {
         self.throttles
+    }
+
+    /// See [`Plane::allocates`].
+    pub fn allocates(&self) -> bool {
+        self.allocates
     }
 
     /// How many hosts and switches there are: they are numbered from 0.
@@ -309,6 +319,22 @@ impl Handle {
             }
         })
         .await
+    }
+
+    /// See [`Plane::set_services`].
+    ///
+    /// # Errors
+    /// If there is nobody to share anything.
+    pub async fn set_services(&self, services: Services) -> Result<(), Stopped> {
+        self.ask(move |state| state.plane.set_services(services)).await
+    }
+
+    /// See [`Plane::limits`].
+    ///
+    /// # Errors
+    /// If nobody knows.
+    pub async fn limits(&self) -> Result<BTreeMap<(u32, Arc<str>, IpAddr), u64>, Stopped> {
+        self.ask(|state| state.plane.limits()).await
     }
 
     // For hosts.

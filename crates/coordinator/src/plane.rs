@@ -26,6 +26,7 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME, MOST_FLOWS, PAYLOAD, is_id};
 
+mod allocator;
 mod arrivals;
 mod decide;
 mod doubts;
@@ -35,10 +36,13 @@ mod request;
 mod senders;
 mod show;
 
+pub use allocator::Services;
 pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
-pub use weir_proto::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way};
+pub use weir_proto::{
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way,
+};
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
 const UNKNOWN: f64 = 1e18;
@@ -128,6 +132,8 @@ struct Host {
     queues: BTreeMap<u32, (Queues, bool)>,
     /// The connections that it found.
     found: found::Connections,
+    /// What these may send.
+    limits: allocator::Limits,
     /// What it last said that it had refused.
     refused: Refusals,
 }
@@ -242,6 +248,8 @@ pub struct Plane {
     ended: Vec<Arc<str>>,
     /// What arrives of UDP, if that is anybody's business.
     arrivals: Option<arrivals::Arrivals>,
+    /// Who divides links among connections that hosts find, if that is anybody's business.
+    allocator: Option<allocator::Allocator>,
     now: f64,
 }
 
@@ -278,6 +286,7 @@ impl Plane {
             ticks: 0,
             ended: Vec::new(),
             arrivals: None,
+            allocator: None,
             now: 0.0,
         })
     }

@@ -131,6 +131,8 @@ pub struct Registry {
     hasher: RandomState,
     /// Whether queues go by services.
     by_services: bool,
+    /// The parts of services of what others leave, if they are not their weights'.
+    excess: BTreeMap<String, f64>,
     /// What happens.
     pub events: Events,
 }
@@ -188,11 +190,12 @@ impl Registry {
             stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
             hasher: RandomState::new(),
             by_services: config.queues == Queueing::Services,
+            excess: config.excess.clone(),
             events: Events::new(config.limits.events as usize),
         };
         registry.restore().await?;
         let sharing = registry.sharing.lock().await;
-        registry.order(&sharing, registry.ports()).await.map_err(|stopped| stopped.to_string())?;
+        registry.order_all(&sharing).await.map_err(|stopped| stopped.to_string())?;
         drop(sharing);
         Ok(registry)
     }
@@ -471,7 +474,7 @@ impl Registry {
         let next = sharing.with_table(&table)?;
         self.store.put(Room::Settings, SENSITIVITY, &text).await?;
         *sharing = next;
-        self.order(&sharing, self.ports()).await?;
+        self.order_all(&sharing).await?;
         deciding.table = table;
         self.events.tell(What::TableChanged, SENSITIVITY, None);
         Ok(())

@@ -123,7 +123,10 @@ async fn nowhere() -> Problem {
 }
 
 async fn not_so() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method: expected one of /openapi.json")
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "not with this method: expected one that /openapi.json has for this path",
+    )
 }
 
 /// Ends requests that take too long.

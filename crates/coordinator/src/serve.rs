@@ -55,6 +55,9 @@ impl Coordinator {
         let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
         let mut plane =
             plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
+        if config.allocator {
+            plane = plane.with_allocation(config.addresses.clone());
+        }
         if config.throttling {
             plane = plane.with_throttling(config.addresses_of_udp().collect());
         }

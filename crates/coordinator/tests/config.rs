@@ -82,6 +82,19 @@ fn udp_is_throttled_where_that_is_said() {
 }
 
 #[test]
+fn services_can_have_rates() {
+    let with = |keys: &str| parse(&SMALL.replace("policy =", &format!("{keys}policy ="))).unwrap();
+    assert!(!with("").allocator && !with("allocator = false\n").allocator);
+    let services = "service = { ads = { weight = 3, excess = 0 }, web = {} }\n";
+    let config = with(&format!("allocator = true\nqueues = \"services\"\n{services}"));
+    assert!(config.allocator);
+    assert_eq!(config.excess.into_iter().collect::<Vec<_>>(), [("ads".to_owned(), 0.0)]);
+    let shown = with(&format!("allocator = true\nqueues = \"services\"\n{services}")).to_string();
+    assert!(shown.contains("allocator connections that hosts find, by services\n"), "{shown}");
+    assert!(shown.contains("service   ads: weight 3, excess 0; applications default\n"), "{shown}");
+}
+
+#[test]
 fn hosts_can_be_those_of_a_topology() {
     let folder = tempfile::tempdir().unwrap();
     let network = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"1Gbit\"\n";
@@ -317,6 +330,31 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
             "policy =",
             "throttling = true\ninterval = \"51ms\"\naddress = { a = [\"10.0.0.1\"] }\npolicy =",
             "serve.toml:3: field `throttling`: `true`: expected false, or an `interval` of at most 50ms",
+        ),
+        (
+            "policy =",
+            "allocator = 1\npolicy =",
+            "serve.toml:3: field `allocator`: `1`: expected true or false",
+        ),
+        (
+            "policy =",
+            "allocator = true\npolicy =",
+            "field `allocator`: `true`: expected false, or `queues = \"services\"`, since services share by weight",
+        ),
+        (
+            "policy =",
+            "allocator = true\nqueues = \"services\"\ninterval = \"51ms\"\npolicy =",
+            "field `allocator`: `true`: expected false, or an `interval` of at most 50ms",
+        ),
+        (
+            "policy =",
+            "service = { ads = { excess = 2 } }\npolicy =",
+            "field `service ads excess`: `2`: expected none, or `allocator = true`, since queues do not go by it",
+        ),
+        (
+            "policy =",
+            "allocator = true\nqueues = \"services\"\nservice = { ads = { excess = -1 } }\npolicy =",
+            "field `service ads excess`: `-1`: expected 0, or a number from 1e-9 to 1e9",
         ),
         (
             "policy =",

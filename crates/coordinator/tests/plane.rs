@@ -10,8 +10,8 @@ use std::time::Duration;
 use small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
 use weir_agent::lease::Keeper;
 use weir_coordinator::plane::{
-    Arrival, FlowKey, Found, Mark, Order, Pace, Plane, Queues, Refusal, Refusals, Registration, Report, Seen,
-    Settings, Way,
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Plane, Queues, Refusal, Refusals,
+    Registration, Report, Seen, Services, Settings, Way,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -178,6 +178,7 @@ fn queues_are_told_when_they_change() {
         weights: vec![1.0, weight],
         queue_of: vec![0, 1, 1],
         classes: vec![("web".into(), 3)],
+        guaranteed: weight > 4.0,
     };
     let mut now = 0.0;
     let mut told = |plane: &mut Plane| {
@@ -219,7 +220,8 @@ fn switches_have_no_flows() {
     let mut plane = plane("saath", 1).with_switches(1);
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let seen = Seen { key: key("a", 0), sent: 5, closed: true };
-    let found = Found { application: "web".into(), peer: [10, 0, 0, 1].into(), open: 1, sent: 5 };
+    let (peer, demand) = ([10, 0, 0, 1].into(), Demand::Unknown);
+    let found = Found { application: "web".into(), peer, open: 1, sent: 5, demand };
     plane.report(HOSTS, &Report { flows: vec![seen], found: vec![found], ..Report::default() }, 0.001);
     assert_eq!((plane.doubts().foreign, plane.is_over("a")), (2, Some(false)));
     assert_eq!(plane.found(), []);
@@ -260,6 +262,7 @@ fn what_hosts_find_has_an_end() {
         peer: std::net::Ipv4Addr::from(at).into(),
         open,
         sent: 1,
+        demand: Demand::Unknown,
     };
     let report = |plane: &mut Plane, found: Vec<Found>, now| {
         plane.report(1, &Report { found, ..Report::default() }, now);
@@ -599,4 +602,136 @@ fn nobody_is_told_what_arrives_unless_that_is_asked_for() {
     all_report(&mut plane, 0.0);
     plane.report(1, &arriving(vec![arrival(address(0), address(1), 1, 1000)]), 0.0);
     assert_eq!((told(&mut plane, STEP), plane.passed_on(), plane.doubts()), (vec![], 0, Default::default()));
+}
+
+/// A plane that divides links among services of these weights and parts of what others leave; the application `s0` is of the first, and so on.
+fn allocating(weights: &[f64], excess: Option<&[f64]>) -> Plane {
+    let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
+    let mut plane = plane("fair", 1).with_allocation(addresses);
+    let of = (0..weights.len()).map(|service| (format!("s{service}").into(), service as u32)).collect();
+    plane.set_services(Services::new(weights.to_vec(), excess, of).unwrap());
+    plane
+}
+
+fn asking(application: &str, to: u32, open: u32, demand: Demand) -> Found {
+    Found { application: application.into(), peer: address(to).into(), open, sent: 1, demand }
+}
+
+/// A host that obeys what it was told finds something.
+fn finds(plane: &mut Plane, host: u32, found: Vec<Found>, now: f64) {
+    let obeys = (1, plane.hosts()[host as usize].told);
+    plane.report(host, &Report { obeys, found, ..Report::default() }, now);
+}
+
+/// What hosts are told of limits in the next orders, in thousands of bytes per second; nothing for who is free again.
+fn limited(plane: &mut Plane, now: f64) -> Vec<(u32, String, u32, Option<u64>)> {
+    for (host, state) in (0..).zip(plane.hosts()) {
+        plane.report(host, &Report { obeys: (1, state.told), ..Report::default() }, now);
+    }
+    let orders = plane.tick(now).into_iter();
+    let told = orders.flat_map(|(host, order)| order.limits.into_iter().map(move |limit| (host, limit)));
+    let one = |(host, Limit { application, peer, pace }): (u32, Limit)| {
+        let to = (0..HOSTS).find(|&to| peer == std::net::IpAddr::from(address(to))).unwrap();
+        let rate = match pace {
+            Pace::Rate(rate) => Some((rate as f64 / 1e3).round() as u64),
+            Pace::Free | Pace::Gone => None,
+        };
+        (host, application.to_string(), to, rate)
+    };
+    let mut told: Vec<_> = told.map(one).collect();
+    told.sort();
+    told
+}
+
+fn named(told: &[(u32, &str, u32, Option<u64>)]) -> Vec<(u32, String, u32, Option<u64>)> {
+    told.iter().map(|&(host, application, to, rate)| (host, application.to_owned(), to, rate)).collect()
+}
+
+/// NetShare, Fig. 5 (3.3): three services with a third each, of which the last does nothing; the first has two thirds of what it leaves. Links
+/// carry 1 MB/s, of which a hundredth is for who waits.
+#[test]
+fn services_have_what_fig_5_gives_them() {
+    for (excess, expected) in [(None, [495, 495]), (Some(&[2.0, 1.0, 1.0][..]), [550, 440])] {
+        let mut plane = allocating(&[1.0; 3], excess);
+        let found = vec![asking("s0", 1, 3, Demand::All), asking("s1", 1, 1, Demand::All)];
+        finds(&mut plane, 0, found, 0.0);
+        let expected = [(0, "s0", 1, Some(expected[0])), (0, "s1", 1, Some(expected[1]))];
+        assert_eq!(limited(&mut plane, 0.05), named(&expected));
+        // Nothing is told twice, but to who lost it.
+        assert_eq!(limited(&mut plane, 0.1), []);
+        plane.renew(0);
+        assert_eq!(limited(&mut plane, 0.108), named(&expected));
+        // The third does something.
+        let found = vec![asking("s2", 2, 1, Demand::All)];
+        finds(&mut plane, 0, found, 0.11);
+        let thirds = [(0, "s0", 1, Some(330)), (0, "s1", 1, Some(330)), (0, "s2", 2, Some(330))];
+        assert_eq!(limited(&mut plane, 0.16), named(&thirds));
+        // It ends, and who was not registered never had a limit.
+        let found = vec![asking("s2", 2, 0, Demand::Unknown), asking("x", 1, 1, Demand::All)];
+        finds(&mut plane, 0, found, 0.17);
+        let mut last = named(&expected);
+        last.push((0, "s2".to_owned(), 2, None));
+        assert_eq!(limited(&mut plane, 0.22), last);
+    }
+}
+
+/// Who asks for less than it may have leaves the rest, and may grow to what it is assured, or by a tenth; links into hosts count as well.
+#[test]
+fn what_services_do_not_ask_for_others_have() {
+    let mut plane = allocating(&[1.0, 1.0], None);
+    let found = vec![asking("s0", 3, 1, Demand::Rate(100_000)), asking("s1", 3, 1, Demand::All)];
+    finds(&mut plane, 0, found, 0.0);
+    assert_eq!(limited(&mut plane, 0.05), named(&[(0, "s0", 3, Some(495)), (0, "s1", 3, Some(890))]));
+    // Another host comes to the same link, twice: of the service's half it has two thirds, which it does not ask for.
+    let found = vec![asking("s1", 3, 2, Demand::Rate(320_000))];
+    finds(&mut plane, 1, found, 0.06);
+    let told = limited(&mut plane, 0.11);
+    assert_eq!(told, named(&[(0, "s1", 3, Some(570)), (1, "s1", 3, Some(352))]));
+    // What nobody has measured is not there.
+    let found = vec![asking("s1", 3, 2, Demand::Unknown)];
+    finds(&mut plane, 1, found, 0.12);
+    let told = limited(&mut plane, 0.17);
+    assert_eq!(told, named(&[(0, "s1", 3, Some(890)), (1, "s1", 3, None)]));
+    assert_eq!(plane.limits().len(), 2);
+}
+
+/// What is promised all of a link has, whoever asks and wherever: nobody is told more than its line, and none of those who ask for all
+/// together more than a link carries.
+#[test]
+fn limits_of_who_asks_for_all_fit_into_links() {
+    let mut state = 7u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..50 {
+        let excess = [random(3) as f64, 1.0, 0.0];
+        let mut plane = allocating(&[1.0, 2.0, 5.0], Some(&excess[..]).filter(|_| round % 2 == 0));
+        let mut all = 0;
+        for host in 0..HOSTS {
+            let mut found = Vec::new();
+            for service in 0..3 {
+                for to in (0..HOSTS).filter(|&to| to != host) {
+                    if random(3) == 0 {
+                        found.push(asking(&format!("s{service}"), to, 1 + random(4) as u32, Demand::All));
+                        all += 1;
+                    }
+                }
+            }
+            finds(&mut plane, host, found, 0.0);
+        }
+        plane.tick(0.05);
+        let (mut out, mut into) = ([0.0; HOSTS as usize], [0.0; HOSTS as usize]);
+        let limits = plane.limits();
+        assert_eq!(limits.len(), all);
+        for ((from, _, to), limit) in limits {
+            assert!(limit > 0);
+            out[from as usize] += limit as f64;
+            let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
+            into[to as usize] += limit as f64;
+        }
+        // Whole bytes of who has none.
+        let most = 0.99 * LINE + all as f64;
+        assert!(out.iter().chain(&into).all(|&sum| sum <= most), "{out:?} {into:?}");
+    }
 }

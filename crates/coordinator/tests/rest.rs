@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{FlowKey, Found, Queues, Refusals, Report, Seen};
+use weir_proto::{Demand, FlowKey, Found, Queues, Refusals, Report, Seen};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -315,7 +315,13 @@ fn switches_are_told_the_queues_of_links_into_hosts() {
     }
     let body = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x1", &body).0, 200);
-    let found = Found { application: "s2".into(), peer: "10.0.0.3".parse().unwrap(), open: 1, sent: 7 };
+    let found = Found {
+        application: "s2".into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 1,
+        sent: 7,
+        demand: Demand::Unknown,
+    };
     let report = Report { found: vec![found], ..Report::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(server.registry().handle().report(1, report)).unwrap();
@@ -386,7 +392,13 @@ fn applications_count_at_the_links_between_switches_that_they_pass() {
     let told: Vec<Vec<u32>> = (4..8).map(|switch| links_told(&server, switch)).collect();
     assert_eq!(told, [&[1, 2, 3][..], &[2], &[1], &[1]]);
     // What agents find counts there as well, and connections of the store are over the same links.
-    let found = Found { application: "later".into(), peer: "10.0.0.3".parse().unwrap(), open: 1, sent: 7 };
+    let found = Found {
+        application: "later".into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 1,
+        sent: 7,
+        demand: Demand::Unknown,
+    };
     let report = Report { found: vec![found], ..Report::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(server.registry().handle().report(1, report)).unwrap();
@@ -405,7 +417,8 @@ fn services_have_queues_between_switches() {
     let mut server = Server::start();
     server.restart(|text| leaf_spine(&text.replace("policy =", "queues = \"services\"\npolicy =")));
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
-    let expected = Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes: vec![] };
+    let expected =
+        Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes: vec![], guaranteed: true };
     for (switch, ports) in [(4, 4), (5, 4), (6, 2), (7, 2)] {
         let all: Vec<_> = (0..ports).map(|port| (port, expected.clone())).collect();
         assert_eq!(all_told(&server, switch), all);
@@ -425,7 +438,12 @@ fn queues_can_go_by_services() {
     let (_, job) = put(&server, "/v1/applications/job", &json!({ "service": "ads" }));
     assert_eq!((&job["level"], &job["model"]), (&json!(1), &Value::Null));
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
-    let expected = |classes: Vec<_>| Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes };
+    let expected = |classes: Vec<_>| Queues {
+        weights: vec![0.25, 0.75],
+        queue_of: vec![0, 1],
+        classes,
+        guaranteed: true,
+    };
     for host in 0..3 {
         assert_eq!(all_told(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
     }
@@ -446,6 +464,45 @@ fn queues_can_go_by_services() {
     assert_eq!(put(&server, "/v1/applications/job", &json!({ "service": "ads" })).0, 422);
 }
 
+/// NetShare, section 3.3: who is registered is held to what its service may have, by weights and parts of what others leave that can change.
+#[test]
+fn services_can_have_rates() {
+    let mut server = Server::start();
+    server.restart(|text| {
+        text.replace("policy =", "allocator = true\nqueues = \"services\"\npolicy =")
+            + "[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.2\"]\nc = [\"10.0.0.3\"]\n"
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let found = |application: &str| Found {
+        application: application.into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 2,
+        sent: 7,
+        demand: Demand::All,
+    };
+    let found = vec![found("job"), found("other"), found("web")];
+    let report = Report { found, ..Report::default() };
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    for (id, service) in [("job", "ads"), ("web", "default")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "service": service })).0, 200);
+    }
+    let limits = |expected: [Option<u64>; 3]| {
+        wait_for(&server, "/v1/found", |found| {
+            let limit = |of: &Value| of["limit_bytes_per_second"].as_u64();
+            found.as_array().is_some_and(|found| {
+                found.len() == 3
+                    && found.iter().zip(expected).all(|(found, expected)| limit(found) == expected)
+            })
+        });
+    };
+    // Links of 1 Gbit, of which a hundredth is for who waits.
+    limits([Some(61_875_000), None, Some(61_875_000)]);
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    limits([Some(92_812_500), None, Some(30_937_500)]);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/web", b"").0, 204);
+    limits([Some(123_750_000), None, None]);
+}
+
 /// Asks until the answer is as it should be.
 fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
     for _ in 0..500 {
@@ -463,15 +520,20 @@ fn what_agents_find_counts_as_connections() {
     request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
     let report = |applications: &[&str], open| {
         let peer = "10.0.0.2".parse().unwrap();
-        let found = |&application: &&str| Found { application: application.into(), peer, open, sent: 7 };
+        let found = |&application: &&str| Found {
+            application: application.into(),
+            peer,
+            open,
+            sent: 7,
+            demand: Demand::Unknown,
+        };
         let report = Report { found: applications.iter().map(found).collect(), ..Report::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(server.registry().handle().report(1, report)).unwrap();
     };
     report(&["other", "s1"], 2);
     wait_for(&server, "/v1/found", |found| found.as_array().unwrap().len() == 2);
-    let first =
-        json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7 });
+    let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7, "limit_bytes_per_second": null });
     assert_eq!(get(&server, "/v1/found").1[0], first);
     // Whoever is not registered has no queue; an application that comes later has.
     assert_eq!(get(&server, "/v1/queues").1, json!([]));

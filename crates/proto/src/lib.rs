@@ -8,7 +8,9 @@ mod order;
 mod pack;
 mod refusals;
 
-pub use order::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon};
+pub use order::{
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon,
+};
 pub use pack::Malformed;
 pub use wire::Refusals;
 
@@ -34,7 +36,7 @@ pub const MOST_FLOWS: usize = 1 << 20;
 /// The most flows in one report; the rest goes into the next.
 pub const MOST_SEEN: usize = 1 << 14;
 
-/// The most applications of a host with other hosts that are known of at a time, and so the most in a report.
+/// The most applications of a host with other hosts that are known of at a time, and so the most in a report, and of limits in force.
 pub const MOST_FOUND: usize = 1 << 12;
 
 /// The most ways by which a host measures what arrives, or limits what it sends, and so the most in a report or an order.

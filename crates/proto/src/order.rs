@@ -32,7 +32,7 @@ pub fn reckon(rate: u64, time: f64) -> f64 {
 }
 
 /// What one host or switch is to do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Order {
     /// Which coordinator decided: of two, the one with the higher number is right.
     pub epoch: u64,
@@ -48,6 +48,8 @@ pub struct Order {
     pub queues: Vec<(u32, Queues)>,
     /// What arrives elsewhere of what the host sends, as it was measured there since the order before; in order of ways, each once.
     pub arrivals: Vec<Arrival>,
+    /// What connections that the host found may send, of those where it changes; in order of applications and addresses, each once.
+    pub limits: Vec<Limit>,
 }
 
 /// The queues of an interface, and who uses which.
@@ -59,6 +61,31 @@ pub struct Queues {
     pub queue_of: Vec<u32>,
     /// The class of each application that has one, by the application's name, in order. Names are ids as those of coflows are.
     pub classes: Vec<(Arc<str>, u32)>,
+    /// Whether the weights are what somebody was promised, and so hold without a coordinator too. Others end some time after the last order.
+    pub guaranteed: bool,
+}
+
+/// What connections that a host found may send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// Of which application.
+    pub application: Arc<str>,
+    /// The other host's address.
+    pub peer: IpAddr,
+    /// All of them together.
+    pub pace: Pace,
+}
+
+/// What connections ask for, before anybody limits them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Demand {
+    /// Nobody has measured it.
+    #[default]
+    Unknown,
+    /// So many bytes of packets with their headers per second.
+    Rate(u64),
+    /// As much as they can have.
+    All,
 }
 
 /// What a host saw of flows that it sends.
@@ -125,6 +152,8 @@ pub struct Found {
     pub open: u32,
     /// All bytes that this host has sent by them, also by those that are over.
     pub sent: u64,
+    /// What they will ask for next. Said only to a coordinator that asks for it.
+    pub demand: Demand,
 }
 
 /// What a host saw of one flow.

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::order::{Arrival, FlowKey, Found, Mark, Order, Pace, Queues, Report, Seen, Way, is_id};
+use crate::order::{
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id,
+};
 use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS, Refusals, wire};
 
 /// Why a message is no order or report.
@@ -126,6 +128,49 @@ fn six(address: IpAddr) -> Ipv6Addr {
     }
 }
 
+/// Applications with other hosts, as they travel: the names, with how many hosts each has something, and the addresses of those.
+struct Peers {
+    applications: String,
+    counts: Vec<u32>,
+    addresses: Vec<u8>,
+}
+
+impl Peers {
+    /// Of a list in order of applications and addresses.
+    fn pack<T>(list: &[T], of: impl Fn(&T) -> (&str, IpAddr)) -> Peers {
+        let by_application = || list.chunk_by(|a, b| of(a).0 == of(b).0);
+        Peers {
+            applications: by_application().map(|some| of(&some[0]).0).collect::<Vec<_>>().join(" "),
+            counts: by_application().map(|some| some.len() as u32).collect(),
+            addresses: list.iter().flat_map(|one| six(of(one).1).octets()).collect(),
+        }
+    }
+
+    /// As many as there should be, in order, each once.
+    fn unpack(self, what: &'static str, count: usize) -> Result<Vec<(Arc<str>, IpAddr)>, Malformed> {
+        let Peers { applications, counts, addresses } = self;
+        limit(what, count, MOST_FOUND)?;
+        let names = || applications.split(' ').filter(|_| !applications.is_empty());
+        even("counts of hosts", counts.len(), names().count())?;
+        even("hosts", count, counts.iter().map(|&count| count as usize).sum())?;
+        even("bytes of addresses", addresses.len(), 16 * count)?;
+        let mut addresses = addresses.as_chunks::<16>().0.iter();
+        let mut list: Vec<(Arc<str>, IpAddr)> = Vec::with_capacity(count);
+        for (name, count) in names().zip(counts) {
+            if !is_id(name) {
+                return Err(Malformed::Id);
+            }
+            let name: Arc<str> = name.into();
+            let mine = addresses.by_ref().take(count as usize);
+            list.extend(mine.map(|&address| (Arc::clone(&name), Ipv6Addr::from(address).to_canonical())));
+        }
+        if list.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err(Malformed::Unsorted(what));
+        }
+        Ok(list)
+    }
+}
+
 /// An application's name and class, where there are so many queues.
 fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Malformed> {
     if !is_id(name) {
@@ -183,9 +228,9 @@ impl wire::Up {
 }
 
 impl wire::Down {
-    /// A welcome: how long to wait from a report to the next, and whether to say what arrives.
-    pub fn welcome(interval: Duration, arrivals: bool) -> wire::Down {
-        let welcome = wire::Welcome { interval_us: micros(interval), arrivals };
+    /// A welcome: how long to wait from a report to the next, and whether to say what arrives, and what applications ask for.
+    pub fn welcome(interval: Duration, arrivals: bool, demands: bool) -> wire::Down {
+        let welcome = wire::Welcome { interval_us: micros(interval), arrivals, demands };
         wire::Down { what: Some(wire::down::What::Welcome(welcome)) }
     }
 
@@ -205,20 +250,23 @@ impl wire::Welcome {
 impl From<&Report> for wire::Report {
     fn from(report: &Report) -> wire::Report {
         let closed = (0u32..).zip(&report.flows).filter(|(_, seen)| seen.closed);
-        let by_application = || report.found.chunk_by(|a, b| a.application == b.application);
+        let peers = Peers::pack(&report.found, |found| (&found.application, found.peer));
+        let any_demand = report.found.iter().any(|found| found.demand != Demand::Unknown);
+        let demands = report.found.iter().filter(|_| any_demand).map(|found| found.demand.into());
         wire::Report {
             epoch: report.obeys.0,
             seq: report.obeys.1,
             flows: Some(pack(report.flows.iter().map(|seen| &seen.key))),
             sent: report.flows.iter().map(|seen| seen.sent).collect(),
             closed: closed.map(|(at, _)| at).collect(),
-            applications: by_application().map(|of| &*of[0].application).collect::<Vec<_>>().join(" "),
-            peers: by_application().map(|of| of.len() as u32).collect(),
-            addresses: report.found.iter().flat_map(|found| six(found.peer).octets()).collect(),
+            applications: peers.applications,
+            peers: peers.counts,
+            addresses: peers.addresses,
             open: report.found.iter().map(|found| found.open).collect(),
             carried: report.found.iter().map(|found| found.sent).collect(),
             arrivals: pack_arrivals(&report.arrivals),
             refusals: Some(report.refusals).filter(|refusals| *refusals != Refusals::default()),
+            demands: demands.collect(),
         }
     }
 }
@@ -238,31 +286,25 @@ impl TryFrom<wire::Report> for Report {
         for at in report.closed {
             flows[at as usize].closed = true;
         }
-        limit("connections found", report.open.len(), MOST_FOUND)?;
-        let names = || report.applications.split(' ').filter(|_| !report.applications.is_empty());
-        even("counts of hosts", report.peers.len(), names().count())?;
-        even("hosts", report.open.len(), report.peers.iter().map(|&count| count as usize).sum())?;
-        even("bytes of addresses", report.addresses.len(), 16 * report.open.len())?;
-        even("counts of bytes", report.carried.len(), report.open.len())?;
-        let addresses = report.addresses.as_chunks::<16>().0.iter();
-        let mut peers = addresses.zip(report.open).zip(report.carried);
-        let mut found: Vec<Found> = Vec::with_capacity(peers.len());
-        for (name, count) in names().zip(report.peers) {
-            if !is_id(name) {
-                return Err(Malformed::Id);
-            }
-            let application: Arc<str> = name.into();
-            for ((&address, open), sent) in peers.by_ref().take(count as usize) {
-                let peer = Ipv6Addr::from(address).to_canonical();
-                found.push(Found { application: Arc::clone(&application), peer, open, sent });
-            }
+        let (applications, counts, addresses) = (report.applications, report.peers, report.addresses);
+        let peers =
+            Peers { applications, counts, addresses }.unpack("connections found", report.open.len())?;
+        even("counts of bytes", report.carried.len(), peers.len())?;
+        // An agent that was not asked says nothing of any.
+        let mut demands = report.demands;
+        if demands.is_empty() {
+            demands.resize(peers.len(), 0);
         }
-        if found
-            .windows(2)
-            .any(|pair| (&pair[0].application, pair[0].peer) >= (&pair[1].application, pair[1].peer))
-        {
-            return Err(Malformed::Unsorted("connections found"));
-        }
+        even("demands", demands.len(), peers.len())?;
+        let columns = peers.into_iter().zip(report.open).zip(report.carried).zip(demands);
+        let found = columns.map(|((((application, peer), open), sent), demand)| Found {
+            application,
+            peer,
+            open,
+            sent,
+            demand: demand.into(),
+        });
+        let found = found.collect();
         let arrivals = unpack_arrivals(report.arrivals)?;
         let refusals = report.refusals.unwrap_or_default();
         Ok(Report { obeys: (report.epoch, report.seq), flows, found, arrivals, refusals })
@@ -289,9 +331,31 @@ impl From<u64> for Pace {
     }
 }
 
+impl From<Demand> for u64 {
+    fn from(demand: Demand) -> u64 {
+        match demand {
+            Demand::Unknown => 0,
+            Demand::All => 1,
+            Demand::Rate(rate) => rate.saturating_add(2),
+        }
+    }
+}
+
+impl From<u64> for Demand {
+    fn from(code: u64) -> Demand {
+        match code {
+            0 => Demand::Unknown,
+            1 => Demand::All,
+            rate => Demand::Rate(rate - 2),
+        }
+    }
+}
+
 impl From<&Order> for wire::Order {
     fn from(order: &Order) -> wire::Order {
         let classes = || order.queues.iter().flat_map(|(_, queues)| &queues.classes);
+        let peers = Peers::pack(&order.limits, |limit| (&limit.application, limit.peer));
+        let guaranteed = (0u32..).zip(&order.queues).filter(|(_, (_, queues))| queues.guaranteed);
         wire::Order {
             epoch: order.epoch,
             seq: order.seq,
@@ -308,6 +372,11 @@ impl From<&Order> for wire::Order {
             known: order.queues.iter().map(|(_, queues)| queues.queue_of.len() as u32).collect(),
             queue_of: order.queues.iter().flat_map(|(_, queues)| &queues.queue_of).copied().collect(),
             arrivals: pack_arrivals(&order.arrivals),
+            limited: peers.applications,
+            limited_peers: peers.counts,
+            limited_addresses: peers.addresses,
+            limits: order.limits.iter().map(|limit| limit.pace.into()).collect(),
+            guaranteed: guaranteed.map(|(at, _)| at).collect(),
         }
     }
 }
@@ -355,8 +424,24 @@ impl TryFrom<wire::Order> for Order {
             if classes.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
                 return Err(Malformed::Unsorted("applications"));
             }
-            queues.push((interface, Queues { weights, queue_of, classes }));
+            queues.push((interface, Queues { weights, queue_of, classes, guaranteed: false }));
         }
+        rising("guaranteed interfaces", &order.guaranteed)?;
+        if let Some(&last) = order.guaranteed.last() {
+            limit("as the index of a guaranteed interface", last as usize + 1, queues.len())?;
+        }
+        for at in order.guaranteed {
+            queues[at as usize].1.guaranteed = true;
+        }
+        let (applications, counts) = (order.limited, order.limited_peers);
+        let peers = Peers { applications, counts, addresses: order.limited_addresses };
+        let peers = peers.unpack("limits", order.limits.len())?;
+        let limited = |((application, peer), pace): ((Arc<str>, IpAddr), u64)| Limit {
+            application,
+            peer,
+            pace: pace.into(),
+        };
+        let limits = peers.into_iter().zip(order.limits).map(limited).collect();
         let arrivals = unpack_arrivals(order.arrivals)?;
         Ok(Order {
             epoch: order.epoch,
@@ -366,6 +451,7 @@ impl TryFrom<wire::Order> for Order {
             flows: keys.into_iter().zip(order.paces.into_iter().map(Pace::from)).collect(),
             queues,
             arrivals,
+            limits,
         })
     }
 }

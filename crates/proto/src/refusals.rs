@@ -4,7 +4,7 @@ use crate::wire::Refusals;
 
 impl Refusals {
     /// Each by what its reason is called.
-    pub fn by_reason(&self) -> [(&'static str, u64); 10] {
+    pub fn by_reason(&self) -> [(&'static str, u64); 11] {
         [
             ("older", self.older),
             ("repeated", self.repeated),
@@ -16,6 +16,7 @@ impl Refusals {
             ("rate", self.rate),
             ("weights", self.weights),
             ("classes", self.classes),
+            ("limits", self.limits),
         ]
     }
 
@@ -43,6 +44,7 @@ impl Refusals {
             rate: of(self.rate, other.rate),
             weights: of(self.weights, other.weights),
             classes: of(self.classes, other.classes),
+            limits: of(self.limits, other.limits),
         }
     }
 }

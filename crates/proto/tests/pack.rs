@@ -8,8 +8,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    Arrival, FlowKey, Found, LONGEST_ID, MOST_FOUND, MOST_REPORT, MOST_SEEN, MOST_WAYS, Malformed, Mark,
-    Order, Pace, Queues, Refusals, Report, Seen, Way, wire,
+    Arrival, Demand, FlowKey, Found, LONGEST_ID, Limit, MOST_FOUND, MOST_REPORT, MOST_SEEN, MOST_WAYS,
+    Malformed, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way, wire,
 };
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -24,13 +24,16 @@ fn pace() -> impl Strategy<Value = Pace> {
 fn queues() -> impl Strategy<Value = Queues> {
     let at = any::<prop::sample::Index>;
     let classes = btree_map("[!-~]{1,3}", at(), 0..4);
-    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes).prop_map(|(weights, queue_of, classes)| {
-        let queue_of: Vec<u32> = queue_of.into_iter().map(|at| at.index(weights.len()) as u32).collect();
-        let class =
-            |(name, at): (String, prop::sample::Index)| (name.into(), at.index(queue_of.len()) as u32 + 1);
-        let classes = classes.into_iter().map(class).collect();
-        Queues { weights, queue_of, classes }
-    })
+    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes, any::<bool>()).prop_map(
+        |(weights, queue_of, classes, guaranteed)| {
+            let queue_of: Vec<u32> = queue_of.into_iter().map(|at| at.index(weights.len()) as u32).collect();
+            let class = |(name, at): (String, prop::sample::Index)| {
+                (name.into(), at.index(queue_of.len()) as u32 + 1)
+            };
+            let classes = classes.into_iter().map(class).collect();
+            Queues { weights, queue_of, classes, guaranteed }
+        },
+    )
 }
 
 fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
@@ -44,11 +47,32 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         .prop_map(|arrivals| arrivals.into_iter().map(|(way, rate)| Arrival { way, rate }).collect())
 }
 
+fn peer() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits))),
+        any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_canonical()),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Vec<Limit>> {
+    let limit = |((application, peer), pace): ((String, IpAddr), Pace)| Limit {
+        application: application.into(),
+        peer,
+        pace,
+    };
+    btree_map(("[!-~]{1,3}", peer()), pace(), 0..20)
+        .prop_map(move |limits| limits.into_iter().map(limit).collect())
+}
+
+fn demand() -> impl Strategy<Value = Demand> {
+    prop_oneof![Just(Demand::Unknown), Just(Demand::All), (0..u64::MAX - 1).prop_map(Demand::Rate)]
+}
+
 fn order() -> impl Strategy<Value = Order> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
     let queues = btree_map(any::<u32>(), queues(), 0..4);
-    (numbers, btree_map(key(), pace(), 0..20), queues, arrivals()).prop_map(
-        |((epoch, seq, lease, whole), flows, queues, arrivals)| Order {
+    (numbers, btree_map(key(), pace(), 0..20), queues, arrivals(), limits()).prop_map(
+        |((epoch, seq, lease, whole), flows, queues, arrivals, limits)| Order {
             epoch,
             seq,
             lease: Duration::from_micros(u64::from(lease)),
@@ -56,6 +80,7 @@ fn order() -> impl Strategy<Value = Order> {
             flows: flows.into_iter().collect(),
             queues: queues.into_iter().collect(),
             arrivals,
+            limits,
         },
     )
 }
@@ -63,16 +88,9 @@ fn order() -> impl Strategy<Value = Order> {
 fn report() -> impl Strategy<Value = Report> {
     let seen = |(key, (sent, closed)): (FlowKey, (u64, bool))| Seen { key, sent, closed };
     let flows = btree_map(key(), any::<(u64, bool)>(), 0..20);
-    let peer = prop_oneof![
-        any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits))),
-        any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_canonical()),
-    ];
-    let found = btree_map(("[!-~]{1,3}", peer), any::<(u32, u64)>(), 0..20);
-    let is = |((application, peer), (open, sent)): ((String, IpAddr), (u32, u64))| Found {
-        application: application.into(),
-        peer,
-        open,
-        sent,
+    let found = btree_map(("[!-~]{1,3}", peer()), (any::<(u32, u64)>(), demand()), 0..20);
+    let is = |((application, peer), ((open, sent), demand)): ((String, IpAddr), ((u32, u64), Demand))| {
+        Found { application: application.into(), peer, open, sent, demand }
     };
     let refusals = prop_oneof![Just([0; 4]), any::<[u64; 4]>()].prop_map(|[older, gap, flows, classes]| {
         Refusals { older, gap, flows, classes, ..Refusals::default() }
@@ -172,6 +190,7 @@ fn what_is_no_report_is_refused() {
             Malformed::Many { what: "connections found", found: MOST_FOUND + 1, most: MOST_FOUND },
         ),
         (report("a", &[many as u32], &all), Malformed::Many { what: "flows", found: many, most: MOST_SEEN }),
+        (wire::Report { demands: vec![1, 1], ..found("a", &[1], 1, &[1]) }, uneven("demands", 2, 1)),
     ];
     for (report, why) in cases {
         assert_eq!(Report::try_from(report.clone()), Err(why), "{:?}", report.flows.map(|f| f.coflows));
@@ -234,6 +253,15 @@ fn what_is_no_order_is_refused() {
         queue_of: queue_of.to_vec(),
         ..classed(&[0], "", &[])
     };
+    let limited = |names: &str, peers: &[u32], addresses: usize, limits: usize| wire::Order {
+        limited: names.to_owned(),
+        limited_peers: peers.to_vec(),
+        limited_addresses: vec![1; 16 * addresses],
+        limits: vec![1; limits],
+        ..wire::Order::default()
+    };
+    let many = MOST_FOUND + 1;
+    let guaranteed = |at: &[u32]| wire::Order { guaranteed: at.to_vec(), ..order(&[0], &[1], &[1.0]) };
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
     let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
     let cases = [
@@ -258,6 +286,20 @@ fn what_is_no_order_is_refused() {
         (known(&[2], &[0]), uneven("queues of classes", 1, 2)),
         (known(&[u32::MAX], &[0]), uneven("queues of classes", 1, u32::MAX as usize)),
         (known(&[1], &[2]), Malformed::Queue { queue: 2, queues: 2 }),
+        (limited("a", &[], 1, 1), uneven("counts of hosts", 0, 1)),
+        (limited("a", &[1], 1, 2), uneven("hosts", 2, 1)),
+        (limited("a", &[1], 0, 1), uneven("bytes of addresses", 0, 16)),
+        (limited("\u{7}", &[1], 1, 1), Malformed::Id),
+        (limited("a", &[2], 2, 2), Malformed::Unsorted("limits")),
+        (
+            limited("a", &[many as u32], many, many),
+            Malformed::Many { what: "limits", found: many, most: MOST_FOUND },
+        ),
+        (guaranteed(&[0, 0]), Malformed::Unsorted("guaranteed interfaces")),
+        (
+            guaranteed(&[1]),
+            Malformed::Many { what: "as the index of a guaranteed interface", found: 2, most: 1 },
+        ),
     ];
     for (order, why) in cases {
         assert_eq!(Order::try_from(order.clone()), Err(why), "{order:?}");
@@ -284,6 +326,7 @@ fn limits_fit_each_other() {
         peer: Ipv6Addr::from(u128::MAX).into(),
         open: u32::MAX,
         sent: u64::MAX,
+        demand: Demand::Rate(u64::MAX - 2),
     };
     let (flows, found) = ((0..MOST_SEEN).map(seen).collect(), (0..MOST_FOUND).map(found).collect());
     let arrival = |at: usize| Arrival {
@@ -303,6 +346,7 @@ fn limits_fit_each_other() {
         rate: most,
         weights: most,
         classes: most,
+        limits: most,
     };
     let report = Report { obeys: (most, most), flows, found, arrivals, refusals };
     let length = wire::Up::report(&report).encoded_len();

@@ -1,7 +1,8 @@
 //! Applications whose traffic is found by itself: which connections they have with which hosts, and the classes of their packets.
 //!
 //! Connections are counted when one opens or closes, and each second. A program that asks often and shortly is not to come and go: what an
-//! application has with a host is over once there has been nothing for [`LINGER`].
+//! application has with a host is over once there has been nothing for [`LINGER`]. Where a coordinator wants to know what they ask for
+//! ([`Demands`]), they are counted each period.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,9 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{Found, MOST_FOUND, Queues};
+use weir_proto::{Demand, Found, MOST_FOUND, Queues};
 
+use super::demands::{Demands, HOLD};
 use super::throttle::Throttles;
+use crate::lease::Peer;
 use crate::traffic::{ApplicationId, Class, Event, Happened, Rule, Traffic, TrafficError};
 
 /// How often is looked for cgroups that came again.
@@ -30,6 +33,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How often bytes are told.
 const TELL: Duration = Duration::from_secs(1);
 
+/// Demands that differ by less are the same: NetShare's hysteresis for limits (3.2), as a part.
+const SAME: f64 = 0.05;
+
 /// What an application has with a host.
 #[derive(Debug)]
 struct Tally {
@@ -37,10 +43,11 @@ struct Tally {
     /// Bytes of connections that are over, and of all.
     over: u64,
     sent: u64,
+    demand: Demand,
     /// When there was a connection last.
     seen: Instant,
     /// What was told, and when.
-    told: Option<(u32, u64)>,
+    told: Option<(u32, u64, Demand)>,
     telling: Instant,
 }
 
@@ -51,7 +58,9 @@ pub struct Applications {
     pub throttles: Throttles,
     /// With the classes that they have where no order has one for them.
     rules: Vec<(Arc<str>, Rule)>,
-    tallies: BTreeMap<(Arc<str>, IpAddr), Tally>,
+    tallies: BTreeMap<Peer, Tally>,
+    /// What they ask for, if somebody wants to know.
+    demands: Option<Demands>,
     refreshed: Instant,
     counted: Instant,
     /// How long that took.
@@ -74,6 +83,7 @@ impl Applications {
             throttles: Throttles::new(link),
             rules,
             tallies,
+            demands: None,
             refreshed: now,
             counted: now,
             took: Duration::ZERO,
@@ -83,14 +93,48 @@ impl Applications {
         }
     }
 
-    /// Takes in what happened, and follows cgroups that came again.
-    pub fn look(&mut self, now: Instant) {
-        let failed = self.try_look(now).err().map(|error| error.to_string());
+    /// A coordinator says whether it wants to know what connections ask for. Without that they are free.
+    pub fn begin(&mut self, demands: bool) {
+        let before = self.demands.take();
+        self.tallies.values_mut().for_each(|tally| tally.demand = Demand::Unknown);
+        if demands {
+            self.demands = before.or_else(|| Some(Demands::default()));
+            return;
+        }
+        let limited = before.map(|mut known| known.forget()).unwrap_or_default();
+        let freed = limited.into_iter().try_for_each(|ends| self.traffic.pace(ends, None, HOLD).map(drop));
+        self.note(freed);
+    }
+
+    /// Limits of applications came, or changed.
+    pub fn change(&mut self) {
+        if let Some(demands) = &mut self.demands {
+            demands.change();
+        }
+    }
+
+    /// Takes in what happened, follows cgroups that came again, and gives connections their part of limits.
+    pub fn look(&mut self, limits: Option<&BTreeMap<Peer, u64>>, now: Instant) {
+        let done = self.try_look(now).and_then(|()| self.limit(limits, now));
+        self.note(done);
+        self.throttles.look(&mut self.traffic, now);
+    }
+
+    /// Says what failed, if that is something else than before.
+    fn note(&mut self, done: Result<(), TrafficError>) {
+        let failed = done.err().map(|error| error.to_string());
         if let Some(why) = failed.as_ref().filter(|_| self.failed != failed) {
             super::say(why);
         }
         self.failed = failed;
-        self.throttles.look(&mut self.traffic, now);
+    }
+
+    fn limit(&mut self, limits: Option<&BTreeMap<Peer, u64>>, now: Instant) -> Result<(), TrafficError> {
+        let Some(demands) = &mut self.demands else { return Ok(()) };
+        for (ends, rate) in demands.divide(limits, now) {
+            self.traffic.pace(ends, rate, HOLD)?;
+        }
+        Ok(())
     }
 
     fn try_look(&mut self, now: Instant) -> Result<(), TrafficError> {
@@ -108,7 +152,11 @@ impl Applications {
             self.refreshed = now;
             self.traffic.refresh()?;
         }
-        let every = if self.happened { BUSY } else { COUNT };
+        let every = match &self.demands {
+            Some(_) => Demands::period(),
+            None if self.happened => BUSY,
+            None => COUNT,
+        };
         if now.duration_since(self.counted) >= every.max(self.took * PART) {
             self.count(now)?;
             self.took = now.elapsed();
@@ -124,7 +172,8 @@ impl Applications {
         if self.tallies.len() == MOST_FOUND && !self.tallies.contains_key(&key) {
             return None;
         }
-        let new = || Tally { open: 0, over: 0, sent: 0, seen: now, told: None, telling: now };
+        let demand = Demand::Unknown;
+        let new = || Tally { open: 0, over: 0, sent: 0, demand, seen: now, told: None, telling: now };
         let tally = self.tallies.entry(key).or_insert_with(new);
         tally.seen = now;
         Some(tally)
@@ -133,7 +182,8 @@ impl Applications {
     fn count(&mut self, now: Instant) -> Result<(), TrafficError> {
         (self.counted, self.happened) = (now, false);
         let mut live: BTreeMap<(ApplicationId, IpAddr), (u32, u64)> = BTreeMap::new();
-        for (ends, connection) in self.traffic.connections()? {
+        let connections = self.traffic.connections()?;
+        for (ends, connection) in &connections {
             let (open, sent) = live.entry((connection.application, ends.remote.ip())).or_default();
             (*open, *sent) = (*open + 1, *sent + connection.sent);
         }
@@ -147,11 +197,22 @@ impl Applications {
                 tally.sent = tally.sent.max(tally.over + sent);
             }
         }
+        if let Some(demands) = &mut self.demands {
+            let name = |id| {
+                let name = self.traffic.name(id)?;
+                self.rules.iter().find(|(known, _)| **known == *name).map(|(known, _)| Arc::clone(known))
+            };
+            demands.measure(&connections, name, now);
+            let asked = demands.asked();
+            for (peer, tally) in &mut self.tallies {
+                tally.demand = asked.get(peer).copied().unwrap_or_default();
+            }
+        }
         self.tallies.retain(|_, tally| {
             if now.duration_since(tally.seen) >= LINGER {
                 tally.open = 0;
             }
-            tally.open > 0 || tally.told.is_some_and(|(open, _)| open > 0)
+            tally.open > 0 || tally.told.is_some_and(|(open, ..)| open > 0)
         });
         Ok(())
     }
@@ -160,12 +221,13 @@ impl Applications {
     pub fn changes(&mut self, now: Instant) -> Vec<Found> {
         let mut found = Vec::new();
         for ((application, peer), tally) in &mut self.tallies {
-            let is = (tally.open, tally.sent);
+            let (open, sent, demand) = (tally.open, tally.sent, tally.demand);
             let told = tally.told.unwrap_or_default();
-            if told.0 != is.0 || told.1 != is.1 && now.duration_since(tally.telling) >= TELL {
-                (tally.told, tally.telling) = (Some(is), now);
+            let is_other = told.0 != open || is_other(told.2, demand);
+            if is_other || told.1 != sent && now.duration_since(tally.telling) >= TELL {
+                (tally.told, tally.telling) = (Some((open, sent, demand)), now);
                 let application = Arc::clone(application);
-                found.push(Found { application, peer: *peer, open: is.0, sent: is.1 });
+                found.push(Found { application, peer: *peer, open, sent, demand });
             }
         }
         found
@@ -189,5 +251,13 @@ impl Applications {
             self.traffic.set_class(name, class).map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+}
+
+/// Whether somebody has to be told.
+fn is_other(told: Demand, now: Demand) -> bool {
+    match (told, now) {
+        (Demand::Rate(told), Demand::Rate(now)) => told.abs_diff(now) as f64 > SAME * told as f64,
+        _ => told != now,
     }
 }

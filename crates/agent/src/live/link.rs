@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Up, down::What};
-use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report};
+use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report, wire};
 
 /// How long a coordinator may say nothing. It renews a lease at least once a second.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,6 +29,8 @@ pub enum Event {
         every: Duration,
         /// Whether to say what arrives.
         arrivals: bool,
+        /// Whether to say what applications ask for.
+        demands: bool,
         /// Where.
         up: mpsc::Sender<Report>,
     },
@@ -72,8 +74,9 @@ async fn attend(
     let silent = |_| format!("it said nothing for {} s", PATIENCE.as_secs());
     match timeout(PATIENCE, begin(coordinator, host)).await.map_err(silent).and_then(|begun| begun) {
         Err(why) => why,
-        Ok((every, arrivals, up, mut orders)) => {
-            if events.send(Event::Begun { every, arrivals, up }).await.is_err() {
+        Ok((welcome, up, mut orders)) => {
+            let (every, wire::Welcome { arrivals, demands, .. }) = (welcome.interval(), welcome);
+            if events.send(Event::Begun { every, arrivals, demands, up }).await.is_err() {
                 return String::new();
             }
             say(&format!("host {host} has a coordinator, reports every {} ms", every.as_secs_f64() * 1e3));
@@ -100,7 +103,7 @@ async fn attend(
     }
 }
 
-type Begun = (Duration, bool, mpsc::Sender<Report>, tonic::Streaming<weir_proto::wire::Down>);
+type Begun = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::Down>);
 
 async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
     let channel = coordinator.connect().await.map_err(|error| chain(&error))?;
@@ -124,7 +127,7 @@ async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
             LONGEST_INTERVAL.as_secs()
         ));
     }
-    Ok((every, welcome.arrivals, up, orders))
+    Ok((welcome, up, orders))
 }
 
 /// An error with what caused it.

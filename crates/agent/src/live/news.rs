@@ -91,6 +91,7 @@ mod tests {
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
             open: 1,
             sent: 0,
+            demand: weir_proto::Demand::Unknown,
         };
         assert!(speaks(&Report { found: vec![found], ..report(2) }, 40));
         assert!(!speaks(&report(2), 48));

@@ -36,6 +36,7 @@ impl Plane {
         self.reckon();
         self.engine.schedule(self.now);
         self.engine.wake(self.now);
+        self.allocate();
         self.orders()
     }
 
@@ -66,6 +67,7 @@ impl Plane {
                 flows,
                 queues,
                 arrivals,
+                limits: host.limits.changes(whole),
             });
         }
         let mut paces = paces.into_iter();
@@ -161,7 +163,8 @@ impl Plane {
 
 /// Whether an order changes nothing.
 fn is_empty(order: &Order) -> bool {
-    order.flows.is_empty() && order.queues.is_empty() && order.arrivals.is_empty()
+    let Order { flows, queues, arrivals, limits, .. } = order;
+    flows.is_empty() && queues.is_empty() && arrivals.is_empty() && limits.is_empty()
 }
 
 /// The next power of two, or three quarters of it: if parts were of the number itself, everybody's order would change with each flow that

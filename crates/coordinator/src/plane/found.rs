@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_proto::{Found, MOST_FOUND};
+use weir_proto::{Demand, Found, MOST_FOUND};
 
 use super::Plane;
 
 /// How long what a host found counts after it was last heard of, in seconds.
 pub(super) const KEPT: f64 = 30.0;
 
-/// What one host found: how many connections of an application with an address, and what they have sent.
+/// What one host found: how many connections of an application with an address, what they have sent, and what they ask for.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    open: BTreeMap<(Arc<str>, IpAddr), (u32, u64)>,
-    /// Whether something changed since somebody asked.
+    open: BTreeMap<(Arc<str>, IpAddr), (u32, u64, Demand)>,
+    /// Whether something other than demands changed since somebody asked.
     changed: bool,
 }
 
@@ -30,9 +30,14 @@ impl Connections {
         if self.open.len() == MOST_FOUND && !self.open.contains_key(&key) {
             return false;
         }
-        self.open.insert(key, (found.open, found.sent));
-        self.changed = true;
+        let last = self.open.insert(key, (found.open, found.sent, found.demand));
+        self.changed |= last.is_none_or(|(open, sent, _)| (open, sent) != (found.open, found.sent));
         true
+    }
+
+    /// By application and address, in order: how many, and what they ask for.
+    pub fn all(&self) -> impl Iterator<Item = (&(Arc<str>, IpAddr), u32, Demand)> {
+        self.open.iter().map(|(peer, &(open, _, demand))| (peer, open, demand))
     }
 
     pub fn forget(&mut self) {
@@ -48,8 +53,8 @@ impl Plane {
         let all =
             changed.map(|(number, host)| {
                 host.found.changed = false;
-                let found = |((application, peer), &(open, sent)): (&(Arc<str>, IpAddr), &(u32, u64))| {
-                    Found { application: Arc::clone(application), peer: *peer, open, sent }
+                let found = |(key, &(open, sent, demand)): (&(Arc<str>, IpAddr), &(u32, u64, Demand))| {
+                    Found { application: Arc::clone(&key.0), peer: key.1, open, sent, demand }
                 };
                 (number, host.found.open.iter().map(found).collect())
             });

@@ -26,8 +26,9 @@ pub(super) enum Division {
     /// Each service has a queue with its weight at every port (NetShare, section 4.1). What it does not use others have, so ports need not
     /// know who comes.
     Services {
-        /// As parts of a link, by number.
+        /// By number, as they were given and as parts of a link.
         weights: Vec<f64>,
+        parts: Vec<f64>,
         /// Each has its own.
         queue_of: Vec<u16>,
         /// The service of each application.
@@ -46,23 +47,23 @@ impl Division {
     }
 
     /// By services with these weights.
-    pub fn services(weights: &[f64]) -> Division {
+    pub fn services(weights: Vec<f64>) -> Division {
         let queue_of = (0..weights.len() as u16).collect();
-        Division::Services { weights: parts(weights), queue_of, of: BTreeMap::new() }
+        Division::Services { parts: parts(&weights), weights, queue_of, of: BTreeMap::new() }
     }
 
     /// The same without any application, for another table.
     pub fn anew(&self, table: &SensitivityTable) -> Result<Division, ControllerError> {
         match self {
             Division::Applications { settings, .. } => Division::applications(table, settings.clone()),
-            Division::Services { weights, .. } => Ok(Division::services(weights)),
+            Division::Services { weights, .. } => Ok(Division::services(weights.clone())),
         }
     }
 
     /// Gives services other weights; the answer is whether that changes queues.
-    pub fn set_weights(&mut self, weights: &[f64]) -> bool {
-        let Division::Services { weights: last, .. } = self else { return false };
-        *last = parts(weights);
+    pub fn set_weights(&mut self, new: Vec<f64>) -> bool {
+        let Division::Services { weights, parts, .. } = self else { return false };
+        (*parts, *weights) = (self::parts(&new), new);
         true
     }
 
@@ -116,7 +117,7 @@ impl Division {
                 let plan = controller.plan(port)?;
                 Some(Plan { weights: &plan.weights, queue_of: &plan.queue_of })
             }
-            Division::Services { weights, queue_of, .. } => Some(Plan { weights, queue_of }),
+            Division::Services { parts, queue_of, .. } => Some(Plan { weights: parts, queue_of }),
         }
     }
 

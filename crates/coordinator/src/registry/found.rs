@@ -26,6 +26,8 @@ pub struct FoundState {
     pub connections: u32,
     /// All bytes that were sent by them.
     pub sent_bytes: u64,
+    /// What they may send together, in bytes per second; nothing if they are free.
+    pub limit_bytes_per_second: Option<u64>,
 }
 
 /// A host, an application that has connections from there, and the host at their other ends, if it is known.
@@ -76,7 +78,11 @@ impl Registry {
     }
 
     /// What agents have found, in order of hosts, applications and addresses.
-    pub async fn found(&self) -> Vec<FoundState> {
+    ///
+    /// # Errors
+    /// If nobody knows what they may send.
+    pub async fn found(&self) -> Result<Vec<FoundState>, Stopped> {
+        let limits = self.handle.limits().await?;
         let sharing = self.sharing.lock().await;
         let of = |(&host, found): (&u32, &Vec<weir_proto::Found>)| {
             let state = |found: &weir_proto::Found| FoundState {
@@ -85,9 +91,12 @@ impl Registry {
                 peer: found.peer.to_string(),
                 connections: found.open,
                 sent_bytes: found.sent,
+                limit_bytes_per_second: limits
+                    .get(&(host, Arc::clone(&found.application), found.peer))
+                    .copied(),
             };
             found.iter().map(state).collect::<Vec<_>>()
         };
-        sharing.seen.iter().flat_map(of).collect()
+        Ok(sharing.seen.iter().flat_map(of).collect())
     }
 }

@@ -20,6 +20,7 @@ use super::{Registry, found};
 use crate::config::{Config, End, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
+use crate::plane::Services;
 use crate::problem::Problem;
 use crate::store::{Room, Store};
 
@@ -127,7 +128,7 @@ impl Sharing {
                 let queues = vec![saba.queues; ways.ports()];
                 Division::applications(table, (saba.settings, queues)).map_err(|error| error.to_string())?
             }
-            Queueing::Services => Division::services(&of_services(&config.names, weights)),
+            Queueing::Services => Division::services(of_services(&config.names, weights)),
         };
         let (names, addresses) = (config.names.clone(), config.addresses.clone());
         let mut sharing = Sharing::empty(division, Arc::clone(ways), table.clone(), names, addresses);
@@ -276,6 +277,21 @@ impl Sharing {
         Ok(Connection { id: id.to_owned(), application, from, to, level })
     }
 
+    /// Who shares links by weights; none if queues do not go by services. Who has no part of what others leave has its weight's.
+    fn services(&self, excess: &BTreeMap<String, f64>) -> Option<Services> {
+        let Division::Services { weights, of, .. } = &self.division else { return None };
+        let part = |(service, &weight): (u32, &f64)| {
+            excess.get(self.names.service(service)).copied().unwrap_or(weight)
+        };
+        let parts: Option<Vec<f64>> = (!excess.is_empty()).then(|| (0..).zip(weights).map(part).collect());
+        let service = |(id, known): (&Arc<str>, &Known<ApplicationBody>)| {
+            Some((Arc::clone(id), u32::from(*of.get(&AppId(known.number))?)))
+        };
+        let of = self.applications.iter().filter_map(service).collect();
+        let services = Services::new(weights.clone(), parts.as_deref(), of);
+        Some(services.expect("weights are in range where they come in"))
+    }
+
     /// The ids and services of applications with these numbers.
     fn named(&self, numbers: &[AppId]) -> Vec<(String, String)> {
         let is_one = |known: &Known<ApplicationBody>| numbers.contains(&AppId(known.number));
@@ -297,7 +313,9 @@ impl Sharing {
         // Only packets that begin there have to be given one.
         let begin = if self.ways.begins(port) { self.applications.iter() } else { Default::default() };
         let queue_of = plan.queue_of.iter().map(|&queue| queue.into()).collect();
-        Some(Queues { weights, queue_of, classes: begin.filter_map(class).collect() })
+        // Services were promised their weights; those of applications are as good as what was known of them.
+        let guaranteed = matches!(self.division, Division::Services { .. });
+        Some(Queues { weights, queue_of, classes: begin.filter_map(class).collect(), guaranteed })
     }
 }
 
@@ -374,7 +392,7 @@ impl Registry {
             self.events.tell(What::ApplicationRegistered, id, Some(service));
         }
         self.tell_moved(&sharing, &moved);
-        self.order(&sharing, self.ports()).await?;
+        self.order_all(&sharing).await?;
         sharing.application(id)
     }
 
@@ -392,17 +410,27 @@ impl Registry {
         if told.is_empty() { Ok(()) } else { self.handle.set_queues(told).await }
     }
 
+    /// Hands on all queues, and who shares links: which applications there are, or what they may have, changed.
+    pub(super) async fn order_all(&self, sharing: &Sharing) -> Result<(), Stopped> {
+        if self.handle.allocates()
+            && let Some(services) = sharing.services(&self.excess)
+        {
+            self.handle.set_services(services).await?;
+        }
+        self.order(sharing, self.ports()).await
+    }
+
     /// Gives services other weights in their queues, if they have some.
     pub(super) async fn set_weights_of_queues(&self, weights: &BTreeMap<String, f64>) -> Result<(), Stopped> {
         let mut sharing = self.sharing.lock().await;
-        if sharing.division.set_weights(&of_services(&self.names, weights)) {
-            self.order(&sharing, self.ports()).await?;
+        if sharing.division.set_weights(of_services(&self.names, weights)) {
+            self.order_all(&sharing).await?;
         }
         Ok(())
     }
 
-    /// All ports: which applications there are, or their levels, changed.
-    pub(super) fn ports(&self) -> std::ops::Range<Port> {
+    /// All ports.
+    fn ports(&self) -> std::ops::Range<Port> {
         0..self.ways.ports() as Port
     }
 
@@ -430,7 +458,7 @@ impl Registry {
             sharing.division.update();
             self.events.tell(What::ApplicationDeregistered, id, Some(service));
             self.tell_moved(&sharing, &moved);
-            self.order(&sharing, self.ports()).await?;
+            self.order_all(&sharing).await?;
         }
         Ok(())
     }

@@ -40,9 +40,18 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Asked<T>, Problem> {
         let asked = Query::from_request_parts(parts, api).await;
-        let wrong =
-            |text: String| Problem::invalid("query".to_owned(), parts.uri.query().unwrap_or(""), &text);
-        asked.map(|Query(asked)| Asked(asked)).map_err(|error| wrong(error.body_text()))
+        asked.map(|Query(asked)| Asked(asked)).map_err(|error| {
+            // It begins with what was tried.
+            let text = error.body_text();
+            let why = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, why)| why);
+            let expected = match why {
+                why if why.ends_with("invalid digit found in string") => {
+                    format!("a whole number for `{}`", why.split(':').next().unwrap_or_default())
+                }
+                why => why.rsplit_once("expected ").map_or(why, |(_, expected)| expected).to_owned(),
+            };
+            Problem::invalid("query".to_owned(), parts.uri.query().unwrap_or(""), &expected)
+        })
     }
 }
 
@@ -86,9 +95,11 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(Problem { field: Some(field), ..Problem::new(StatusCode::BAD_REQUEST, detail) });
     }
     let text = error.to_string();
+    // Where the field is has been said.
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let (found, expected) = match text.rsplit_once("expected ") {
         Some((found, expected)) => (found.trim_end_matches([',', ' ']), expected),
-        None => (text.as_str(), "it to be there"),
+        None => (text, "it to be there"),
     };
     Err(Problem::invalid(field, found, expected))
 }

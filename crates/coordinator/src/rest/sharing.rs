@@ -133,5 +133,5 @@ pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQue
     responses((status = 200, body = Vec<FoundState>), (status = "4XX", body = Problem)))]
 pub async fn found(State(api): State<Api>, who: Who) -> Result<Json<Vec<FoundState>>, Problem> {
     may_see(&who, None)?;
-    Ok(Json(api.registry.found().await))
+    Ok(Json(api.registry.found().await?))
 }

@@ -1,5 +1,5 @@
 //! Unmodified programs in the cgroups of two applications: the class of their packets, and their shares of a link, before and after the
-//! coordinator is told to weigh them otherwise.
+//! coordinator is told to weigh them otherwise, and under rates that no queues give.
 
 mod cast;
 mod control;
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use weir_core::model::Topology;
 use weir_core::model::topology::Plan;
 use weir_core::units::Rate;
@@ -30,6 +31,13 @@ const LINK: f64 = 12.5e6;
 /// least where their parts are as c is to c.
 const SENSITIVE: [[f64; 2]; 2] = [[1.0, 3.0], [3.0, 1.0]];
 
+/// Fig. 5 of NetShare: three services with a third of each link each, of which the last does nothing, and the first has two thirds of what it
+/// leaves. Each application is one.
+const SERVICES: [&str; 2] = ["a1", "a2"];
+const SHARED: &str = "queues = \"services\"\nallocator = true\n\
+                      [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
+const FIG_5: [f64; 2] = [1.0 / 3.0 + 2.0 / 9.0, 1.0 / 3.0 + 1.0 / 9.0];
+
 /// How long shares may take to be there.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -48,6 +56,24 @@ struct Phase {
 }
 
 impl Phase {
+    /// Waits until shares are there, and looks at what comes.
+    fn see(control: &Control, capture: &Capture) -> Result<Phase, Failure> {
+        pause(SETTLE)?;
+        let given = control.given()?;
+        let (before, began) = (capture.packets(), Instant::now());
+        pause(MEASURE)?;
+        let (after, seconds) = (capture.packets(), began.elapsed().as_secs_f64());
+        Ok(Phase { given, before, after, seconds })
+    }
+
+    /// Bytes of all packets of each application.
+    fn bytes(&self, programs: &[Program]) -> [f64; 2] {
+        [0, 1].map(|at| {
+            let mine = programs.iter().filter(|program| program.application() == at);
+            mine.map(|&program| self.of(program, |_| true).bytes as f64).sum::<f64>()
+        })
+    }
+
     /// What came of a program's packets meanwhile.
     fn of(&self, program: Program, is: impl Fn(u8) -> bool) -> Count {
         let sum = |packets: &Packets| {
@@ -81,11 +107,17 @@ pub(super) fn section(bed: &Name, progress: &Progress) -> Result<String, Failure
         out.push_str("So one of the two applications has no program, and nothing is measured.\n\n");
         return Ok(out);
     }
-    let phases = testbed::on_a_bed(bed, &topology(), |bed| {
-        let place = tempfile::tempdir().map_err(Failure::undone)?;
-        measure(&bed.plan().nodes, &bed.plan().name, &programs, place.path(), progress)
+    let (phases, rated) = testbed::on_a_bed(bed, &topology(), |bed| {
+        let (nodes, name) = (&bed.plan().nodes, &bed.plan().name);
+        let bar = progress.steps("programs, in real time", SENSITIVE.len() + 1);
+        let place = || tempfile::tempdir().map_err(Failure::undone);
+        let phases = weighed(nodes, name, &programs, place()?.path(), &bar)?;
+        let rated = rated(nodes, name, &programs, place()?.path())?;
+        bar.finish_and_clear();
+        Ok((phases, rated))
     })?;
     out.push_str(&text(&programs, &phases));
+    out.push_str(&rates(&programs, &rated));
     Ok(out)
 }
 
@@ -106,39 +138,60 @@ fn sensitivity(sensitive: [f64; 2]) -> String {
     format!("version = 1\n{}", APPLICATIONS.into_iter().zip(sensitive).map(model).collect::<String>())
 }
 
-fn measure(
+/// Under Saba's weights, and others while all goes on.
+fn weighed(
     nodes: &[Node],
     bed: &Name,
     programs: &[Program],
     place: &Path,
-    progress: &Progress,
+    bar: &ProgressBar,
 ) -> Result<Vec<Phase>, Failure> {
-    let [bulk, web] = APPLICATIONS.map(|name| Group::new(&format!("weir-{bed}-{name}")));
-    let groups = [bulk?, web?];
-    let mut control = Control::begin(nodes, link(), place)?;
+    let groups = groups(bed)?;
+    let mut control = Control::begin(nodes, link(), "", place)?;
     control.put("/v1/sensitivity", &sensitivity(SENSITIVE[0]))?;
     control.register(APPLICATIONS)?;
     control.attend(link(), groups.each_ref().map(Group::path), place)?;
     pause(SETTLE)?;
-    let ports: Vec<u16> = programs.iter().map(|program| program.port()).collect();
-    let others: Vec<&Node> = nodes[1..3].iter().collect();
-    let capture = Capture::begin(&others, cast::from(nodes), &ports).map_err(Failure::undone)?;
+    let capture = capture(nodes, programs)?;
     let mut cast = Cast::begin(programs, &groups, nodes, place)?;
-    let bar = progress.steps("programs, in real time", SENSITIVE.len());
     let mut phases = Vec::new();
     for sensitive in SENSITIVE {
         control.put("/v1/sensitivity", &sensitivity(sensitive))?;
-        pause(SETTLE)?;
-        let given = control.given()?;
-        let (before, began) = (capture.packets(), Instant::now());
-        pause(MEASURE)?;
-        let (after, seconds) = (capture.packets(), began.elapsed().as_secs_f64());
+        phases.push(Phase::see(&control, &capture)?);
         cast.check()?;
-        phases.push(Phase { given, before, after, seconds });
         bar.inc(1);
     }
-    bar.finish_and_clear();
     Ok(phases)
+}
+
+/// Under rates of the central allocator; and what connections may send in the end.
+fn rated(
+    nodes: &[Node],
+    bed: &Name,
+    programs: &[Program],
+    place: &Path,
+) -> Result<(Phase, [Option<f64>; 2]), Failure> {
+    let groups = groups(bed)?;
+    let mut control = Control::begin(nodes, link(), SHARED, place)?;
+    control.register_in(SERVICES)?;
+    control.attend(link(), groups.each_ref().map(Group::path), place)?;
+    pause(SETTLE)?;
+    let capture = capture(nodes, programs)?;
+    let mut cast = Cast::begin(programs, &groups, nodes, place)?;
+    let phase = Phase::see(&control, &capture)?;
+    cast.check()?;
+    Ok((phase, control.limits()?))
+}
+
+fn groups(bed: &Name) -> Result<[Group; 2], Failure> {
+    let [bulk, web] = APPLICATIONS.map(|name| Group::new(&format!("weir-{bed}-{name}")));
+    Ok([bulk?, web?])
+}
+
+fn capture(nodes: &[Node], programs: &[Program]) -> Result<Capture, Failure> {
+    let ports: Vec<u16> = programs.iter().map(|program| program.port()).collect();
+    let others: Vec<&Node> = nodes[1..3].iter().collect();
+    Capture::begin(&others, cast::from(nodes), &ports).map_err(Failure::undone)
 }
 
 fn pause(time: Duration) -> Result<(), Failure> {
@@ -226,10 +279,7 @@ fn shares(programs: &[Program], phases: &[Phase]) -> String {
             .to_owned();
     let (mut lines, mut held) = (Vec::new(), 0);
     for (phase, sensitive) in phases.iter().zip(SENSITIVE) {
-        let bytes = [0, 1].map(|at| {
-            let mine = programs.iter().filter(|program| program.application() == at);
-            mine.map(|&program| phase.of(program, |_| true).bytes as f64).sum::<f64>()
-        });
+        let bytes = phase.bytes(programs);
         for (at, name) in APPLICATIONS.iter().enumerate() {
             let (expected, found) =
                 (100.0 * phase.given[at].share, 100.0 * bytes[at] / (bytes[0] + bytes[1]));
@@ -251,6 +301,49 @@ fn shares(programs: &[Program], phases: &[Phase]) -> String {
     out.push_str(&table(&head, 1, &lines));
     out.push_str(&format!("{held} of {} are within {POINTS} points.\n\n", lines.len()));
     out
+}
+
+/// Expected and measured under the central allocator.
+fn rates(programs: &[Program], (phase, limits): &(Phase, [Option<f64>; 2])) -> String {
+    let bytes = phase.bytes(programs);
+    let mut held = 0;
+    let lines = (0..APPLICATIONS.len()).map(|at| {
+        let (expected, found) = (100.0 * FIG_5[at], 100.0 * bytes[at] / (bytes[0] + bytes[1]));
+        let points = (found - expected).abs();
+        held += usize::from(points <= POINTS);
+        vec![
+            APPLICATIONS[at].to_owned(),
+            SERVICES[at].to_owned(),
+            n(100.0 * phase.given[at].share),
+            limits[at].map_or("none".to_owned(), |limit| n(limit * 8e-6)),
+            n(bytes[at] / phase.seconds * 8e-6),
+            n(expected),
+            n(found),
+            n(points),
+            yes(points <= POINTS),
+        ]
+    });
+    let lines: Vec<Vec<String>> = lines.collect();
+    let within = format!("within {POINTS} points");
+    let head = [
+        "application",
+        "service",
+        "queue's %",
+        "may send, Mbit/s",
+        "Mbit/s",
+        "expected %",
+        "measured %",
+        "points apart",
+        &within,
+    ];
+    format!(
+        "NetShare's Fig. 5 (3.3), with the same programs begun anew and another coordinator: three services with a third of the link each, of \
+         which the last does nothing. Queues give each of the others half; the central allocator gives the first two thirds of what is left. What \
+         the connections of an application may send together is as the coordinator says in the end; agents pace them.\n\n{}{held} of {} are within \
+         {POINTS} points.\n\n",
+        table(&head, 2, &lines),
+        lines.len(),
+    )
 }
 
 fn colon(of_both: [f64; 2]) -> String {

@@ -46,15 +46,16 @@ impl Drop for Control {
 }
 
 impl Control {
-    /// Begins a coordinator in the first of these hosts.
+    /// Begins a coordinator in the first of these hosts; `shared` is what its configuration says of how links are shared.
     ///
     /// # Errors
     /// If it cannot, or somebody asks to stop.
-    pub fn begin(nodes: &[Node], rate: Rate, place: &Path) -> Result<Control, Failure> {
+    pub fn begin(nodes: &[Node], rate: Rate, shared: &str, place: &Path) -> Result<Control, Failure> {
         let hosts: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
-        let mut config = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n\
-                          [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n[host]\n"
-            .to_owned();
+        let mut config = format!(
+            "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n{shared}\
+             [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n[host]\n"
+        );
         hosts.iter().for_each(|host| config.push_str(&format!("{host} = \"{rate}\"\n")));
         let file = place.join("serve.toml");
         fs::write(&file, config).map_err(Failure::undone)?;
@@ -109,6 +110,30 @@ impl Control {
             self.put(&format!("/v1/connections/{name}"), &connection.to_string())?;
         }
         Ok(())
+    }
+
+    /// Registers the applications, each as one of these services.
+    ///
+    /// # Errors
+    /// If that is refused.
+    pub fn register_in(&self, services: [&str; 2]) -> Result<(), Failure> {
+        for (name, service) in APPLICATIONS.iter().zip(services) {
+            self.put(&format!("/v1/applications/{name}"), &json!({ "service": service }).to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What the connections of each application may send now, in bytes per second; nothing if they are free.
+    ///
+    /// # Errors
+    /// If the coordinator does not say.
+    pub fn limits(&self) -> Result<[Option<f64>; 2], Failure> {
+        let found = self.get("/v1/found")?;
+        let limit = |name: &str| {
+            let mine = found.as_array()?.iter().find(|found| found["application"] == name)?;
+            mine["limit_bytes_per_second"].as_f64()
+        };
+        Ok(APPLICATIONS.map(limit))
     }
 
     /// What the applications are given at the host's link.

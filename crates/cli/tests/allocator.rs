@@ -1,0 +1,129 @@
+//! NetShare's central allocator with real programs: two services share a link as Fig. 5 has it, which no queues do. `weir serve`,
+//! `weir agent run` and unmodified programs in cgroups, in namespaces. Without the privileges or the programs in the kernel for that, the
+//! test says so and skips.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+#[path = "../../agent/tests/group/mod.rs"]
+mod group;
+mod pair;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Place, counted, wait_within};
+use group::Group;
+use pair::{Pair, Process};
+
+/// How long anything may take that is to come.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Three services with a third of the link each, of which the last does nothing: the first has two thirds of what it leaves. The host with
+/// the coordinator and the agent is `a`; programs send to `b`. Leases are longer than a busy machine lets an order wait.
+const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"1s\"\n\
+                      queues = \"services\"\nallocator = true\n\
+                      [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
+                      [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n[address]\na = [\"10.9.0.1\"]\nb = [\"10.9.0.2\"]\n\
+                      [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
+
+/// What the first of two services has with its rates, and with its queue alone.
+const FIG_5: f64 = 5.0 / 9.0;
+const QUEUES: f64 = 0.5;
+
+fn serve(pair: &Pair, place: &Place) -> Process {
+    let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
+    serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
+    let serving = Process(serve.spawn().unwrap());
+    wait_within(SOON, "the coordinator", || {
+        pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
+    });
+    serving
+}
+
+/// Where everything that comes is counted.
+fn sink(pair: &Pair) -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = pair.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
+    (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
+}
+
+/// Bits of data that come to each in a second.
+fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
+    let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = read();
+    thread::sleep(Duration::from_millis(1500));
+    let after = read();
+    let rates = [0, 1].map(|at| (after[at] - before[at]) as f64 * 8.0 / 1.5);
+    eprintln!("{:.2} and {:.2} Mbit/s of data", rates[0] * 1e-6, rates[1] * 1e-6);
+    rates
+}
+
+#[test]
+fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
+    let test = "allocator";
+    let Some(pair) = Pair::up() else {
+        eprintln!("{test} skips, since this machine makes no namespaces");
+        return;
+    };
+    let groups = ["a1", "a2"].map(|name| Group::new(&format!("allocator-{name}")));
+    let place = Place::new();
+    place.write("serve.toml", CONFIG);
+    let mut traffic = pair.host(env!("CARGO_BIN_EXE_weir"));
+    traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
+    let said = traffic.arg(format!("x={}", groups[0].path.display())).output().unwrap().stderr;
+    if String::from_utf8_lossy(&said).contains("built without") {
+        eprintln!("{test} skips, since the programs were not built");
+        return;
+    }
+    let mut serving = serve(&pair, &place);
+    for (group, service) in groups.iter().zip(["a1", "a2"]) {
+        let body = format!("{{\"service\": \"{service}\"}}");
+        pair.put(&format!("/v1/applications/{}", group.name), &body);
+    }
+    let mut agent = pair.host(env!("CARGO_BIN_EXE_weir"));
+    agent.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0"]);
+    agent.arg("--socket").arg(place.path("door"));
+    for group in &groups {
+        agent.arg("--application").arg(format!("{}={}", group.name, group.path.display()));
+    }
+    let mut agent = Process(agent.spawn().unwrap());
+    wait_within(SOON, "queues", || pair.tc("class").contains("class htb 7765:102 "));
+    let sinks = [sink(&pair), sink(&pair)];
+    let send = |at: usize| {
+        let mut command = groups[at].command("nsenter");
+        command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
+        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[at].0.port()));
+        Process(command.spawn().unwrap())
+    };
+    let _first = send(0);
+    let mut second = send(1);
+    let arrived = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));
+    let comes_to = |what: &str, expected: f64| {
+        wait_within(SOON, what, || {
+            let [first, second] = rates(&arrived);
+            (first / (first + second) - expected).abs() < 0.02
+        });
+    };
+    comes_to("the rates of Fig. 5", FIG_5);
+    assert!(pair.ask("GET", "/v1/found", "").contains("\"limit_bytes_per_second\":2"));
+
+    // Rates end with their lease, and what services were promised stays.
+    serving.kill();
+    comes_to("queues alone", QUEUES);
+    assert!(pair.tc("class").contains("class htb 7765:102 "));
+    serving = serve(&pair, &place);
+    comes_to("the rates of Fig. 5 again", FIG_5);
+
+    // What nobody asks for the other may have, and gives back.
+    second.kill();
+    wait_within(SOON, "the whole link", || rates(&arrived)[0] > 0.9 * 40e6);
+
+    // Nothing is left of limits where the agent has gone.
+    agent.end();
+    assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
+    drop(serving);
+}
