@@ -11,7 +11,6 @@
 //! - `demands` are what these connections ask for, and what they may send.
 //! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
 //! - `shape` is what is done at interfaces.
-//! - `news` is what is worth a report.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what goes
 //! otherwise than the coordinator reckons is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
@@ -31,6 +30,7 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Queues, Report};
 
 use crate::lease::{Keeper, Refused};
+use crate::news::{Voice, silence};
 use crate::queues::{Interface, Limited};
 use crate::traffic::Traffic;
 
@@ -41,7 +41,6 @@ mod door;
 mod flows;
 mod found;
 mod link;
-mod news;
 mod shape;
 mod socket;
 mod throttle;
@@ -50,7 +49,6 @@ use beat::Beat;
 use flows::Flows;
 use found::Applications;
 use link::Event;
-use news::Voice;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
 const ALONE: Duration = Duration::from_millis(8);
@@ -174,7 +172,7 @@ impl Host {
         let refused = self.keeper.accept(order, now).err();
         match refused {
             None => {
-                over.iter().for_each(|key| self.flows.settle(key));
+                over.iter().for_each(|key| self.flows.news.settle(key));
                 if let Some(applications) = &mut self.applications {
                     if limits {
                         applications.change();
@@ -195,7 +193,7 @@ impl Host {
     /// Nothing was told to whoever listens now.
     fn tell_anew(&mut self) {
         self.voice = Voice::default();
-        self.flows.tell_anew();
+        self.flows.news.tell_anew();
         if let Some(applications) = &mut self.applications {
             applications.tell_anew();
         }
@@ -206,9 +204,10 @@ impl Host {
         let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
         let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
         let (obeys, refusals) = (self.keeper.obeys(), self.keeper.refusals());
-        let report = Report { obeys, flows: self.flows.changes(now), found, arrivals, refusals };
-        let most = silence(&self.keeper, interval);
-        self.voice.speaks(&report, most, now).then_some(report)
+        let passed = self.now();
+        let report = Report { obeys, flows: self.flows.changes(passed), found, arrivals, refusals };
+        let most = silence(self.keeper.lease(), interval);
+        self.voice.speaks(&report, most, passed).then_some(report)
     }
 }
 
@@ -310,7 +309,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 }
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();
-                    host.flows.tell_unsettled();
+                    host.flows.news.tell_unsettled();
                 }
                 // While the last report is not under way, what changes is kept for the next.
                 if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve())
@@ -321,11 +320,6 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
             }
         }
     }
-}
-
-/// How long a host with nothing to say says nothing: a coordinator gives orders to whom it heard of within a lease.
-fn silence(keeper: &Keeper, interval: Duration) -> Duration {
-    (keeper.lease() / 4).max(interval)
 }
 
 fn clock(every: Duration) -> tokio::time::Interval {

@@ -1,5 +1,6 @@
 //! The plane, hosts and the messages between them as a simulation that any seed replays: messages are lost, late, doubled and out of
-//! order, hosts and coordinators stop and come back.
+//! order, hosts and coordinators stop and come back. Hosts say all of their flows each time, or speak as agents do: over streams, on which
+//! nothing is lost before they end, and only of what changes.
 
 #![cfg(target_os = "linux")]
 
@@ -13,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use small::{HOSTS, LINE, STEP, address, key, registration, throttling};
 use weir_agent::lease::{Keeper, Refused};
+use weir_agent::news::{News, Voice, silence};
 use weir_coordinator::plane::{
     Arrival, Doubts, FlowKey, Mark, Order, Pace, Registration, Report, Seen, Settings, Way,
 };
@@ -23,12 +25,17 @@ struct Host {
     keeper: Keeper,
     sent: BTreeMap<FlowKey, f64>,
     down: bool,
+    /// What it has said, where it speaks as agents do, and whether somebody listens.
+    news: News,
+    voice: Voice,
+    attends: bool,
 }
 
 impl Host {
     fn new() -> Host {
         let keeper = Keeper::new(vec![Rate::new(LINE).unwrap()]);
-        Host { keeper, sent: BTreeMap::new(), down: false }
+        let (news, voice) = (News::default(), Voice::default());
+        Host { keeper, sent: BTreeMap::new(), down: false, news, voice, attends: false }
     }
 }
 
@@ -39,7 +46,20 @@ struct World {
     orders: VecDeque<(u64, u32, Order)>,
     reports: VecDeque<(u64, u32, Report)>,
     coflows: BTreeMap<String, Registration>,
+    speech: Speech,
 }
+
+/// How hosts and the coordinator speak.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Speech {
+    /// By letters, each of which says all that the host knows, and may be lost, late, doubled or overtaken.
+    Letters,
+    /// By streams, as agents do: what comes is late, and in order, until a stream ends, with all that is on its way.
+    Streams,
+}
+
+/// How often what the coordinator has not said it knows is told again, in steps: each second.
+const ANEW: u64 = 125;
 
 impl World {
     fn chance(&mut self, of: u32) -> bool {
@@ -54,6 +74,13 @@ impl World {
         what: T,
         bad: bool,
     ) {
+        if self.speech == Speech::Streams {
+            let late = if bad { u64::from(self.random.next_u32() % 4) } else { 0 };
+            let before = box_of(self).iter().rev().find(|message| message.1 == host);
+            let arrives = before.map_or(0, |message| message.0).max(step + 1 + late);
+            box_of(self).push_back((arrives, host, what));
+            return;
+        }
         if bad && self.chance(10) {
             return;
         }
@@ -62,6 +89,13 @@ impl World {
             let late = if bad { u64::from(self.random.next_u32() % 4) } else { 0 };
             box_of(self).push_back((step + 1 + late, host, what.clone()));
         }
+    }
+
+    /// A host's stream ends, with what is on its way.
+    fn hang_up(&mut self, host: u32) {
+        self.hosts[host as usize].attends = false;
+        self.orders.retain(|message| message.1 != host);
+        self.reports.retain(|message| message.1 != host);
     }
 
     /// Makes something else of what flows have sent: too much, too little, nothing; and adds a flow of another host. None of it is over
@@ -133,13 +167,14 @@ fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
 /// What hosts that are heard of were told asks at no time more of a link than it carries; leases are kept to, and hold where nothing is
 /// lost; epochs and numbers of orders only rise; everything that was asked for ends; and nothing is left behind. The liar, if there is
 /// one, reports what it likes of what was sent, of others' flows too, and of what arrives at others; what was not believed is the answer.
-fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
+fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
     let mut world = World {
         random: ChaCha8Rng::seed_from_u64(seed),
         hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
         orders: VecDeque::new(),
         reports: VecDeque::new(),
         coflows: BTreeMap::new(),
+        speech,
     };
     let (mut epoch, mut up) = (1, true);
     let mut now_plane = throttling(policy, epoch);
@@ -184,6 +219,18 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
         for host in 0..HOSTS as usize {
             world.hosts[host].down =
                 bad && if world.hosts[host].down { !world.chance(15) } else { world.chance(200) };
+            if speech == Speech::Letters {
+                continue;
+            }
+            let ends = !up || world.hosts[host].down || bad && world.chance(100);
+            if world.hosts[host].attends && ends {
+                world.hang_up(host as u32);
+            } else if !world.hosts[host].attends && !ends && (!bad || world.chance(5)) {
+                let agent = &mut world.hosts[host];
+                (agent.attends, agent.voice) = (true, Voice::default());
+                agent.news.tell_anew();
+                now_plane.renew(host as u32);
+            }
         }
 
         // Hosts obey, send for a step, and report.
@@ -192,6 +239,8 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
             if agent.down {
                 continue;
             }
+            let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
+            over.for_each(|(key, _)| agent.news.settle(key));
             match agent.keeper.accept(order, Duration::from_secs_f64(now)) {
                 Ok(()) => held_until[host as usize] = now + lease,
                 Err(Refused::Older | Refused::Repeated | Refused::Gap) => {}
@@ -230,11 +279,18 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
                 .map(|(key, _)| key.clone())
                 .collect();
             for (key, size) in mine {
+                if !agent.sent.contains_key(&key) {
+                    agent.news.open(key.clone());
+                }
                 let free = LINE / open.len().max(1) as f64;
                 let told = agent.keeper.rate(&key, Duration::from_secs_f64(now));
                 let rate = told.map_or(free, |rate| rate as f64);
                 let sent = agent.sent.entry(key.clone()).or_insert(0.0);
+                let was_over = *sent >= size;
                 *sent = (*sent + rate * STEP).min(size);
+                if *sent >= size && !was_over {
+                    agent.news.end(key.clone(), sent.floor() as u64);
+                }
                 flows.push(Seen { key, sent: sent.floor() as u64, closed: *sent >= size });
             }
             let (obeys, down) = (agent.keeper.obeys(), agent.down);
@@ -245,7 +301,27 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
                 let other = address((host + 1) % HOSTS);
                 arrivals.iter_mut().for_each(|arrival| arrival.way.to = other);
             }
-            if !down {
+            if speech == Speech::Streams {
+                let agent = &mut world.hosts[host as usize];
+                if !agent.attends {
+                    continue;
+                }
+                let now = Duration::from_secs_f64(now);
+                if step % ANEW == u64::from(host) {
+                    agent.news.tell_unsettled();
+                }
+                let keeper = &agent.keeper;
+                let open = flows.iter().filter(|seen| !seen.closed);
+                let open = open.map(|seen| (&seen.key, seen.sent, keeper.rate(&seen.key, now)));
+                let said = agent.news.changes(open, now);
+                // What arrives is measured now and then.
+                let arrivals = if step % 6 == 0 { arrivals } else { Vec::new() };
+                let report = Report { obeys, flows: said, arrivals, ..Report::default() };
+                let most = silence(agent.keeper.lease(), Duration::from_secs_f64(STEP));
+                if agent.voice.speaks(&report, most, now) {
+                    world.post(|world| &mut world.reports, step, host, report, bad);
+                }
+            } else if !down {
                 let report = Report { obeys, flows, arrivals, ..Report::default() };
                 world.post(|world| &mut world.reports, step, host, report, bad);
             }
@@ -286,7 +362,9 @@ fn play(policy: &str, seed: u64, liar: Option<u32>) -> Doubts {
                     pace => told[host as usize].insert(key.clone(), *pace),
                 };
             }
-            world.post(|world| &mut world.orders, step, host, order, bad);
+            if speech == Speech::Letters || world.hosts[host as usize].attends {
+                world.post(|world| &mut world.orders, step, host, order, bad);
+            }
         }
         let decided = told.iter().flatten().filter_map(|(key, pace)| match pace {
             Pace::Rate(rate) => Some((key, *rate as f64)),
@@ -312,7 +390,18 @@ fn everything_ends_whatever_is_lost() {
     let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
     for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
         for seed in 0..seeds {
-            play(policy, seed, None);
+            play(policy, seed, None, Speech::Letters);
+        }
+    }
+}
+
+/// The same with what agents say: changes only, over streams that end and begin again.
+#[test]
+fn everything_ends_where_only_changes_are_said() {
+    let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
+        for seed in 0..seeds {
+            play(policy, seed, None, Speech::Streams);
         }
     }
 }
@@ -322,7 +411,7 @@ fn everything_ends_whatever_is_lost() {
 fn a_liar_is_counted_and_no_link_is_given_twice() {
     for policy in ["saath", "aalo", "fair", "varys"] {
         for seed in 100..104 {
-            let doubts = play(policy, seed, Some(HOSTS - 1));
+            let doubts = play(policy, seed, Some(HOSTS - 1), Speech::Letters);
             assert!(
                 doubts.beyond > 0 && doubts.backward > 0 && doubts.foreign > 0,
                 "{policy}, seed {seed}: {doubts:?}"

@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Report, Seen, reckon};
+use weir_proto::{FlowKey, Pace, Report, reckon};
 
 use super::beat::Beat;
 use super::link::{self, Event};
-use super::news::{Told, Voice};
 use super::{ALONE, ANEW, clock};
 use crate::lease::Keeper;
+use crate::news::{News, Voice, silence};
 
 /// How many coflows do not end.
 pub const STEADY: u32 = 40;
@@ -62,29 +62,17 @@ struct Flow {
     rate: Option<u64>,
     sent: f64,
     by: Instant,
-    told: Option<Told>,
 }
 
 impl Flow {
     fn new(key: FlowKey, now: Instant) -> Flow {
-        Flow { key, rate: None, sent: 0.0, by: now, told: None }
+        Flow { key, rate: None, sent: 0.0, by: now }
     }
 
     fn go_on(&mut self, now: Instant) {
         // Nobody without an order sends here: there is no transport that would decide.
         self.sent += reckon(self.rate.unwrap_or(0), (now - self.by).as_secs_f64());
         self.by = now;
-    }
-
-    /// What there is to say of it, if anything is.
-    fn news(&mut self, now: Instant) -> Option<Seen> {
-        self.go_on(now);
-        let is = Told::new(self.sent as u64, self.rate, now);
-        let says = self.told.is_none_or(|told| told.is_old(&is));
-        says.then(|| {
-            self.told = Some(is);
-            Seen { key: self.key.clone(), sent: self.sent as u64, closed: false }
-        })
     }
 }
 
@@ -101,12 +89,15 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
     let mut clock = clock(ALONE);
     let (mut up, mut every, mut beat) = (None, ALONE, Beat::new(host, ALONE));
     let key = |id: String| FlowKey { coflow: id.into(), flow: host };
-    let (mut ended, mut waits, mut voice) = (0, Vec::new(), Voice::default());
+    let (mut ended, mut waits, mut voice, mut news) = (0, Vec::new(), Voice::default(), News::default());
     let mut asked: Option<(FlowKey, Instant)> = None;
     // Hosts do not all wait at the same time.
     let first = WARM + APART * (host % ENDING) / ENDING;
     let began = Instant::now();
     let mut steady: Vec<Flow> = coflows().take(STEADY as usize).map(|id| Flow::new(key(id), began)).collect();
+    for flow in &steady {
+        news.open(flow.key.clone());
+    }
     // Flows that send as they were told are no news until they are told something else.
     let (mut anew, mut is_news) = (began, true);
     loop {
@@ -124,6 +115,8 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                         waits.push(since.elapsed());
                     }
                     let (now, changes) = (Instant::now(), order.whole || !order.flows.is_empty());
+                    let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
+                    over.for_each(|(key, _)| news.settle(key));
                     // Who refuses it says so by the next report.
                     let _ = keeper.accept(order, now - began);
                     if changes {
@@ -144,23 +137,23 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                     return waits;
                 }
                 let Some(Ok(place)) = up.as_ref().map(mpsc::Sender::try_reserve) else { continue };
-                let mut flows: Vec<Seen> = Vec::new();
                 if asked.is_none() && ended < ENDING && began.elapsed() > first + APART * ended {
                     let over = key(ending(ended));
                     asked = Some((over.clone(), Instant::now()));
-                    flows.push(Seen { key: over, sent: 0, closed: true });
+                    news.end(over, 0);
                     ended += 1;
                 }
                 let now = Instant::now();
                 if anew.elapsed() >= ANEW {
                     (anew, is_news) = (now, true);
-                    steady.iter_mut().for_each(|flow| flow.told = None);
+                    news.tell_unsettled();
                 }
-                if std::mem::take(&mut is_news) {
-                    flows.extend(steady.iter_mut().filter_map(|flow| flow.news(now)));
-                }
+                let named = if std::mem::take(&mut is_news) { &mut steady[..] } else { &mut [] };
+                named.iter_mut().for_each(|flow| flow.go_on(now));
+                let named = named.iter().map(|flow| (&flow.key, flow.sent as u64, flow.rate));
+                let flows = news.changes(named, now - began);
                 let report = Report { obeys: keeper.obeys(), flows, ..Report::default() };
-                if voice.speaks(&report, super::silence(&keeper, every), now) {
+                if voice.speaks(&report, silence(keeper.lease(), every), now - began) {
                     place.send(report);
                 }
             }

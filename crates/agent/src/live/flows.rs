@@ -6,23 +6,20 @@
 //! TCP is paced by the kernel and says what has arrived. UDP is not and does not: its packets have a class of their own at the interface
 //! ([`Flows::limited`]), and they count as sent at the rate that they were told, as far as that is known.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, MOST_SEEN, Seen, reckon};
+use weir_proto::{FlowKey, Seen, reckon};
 
-use super::news::Told;
 use super::socket::{self, Info};
+use crate::news::News;
 use crate::queues::{Limited, ids};
 
 /// The most sockets at a time.
 pub const MOST_SOCKETS: usize = 4096;
-
-/// How many flows that are over are remembered, the last ones.
-pub const MOST_OVER: usize = 1 << 14;
 
 /// What flows of UDP have of a link together at most: a little less than the kernel takes ([`crate::queues::Desired`]).
 const LIMITED: f64 = 0.985;
@@ -66,26 +63,16 @@ struct Flow {
     /// What the flow had sent by other sockets.
     before: u64,
     sent: u64,
-    told: Option<Told>,
     /// Whether its program writes no more.
     done: bool,
-}
-
-#[derive(Debug)]
-struct Over {
-    sent: u64,
-    told: bool,
-    /// Whether the coordinator has said that it knows.
-    settled: bool,
 }
 
 /// The flows.
 #[derive(Debug, Default)]
 pub struct Flows {
     open: BTreeMap<FlowKey, Flow>,
-    over: BTreeMap<FlowKey, Over>,
-    /// Those that are over, in the order in which they ended; some of them may have begun again.
-    ended: VecDeque<FlowKey>,
+    /// What the coordinator was told of these, and of those that are over.
+    pub news: News,
 }
 
 impl Flow {
@@ -160,8 +147,8 @@ impl Flows {
             }
         };
         // A flow that goes on over another socket has sent what it has.
-        let before = self.over.remove(&key).map_or(0, |over| over.sent);
-        let mut flow = Flow { owner, socket, way, rate: None, before, sent: before, told: None, done: false };
+        let before = self.news.open(key.clone());
+        let mut flow = Flow { owner, socket, way, rate: None, before, sent: before, done: false };
         flow.pace(rate);
         self.open.insert(key, flow);
         Ok(())
@@ -216,15 +203,7 @@ impl Flows {
         for (key, mut flow) in over {
             // The program may still have it.
             flow.pace(None);
-            self.ended.push_back(key.clone());
-            self.over.insert(key, Over { sent: flow.sent, told: false, settled: false });
-        }
-        while self.ended.len() > MOST_OVER {
-            let Some(key) = self.ended.pop_front() else { break };
-            // One that ended again since then is in the list again.
-            if !self.ended.contains(&key) {
-                self.over.remove(&key);
-            }
+            self.news.end(key, flow.sent);
         }
     }
 
@@ -241,41 +220,7 @@ impl Flows {
     }
 
     /// What is otherwise than was told, in order; as much as fits into a report.
-    pub fn changes(&mut self, now: Instant) -> Vec<Seen> {
-        let mut seen = Vec::new();
-        for (key, flow) in &mut self.open {
-            let is = Told::new(flow.sent, flow.rate, now);
-            if seen.len() < MOST_SEEN && flow.told.is_none_or(|told| told.is_old(&is)) {
-                flow.told = Some(is);
-                seen.push(Seen { key: key.clone(), sent: flow.sent, closed: false });
-            }
-        }
-        for (key, over) in &mut self.over {
-            if seen.len() < MOST_SEEN && !over.told {
-                over.told = true;
-                seen.push(Seen { key: key.clone(), sent: over.sent, closed: true });
-            }
-        }
-        seen.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        seen
-    }
-
-    /// Nothing was told to whoever listens now.
-    pub fn tell_anew(&mut self) {
-        self.over.values_mut().for_each(|over| (over.told, over.settled) = (false, false));
-        self.tell_unsettled();
-    }
-
-    /// What the coordinator has not said it knows is told again.
-    pub fn tell_unsettled(&mut self) {
-        self.open.values_mut().for_each(|flow| flow.told = None);
-        self.over.values_mut().filter(|over| !over.settled).for_each(|over| over.told = false);
-    }
-
-    /// The coordinator knows that a flow is over.
-    pub fn settle(&mut self, key: &FlowKey) {
-        if let Some(over) = self.over.get_mut(key) {
-            over.settled = true;
-        }
+    pub fn changes(&mut self, now: Duration) -> Vec<Seen> {
+        self.news.changes(self.open.iter().map(|(key, flow)| (key, flow.sent, flow.rate)), now)
     }
 }

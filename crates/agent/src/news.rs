@@ -1,0 +1,188 @@
+//! What is worth a report: the coordinator reckons that flows send as they were told, and so hears only of what goes otherwise. No clock,
+//! thread or socket, as in [`crate::lease`], which is the other way: calls bring the time, which counts from any point and does not go back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use weir_proto::{FlowKey, MOST_SEEN, Report, Seen, reckon};
+
+/// How far what a flow has sent may be from what the coordinator reckons, in bytes: a large packet more or less.
+const SLACK: f64 = 65_536.0;
+
+/// How many flows that are over are remembered, the last ones.
+pub const MOST_OVER: usize = 1 << 14;
+
+/// What a coordinator was told of a flow last.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    sent: u64,
+    rate: Option<u64>,
+    at: Duration,
+}
+
+impl Told {
+    /// Whether the same flow is something else by now. With another rate it is: from when on it has that, nobody else knows.
+    fn is_old(&self, now: &Told) -> bool {
+        let Some(rate) = self.rate.filter(|_| self.rate == now.rate) else {
+            return (self.sent, self.rate) != (now.sent, now.rate);
+        };
+        let reckoned = self.sent as f64 + reckon(rate, now.at.saturating_sub(self.at).as_secs_f64());
+        (now.sent as f64 - reckoned).abs() > SLACK
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Over {
+    sent: u64,
+    told: bool,
+    /// Whether the coordinator has said that it knows.
+    settled: bool,
+}
+
+/// What a coordinator was told of a host's flows.
+#[derive(Debug, Clone, Default)]
+pub struct News {
+    open: BTreeMap<FlowKey, Option<Told>>,
+    over: BTreeMap<FlowKey, Over>,
+    /// Those that are over, in the order in which they ended; some of them may have begun again.
+    ended: VecDeque<FlowKey>,
+}
+
+impl News {
+    /// A flow begins, or goes on over another connection; the answer is what it has sent before.
+    pub fn open(&mut self, key: FlowKey) -> u64 {
+        let before = self.over.remove(&key).map_or(0, |over| over.sent);
+        self.open.insert(key, None);
+        before
+    }
+
+    /// A flow is over, and has sent so many bytes.
+    pub fn end(&mut self, key: FlowKey, sent: u64) {
+        self.open.remove(&key);
+        self.ended.push_back(key.clone());
+        self.over.insert(key, Over { sent, told: false, settled: false });
+        while self.ended.len() > MOST_OVER {
+            let Some(key) = self.ended.pop_front() else { break };
+            // One that ended again since then is in the list again.
+            if !self.ended.contains(&key) {
+                self.over.remove(&key);
+            }
+        }
+    }
+
+    /// What is otherwise than was told, in order, as much as fits into a report. `flows` are those that are open, in order, each with the
+    /// bytes that it has sent, and its rate in bytes per second or none if it goes as its transport lets it.
+    pub fn changes<'a>(
+        &mut self,
+        flows: impl Iterator<Item = (&'a FlowKey, u64, Option<u64>)>,
+        now: Duration,
+    ) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        for (key, sent, rate) in flows {
+            let Some(told) = self.open.get_mut(key) else { continue };
+            let is = Told { sent, rate, at: now };
+            if seen.len() < MOST_SEEN && told.is_none_or(|told| told.is_old(&is)) {
+                *told = Some(is);
+                seen.push(Seen { key: key.clone(), sent, closed: false });
+            }
+        }
+        for (key, over) in &mut self.over {
+            if seen.len() < MOST_SEEN && !over.told {
+                over.told = true;
+                seen.push(Seen { key: key.clone(), sent: over.sent, closed: true });
+            }
+        }
+        seen.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        seen
+    }
+
+    /// Nothing was told to whoever listens now.
+    pub fn tell_anew(&mut self) {
+        self.over.values_mut().for_each(|over| (over.told, over.settled) = (false, false));
+        self.tell_unsettled();
+    }
+
+    /// What the coordinator has not said it knows is told again: it may have heard of a flow before it heard of its coflow.
+    pub fn tell_unsettled(&mut self) {
+        self.open.values_mut().for_each(|told| *told = None);
+        self.over.values_mut().filter(|over| !over.settled).for_each(|over| over.told = false);
+    }
+
+    /// The coordinator knows that a flow is over.
+    pub fn settle(&mut self, key: &FlowKey) {
+        if let Some(over) = self.over.get_mut(key) {
+            over.settled = true;
+        }
+    }
+}
+
+/// How long a host with nothing to say says nothing, where orders have such leases: a coordinator gives orders to whom it heard of within one.
+pub fn silence(lease: Duration, interval: Duration) -> Duration {
+    (lease / 4).max(interval)
+}
+
+/// When a report was sent last, and with which order in force.
+#[derive(Debug, Clone, Default)]
+pub struct Voice(Option<(Duration, (u64, u64))>);
+
+impl Voice {
+    /// Whether a report has to be sent, for what is in it or since the last was `most` ago; it counts as sent then.
+    pub fn speaks(&mut self, report: &Report, most: Duration, now: Duration) -> bool {
+        let is_news = !report.flows.is_empty() || !report.found.is_empty() || !report.arrivals.is_empty();
+        let silent = self.0.is_some_and(|(at, obeys)| obeys == report.obeys && now.saturating_sub(at) < most);
+        let speaks = is_news || !silent;
+        if speaks {
+            self.0 = Some((now, report.obeys));
+        }
+        speaks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_that_sends_as_told_is_no_news() {
+        let told = |sent, rate, ms| Told { sent, rate, at: Duration::from_millis(ms) };
+        // A thousand full packets a second.
+        let rate = Some(1_514_000);
+        let first = told(1000, rate, 0);
+        let reckoned = 1000 + 144_800;
+        for (sent, ms) in [(1000, 0), (reckoned, 100), (reckoned - 65_536, 100), (reckoned + 65_536, 100)] {
+            assert!(!first.is_old(&told(sent, rate, ms)), "{sent} after {ms} ms");
+        }
+        for (sent, ms) in [(reckoned - 65_537, 100), (reckoned + 65_537, 100), (1000, 46)] {
+            assert!(first.is_old(&told(sent, rate, ms)), "{sent} after {ms} ms");
+        }
+        assert!(first.is_old(&told(reckoned, Some(1_514_001), 100)));
+        assert!(first.is_old(&told(reckoned, None, 100)));
+        // Of what nobody paces each byte is news.
+        let free = told(1000, None, 0);
+        assert!(free.is_old(&told(1001, None, 0)));
+        assert!(!free.is_old(&told(1000, None, 1000)));
+        assert!(free.is_old(&told(1000, Some(1), 0)));
+    }
+
+    #[test]
+    fn who_has_no_news_says_so_now_and_then_and_when_it_obeys_another_order() {
+        let most = Duration::from_millis(20);
+        let report = |seq| Report { obeys: (1, seq), ..Report::default() };
+        let mut voice = Voice::default();
+        let mut speaks = |report: &Report, ms| voice.speaks(report, most, Duration::from_millis(ms));
+        assert!(speaks(&report(1), 0));
+        assert!(!speaks(&report(1), 8));
+        assert!(speaks(&report(2), 16));
+        assert!(!speaks(&report(2), 35));
+        assert!(speaks(&report(2), 36));
+        let found = weir_proto::Found {
+            application: "web".into(),
+            peer: std::net::Ipv4Addr::LOCALHOST.into(),
+            open: 1,
+            sent: 0,
+            demand: weir_proto::Demand::Unknown,
+        };
+        assert!(speaks(&Report { found: vec![found], ..report(2) }, 40));
+        assert!(!speaks(&report(2), 48));
+    }
+}
