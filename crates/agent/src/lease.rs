@@ -16,12 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::units::Rate;
+pub use weir_proto::LONGEST_LEASE as LONGEST;
 use weir_proto::{FlowKey, Limit, MOST_FLOWS, MOST_FOUND, Order, Pace, Queues, Refusals};
 
 use crate::htb::MOST_SERVICES;
-
-/// The longest lease.
-pub const LONGEST: Duration = Duration::from_secs(60);
 
 /// How long weights hold that nobody was promised, from the last order on; as long as its lease if that is longer.
 pub const WEIGHTS: Duration = Duration::from_secs(30);
@@ -53,7 +51,9 @@ pub enum Refused {
     )]
     Interface,
     /// A rate.
-    #[error("a rate that is not above zero, or is above that of every link")]
+    #[error(
+        "a rate that is not above zero, or is above that of every link: expected links as the coordinator's configuration has them"
+    )]
     Rate,
     /// Weights.
     #[error("weights that are not 1 to {MOST_SERVICES} finite numbers above zero")]
@@ -161,8 +161,17 @@ impl Keeper {
         if order.flows.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
             return Err(Refused::Unsorted);
         }
-        let known = if order.whole { 0 } else { self.limits.len() };
-        if order.limits.len() > MOST_FOUND - known {
+        let known = |limit: &Limit| self.limits.contains_key(&(Arc::clone(&limit.application), limit.peer));
+        let (mut limits, mut over) = (if order.whole { 0 } else { self.limits.len() }, 0);
+        for limit in &order.limits {
+            let was_there = !order.whole && known(limit);
+            match limit.pace {
+                Pace::Rate(_) => limits += usize::from(!was_there),
+                Pace::Free | Pace::Gone => over += usize::from(was_there),
+            }
+        }
+        // Each counts once before the list is known to have none twice.
+        if limits > MOST_FOUND + over || order.limits.len() > 2 * MOST_FOUND {
             return Err(Refused::Limits);
         }
         let of = |limit: &Limit| (Arc::clone(&limit.application), limit.peer);

@@ -50,7 +50,10 @@ pub enum TrafficError {
     )]
     NotBuilt(&'static str),
     /// No cgroups of version 2.
-    #[error("no cgroups of version 2 are mounted: expected a line with `cgroup2` in /proc/self/mountinfo")]
+    #[error(
+        "no cgroups of version 2 are mounted: expected a line with `cgroup2` in /proc/self/mountinfo (`ip netns exec` hides them, and `nsenter \
+         --net=/run/netns/NAME` does not)"
+    )]
     NoCgroups,
     /// Another agent.
     #[error("another agent follows the traffic of this network namespace")]
@@ -366,6 +369,11 @@ pub fn cleanup() -> Result<bool, TrafficError> {
         folder.remove()?;
     }
     Ok(was_there)
+}
+
+/// Whether what agents left in the kernel would be found from here. Where `/sys` is another one, as under `ip netns exec`, it is not.
+pub fn is_seen() -> bool {
+    Folder::is_seen()
 }
 
 /// The time that the kernel's programs go by.

@@ -89,11 +89,17 @@ fn limits_of_applications_hold_as_rates_of_flows_do() {
     let many = |count: usize| {
         let to = |at: usize| (at as u32).to_be_bytes();
         let one = |at| Limit { peer: to(at).into(), ..limit(0, Pace::Rate(1)) };
-        (0..count).map(one).collect()
+        (0..count).map(one).collect::<Vec<_>>()
     };
     assert_eq!(keeper.accept(ordered(4, false, many(MOST_FOUND)), ms(101)), Err(Refused::Limits));
     keeper.accept(ordered(4, true, many(MOST_FOUND)), ms(101)).unwrap();
     assert_eq!(keeper.refusals().limits, 1);
+    // Others of those that are there are no more, and one may come where one goes.
+    keeper.accept(ordered(5, false, many(MOST_FOUND)), ms(101)).unwrap();
+    let mut changes = vec![Limit { pace: Pace::Free, ..many(1).remove(0) }];
+    changes.push(Limit { peer: [255, 0, 0, 1].into(), ..many(1).remove(0) });
+    keeper.accept(ordered(6, false, changes), ms(101)).unwrap();
+    assert_eq!(in_force(&keeper, 102).len(), MOST_FOUND);
 }
 
 #[test]

@@ -164,6 +164,12 @@ fn cleanup() -> Result<(), Failure> {
     if traffic::cleanup().map_err(unfollowed)? {
         text.push_str("traffic: nobody's any more\n");
     }
+    if !traffic::is_seen() {
+        eprintln!(
+            "weir agent: there is no BPF file system at /sys/fs/bpf, so programs of an agent before are not found: under `ip netns exec` use \
+             `nsenter --net=/run/netns/NAME` in its place"
+        );
+    }
     if text.is_empty() {
         text.push_str("nothing of Weir's was there\n");
     }

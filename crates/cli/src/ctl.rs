@@ -26,6 +26,8 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         Wish::Coflows => show(args, COFLOWS, coflows(&coordinator)?),
         Wish::Allocation => show(args, FLOWS, allocation(&coordinator)?),
         Wish::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
+        Wish::Applications => show(args, APPLICATIONS, coordinator.get("/v1/applications")?),
+        Wish::Found => show(args, FOUND, coordinator.get("/v1/found")?),
         Wish::Weight { service, weight } => {
             let body = json!({ "weight": weight });
             coordinator.put(&format!("/v1/services/{}", escaped(service)), &body)?;
@@ -60,7 +62,10 @@ const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys"
 const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
-const SERVICES: &[&str] = &["name", "weight", "in_force", "applications"];
+const SERVICES: &[&str] = &["name", "weight", "excess", "in_force", "applications"];
+const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
+const FOUND: &[&str] =
+    &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
 
 /// Prints a list of objects.
 fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Result<(), Failure> {

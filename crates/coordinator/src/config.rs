@@ -14,7 +14,7 @@ use weir_core::netshare::PERIOD;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, controller};
 use weir_core::units::{Bytes, Time};
-use weir_proto::MOST_CLASSES;
+use weir_proto::{LONGEST_LEASE, MOST_CLASSES};
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 
@@ -269,9 +269,9 @@ fn settings(fields: &mut Fields<'_>) -> Result<Settings, TraceError> {
     let lease = time(
         fields,
         "lease",
-        2.0 * interval..=3600.0,
-        "a time from two intervals to 1h",
-        default.lease.max(10.0 * interval),
+        2.0 * interval..=LONGEST_LEASE.as_secs_f64(),
+        "a time from two intervals to 60s",
+        default.lease.max(10.0 * interval).min(LONGEST_LEASE.as_secs_f64()),
     )?;
     let keep = time(fields, "keep", 0.0..=1e6, "a time of at most 277h", default.keep)?;
     let reserve = match fields.maybe("reserve") {
@@ -591,6 +591,7 @@ impl fmt::Display for Config {
             let name = self.names.service(service);
             let weight = match self.weights.get(name) {
                 Some(weight) => format!("weight {weight}"),
+                None if self.queues == Queueing::Services => "weight 1 in queues".to_owned(),
                 None => "the policy's weight".to_owned(),
             };
             let excess = self.excess.get(name).map(|part| format!(", excess {part}")).unwrap_or_default();

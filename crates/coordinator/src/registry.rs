@@ -109,8 +109,10 @@ pub struct ServiceState {
     pub name: String,
     /// Its applications.
     pub applications: Vec<String>,
-    /// Its weight; nothing if it is left to the policy.
+    /// Its weight; nothing if it is left to the policy. In queues it is 1 then.
     pub weight: Option<f64>,
+    /// Its part of what others leave, where the configuration has one; otherwise that goes by its weight.
+    pub excess: Option<f64>,
     /// Whether the policy in force, or queues, go by weights of services.
     pub in_force: bool,
 }
@@ -416,6 +418,7 @@ impl Registry {
                 name: name.to_owned(),
                 applications: self.names.applications(number).to_vec(),
                 weight: deciding.weights.get(name).copied(),
+                excess: self.excess.get(name).copied(),
                 in_force: self.by_services || deciding.policy.heeds_weights(),
             }
         };

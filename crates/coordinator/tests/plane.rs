@@ -675,24 +675,63 @@ fn services_have_what_fig_5_gives_them() {
     }
 }
 
-/// Who asks for less than it may have leaves the rest, and may grow to what it is assured, or by a tenth; links into hosts count as well.
+/// Who asks for less than it may have leaves the rest, and may grow to what it is assured, or by a tenth; links into hosts count as well, and
+/// how many connections there are does not.
 #[test]
 fn what_services_do_not_ask_for_others_have() {
     let mut plane = allocating(&[1.0, 1.0], None);
     let found = vec![asking("s0", 3, 1, Demand::Rate(100_000)), asking("s1", 3, 1, Demand::All)];
     finds(&mut plane, 0, found, 0.0);
     assert_eq!(limited(&mut plane, 0.05), named(&[(0, "s0", 3, Some(495)), (0, "s1", 3, Some(890))]));
-    // Another host comes to the same link, twice: of the service's half it has two thirds, which it does not ask for.
-    let found = vec![asking("s1", 3, 2, Demand::Rate(320_000))];
+    // Another host comes to the same link: it has half of the service's half for sure, and does not ask for all of it.
+    let found = vec![asking("s1", 3, 200, Demand::Rate(240_000))];
     finds(&mut plane, 1, found, 0.06);
     let told = limited(&mut plane, 0.11);
-    assert_eq!(told, named(&[(0, "s1", 3, Some(570)), (1, "s1", 3, Some(352))]));
-    // What nobody has measured is not there.
-    let found = vec![asking("s1", 3, 2, Demand::Unknown)];
+    assert_eq!(told, named(&[(0, "s1", 3, Some(650)), (1, "s1", 3, Some(264))]));
+    // What nobody has measured is not there, nor what stays at its host.
+    let found = vec![asking("s0", 1, 1, Demand::All), asking("s1", 3, 200, Demand::Unknown)];
     finds(&mut plane, 1, found, 0.12);
     let told = limited(&mut plane, 0.17);
     assert_eq!(told, named(&[(0, "s1", 3, Some(890)), (1, "s1", 3, None)]));
     assert_eq!(plane.limits().len(), 2);
+    // Who is not heard of any more has no part: the other host alone is told anything.
+    finds(&mut plane, 1, vec![asking("s1", 3, 1, Demand::All)], 0.18);
+    assert_eq!(limited(&mut plane, 0.23), named(&[(0, "s1", 3, Some(445)), (1, "s1", 3, Some(445))]));
+    for step in 0..60 {
+        let obeys = (1, plane.hosts()[0].told);
+        let now = 0.23 + f64::from(step) * STEP;
+        plane.report(0, &Report { obeys, ..Report::default() }, now);
+        plane.tick(now);
+    }
+    let limits: Vec<u64> = plane.limits().into_values().map(|limit| limit / 1000).collect();
+    assert_eq!(limits, [495, 890]);
+}
+
+/// A host that claims what it likes takes nothing of other services, nor of those that come to other links, and there is an end to it.
+#[test]
+fn a_liar_has_the_part_of_its_services_and_no_more() {
+    let mut plane = allocating(&[1.0, 1.0], None);
+    finds(&mut plane, 0, vec![asking("s0", 3, 1, Demand::All)], 0.0);
+    let one = |at: u32, to: u32| Found {
+        application: format!("s{}", at % 2).into(),
+        peer: Ipv4Addr::from(0x0b00_0000 + at).into(),
+        ..asking("s0", to, u32::MAX, Demand::All)
+    };
+    let many: Vec<Found> = (0..4000).map(|at| one(at, 3)).collect();
+    finds(&mut plane, 1, many, 0.0);
+    assert_eq!(plane.doubts().crowded, 4000 - 1024);
+    finds(&mut plane, 1, vec![asking("s1", 3, u32::MAX, Demand::All)], 0.0);
+    plane.tick(0.05);
+    let limits = plane.limits();
+    assert_eq!(limits.len(), 1 + 1024);
+    let own = limits.iter().find(|((host, ..), _)| *host == 0).unwrap();
+    assert_eq!(own.1 / 1000, 990);
+    // It goes, and there is room again.
+    plane.forget_found(1);
+    finds(&mut plane, 1, vec![asking("s1", 3, u32::MAX, Demand::All)], 0.06);
+    plane.tick(0.11);
+    let limits: Vec<u64> = plane.limits().into_values().map(|limit| limit / 1000).collect();
+    assert_eq!(limits, [495, 495]);
 }
 
 /// What is promised all of a link has, whoever asks and wherever: nobody is told more than its line, and none of those who ask for all
@@ -733,5 +772,11 @@ fn limits_of_who_asks_for_all_fit_into_links() {
         // Whole bytes of who has none.
         let most = 0.99 * LINE + all as f64;
         assert!(out.iter().chain(&into).all(|&sum| sum <= most), "{out:?} {into:?}");
+        // By weights alone, each has a link where nothing is left.
+        for (from, _, to) in plane.limits().into_keys().filter(|_| round % 2 == 1) {
+            let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
+            let full = out[from as usize].max(into[to as usize]);
+            assert!(full > 0.99 * LINE - all as f64, "{from} to {to}: {out:?} {into:?}");
+        }
     }
 }

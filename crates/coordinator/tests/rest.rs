@@ -125,7 +125,12 @@ fn what_is_wrong_is_named() {
         (b"{\"flows\": []} x", 400, "body", "no JSON"),
         (br#"{"flows": []}"#, 422, "flows", "at least one"),
         (br#"{"flows": [{"from": "a", "to": "x"}]}"#, 422, "flows[0].to", "the name of a host"),
-        (br#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#, 422, "flows[0].bytes", "u64"),
+        (
+            br#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#,
+            422,
+            "flows[0].bytes",
+            "`-1`: expected a whole number",
+        ),
         (br#"{"flows": [{"from": "a", "to": "b", "size": 1}]}"#, 422, "flows[0].size", "`bytes`"),
         (br#"{"flows": [{"from": "a"}]}"#, 422, "flows[0]", "missing field `to`"),
         (br#"{"flow": []}"#, 422, "flow", "`flows`"),
@@ -533,7 +538,8 @@ fn what_agents_find_counts_as_connections() {
     };
     report(&["other", "s1"], 2);
     wait_for(&server, "/v1/found", |found| found.as_array().unwrap().len() == 2);
-    let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7, "limit_bytes_per_second": null });
+    let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7,
+                "registered": false, "limit_bytes_per_second": null });
     assert_eq!(get(&server, "/v1/found").1[0], first);
     // Whoever is not registered has no queue; an application that comes later has.
     assert_eq!(get(&server, "/v1/queues").1, json!([]));
@@ -746,4 +752,25 @@ mod anything {
         });
         assert_eq!(get(&server, "/livez").0, 200);
     }
+}
+
+/// What is wrong is said by field, value and what was expected, in nobody's own words for types.
+#[test]
+fn problems_say_what_would_have_been_right() {
+    let server = Server::start();
+    let said = |(status, problem): (u16, Value)| {
+        let text = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
+        (status, text("field"), text("value"), text("expected"))
+    };
+    let wrong = |field: &str, value: &str, expected: &str| {
+        (422, field.to_owned(), value.to_owned(), expected.to_owned())
+    };
+    let flow = json!({ "from": "a", "to": "b", "byte": 5 });
+    let unknown = put(&server, "/v1/coflows/c", &json!({ "flows": [flow] }));
+    assert_eq!(said(unknown), wrong("flows[0].byte", "byte", "one of `from`, `to`, `bytes`"));
+    let typed =
+        put(&server, "/v1/coflows/c", &json!({ "flows": [{ "from": "a", "to": "b", "bytes": "5" }] }));
+    assert_eq!(said(typed), wrong("flows[0].bytes", "string \"5\"", "a whole number"));
+    let asked = wrong("query", "limit=abc", "a whole number for `limit`");
+    assert_eq!(said(get(&server, "/v1/coflows?limit=abc")), asked);
 }

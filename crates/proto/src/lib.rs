@@ -8,6 +8,8 @@ mod order;
 mod pack;
 mod refusals;
 
+use std::time::Duration;
+
 pub use order::{
     Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon,
 };
@@ -26,6 +28,9 @@ pub mod wire {
     #![allow(clippy::large_enum_variant, reason = "nearly all messages are the large ones")]
     tonic::include_proto!("weir.agent");
 }
+
+/// The longest lease of an order.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// The longest id of a coflow or an application, in bytes.
 pub const LONGEST_ID: usize = 128;

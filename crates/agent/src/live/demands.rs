@@ -17,10 +17,10 @@ use weir_core::netshare::{Demand as Predicted, PERIOD};
 use weir_core::units::Rate;
 use weir_proto::{Demand, FRAME, PAYLOAD};
 
-use crate::lease::Peer;
+use crate::lease::{LONGEST, Peer};
 use crate::traffic::{ApplicationId, Connection, Ends, LEAST_PACE};
 
-/// For how long the kernel holds a limit that nobody renews.
+/// For how long the kernel holds a limit that nobody renews; longer where measuring takes longer.
 pub const HOLD: Duration = Duration::from_secs(1);
 
 /// How many periods count: as many as for the prediction.
@@ -60,12 +60,19 @@ pub struct Demands {
     known: BTreeMap<Ends, Known>,
     /// When they were measured last.
     measured: Option<Instant>,
+    /// How long that was after the time before.
+    passed: Duration,
     /// Whether something changed since limits were divided, and whether there were any then.
     changed: bool,
     limited: bool,
 }
 
 impl Demands {
+    /// For how long the kernel is to hold limits now.
+    pub fn hold(&self) -> Duration {
+        HOLD.max(4 * self.passed).min(LONGEST)
+    }
+
     /// How often to measure.
     pub fn period() -> Duration {
         Duration::from_secs_f64(PERIOD.get())
@@ -78,10 +85,15 @@ impl Demands {
         name: impl Fn(ApplicationId) -> Option<Arc<str>>,
         now: Instant,
     ) {
-        let passed = self.measured.map_or(0.0, |last| now.saturating_duration_since(last).as_secs_f64());
+        self.passed = self.measured.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let passed = self.passed.as_secs_f64();
         (self.measured, self.changed) = (Some(now), true);
         let mut before = std::mem::take(&mut self.known);
         for (ends, connection) in connections {
+            // What does not leave the host passes no link.
+            if ends.remote.ip().is_loopback() || ends.remote.ip() == ends.local.ip() {
+                continue;
+            }
             let Some(application) = name(connection.application) else { continue };
             let Connection { socket, sent, .. } = *connection;
             let known = before.remove(ends).filter(|known| known.socket == socket);
@@ -136,6 +148,7 @@ impl Demands {
             return Vec::new();
         }
         self.limited = is_limited;
+        let renewed = self.hold() / 2;
         let mut by_peer: BTreeMap<&Peer, Vec<f64>> = BTreeMap::new();
         for known in self.known.values() {
             let most = match known.demand() {
@@ -156,7 +169,7 @@ impl Demands {
             let limit = levels.get(&known.peer).copied().filter(|_| is_measured);
             let is_same = match (limit, known.limit) {
                 (Some(new), Some((old, since))) => {
-                    (new - old).abs() <= SAME * old && now.saturating_duration_since(since) < HOLD / 2
+                    (new - old).abs() <= SAME * old && now.saturating_duration_since(since) < renewed
                 }
                 (None, None) => true,
                 _ => false,
@@ -347,6 +360,26 @@ mod tests {
         assert_eq!(see(1, 0, 50), Demand::Rate(0));
         assert_eq!(see(2, 1_000_000, 100), Demand::Unknown);
         assert_eq!(see(2, 1_000_000, 150), Demand::Rate(0));
+    }
+
+    #[test]
+    fn what_stays_at_the_host_is_not_limited() {
+        let (mut demands, began) = (Demands::default(), Instant::now());
+        let connection = Connection {
+            application: ApplicationId(1),
+            socket: 1,
+            opened: Duration::ZERO,
+            sent: 0,
+            received: 0,
+            pace: None,
+        };
+        let list = ["127.0.0.1:80", "[::1]:80", "10.0.0.1:80", "10.0.0.3:80"]
+            .map(|to| (Ends { remote: to.parse().unwrap(), ..ends(0) }, connection));
+        for period in 0..2 {
+            demands.measure(&list, |_| Some("web".into()), began + Demands::period() * period);
+        }
+        let asked: Vec<String> = demands.asked().keys().map(|(_, peer)| peer.to_string()).collect();
+        assert_eq!(asked, ["10.0.0.3"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use weir_proto::{Demand, Found, MOST_FOUND, Queues};
 use super::demands::{Demands, HOLD};
 use super::throttle::Throttles;
 use crate::lease::Peer;
-use crate::traffic::{ApplicationId, Class, Event, Happened, Rule, Traffic, TrafficError};
+use crate::traffic::{ApplicationId, Class, Event, Happened, LEAST_PACE, Rule, Traffic, TrafficError};
 
 /// How often is looked for cgroups that came again.
 const REFRESH: Duration = Duration::from_millis(250);
@@ -95,14 +95,14 @@ impl Applications {
 
     /// A coordinator says whether it wants to know what connections ask for. Without that they are free.
     pub fn begin(&mut self, demands: bool) {
-        let before = self.demands.take();
-        self.tallies.values_mut().for_each(|tally| tally.demand = Demand::Unknown);
         if demands {
-            self.demands = before.or_else(|| Some(Demands::default()));
+            self.demands.get_or_insert_default();
             return;
         }
-        let limited = before.map(|mut known| known.forget()).unwrap_or_default();
-        let freed = limited.into_iter().try_for_each(|ends| self.traffic.pace(ends, None, HOLD).map(drop));
+        self.tallies.values_mut().for_each(|tally| tally.demand = Demand::Unknown);
+        let limited = self.demands.take().map(|mut known| known.forget()).unwrap_or_default();
+        let freed = limited.into_iter().map(|ends| self.traffic.pace(ends, None, HOLD).map(drop));
+        let freed = freed.fold(Ok(()), Result::and);
         self.note(freed);
     }
 
@@ -115,7 +115,11 @@ impl Applications {
 
     /// Takes in what happened, follows cgroups that came again, and gives connections their part of limits.
     pub fn look(&mut self, limits: Option<&BTreeMap<Peer, u64>>, now: Instant) {
-        let done = self.try_look(now).and_then(|()| self.limit(limits, now));
+        let before = self.counted;
+        let done = self.try_look(now).and(self.limit(limits, now));
+        if self.counted != before {
+            self.took = now.elapsed();
+        }
         self.note(done);
         self.throttles.look(&mut self.traffic, now);
     }
@@ -131,10 +135,9 @@ impl Applications {
 
     fn limit(&mut self, limits: Option<&BTreeMap<Peer, u64>>, now: Instant) -> Result<(), TrafficError> {
         let Some(demands) = &mut self.demands else { return Ok(()) };
-        for (ends, rate) in demands.divide(limits, now) {
-            self.traffic.pace(ends, rate, HOLD)?;
-        }
-        Ok(())
+        let (told, hold) = (demands.divide(limits, now), demands.hold());
+        let done = told.into_iter().map(|(ends, rate)| self.traffic.pace(ends, rate, hold).map(drop));
+        done.fold(Ok(()), Result::and)
     }
 
     fn try_look(&mut self, now: Instant) -> Result<(), TrafficError> {
@@ -159,7 +162,6 @@ impl Applications {
         };
         if now.duration_since(self.counted) >= every.max(self.took * PART) {
             self.count(now)?;
-            self.took = now.elapsed();
         }
         Ok(())
     }
@@ -257,7 +259,9 @@ impl Applications {
 /// Whether somebody has to be told.
 fn is_other(told: Demand, now: Demand) -> bool {
     match (told, now) {
-        (Demand::Rate(told), Demand::Rate(now)) => told.abs_diff(now) as f64 > SAME * told as f64,
+        (Demand::Rate(told), Demand::Rate(now)) => {
+            told.abs_diff(now) as f64 > (SAME * told as f64).max(f64::from(LEAST_PACE))
+        }
         _ => told != now,
     }
 }

@@ -37,6 +37,11 @@ impl Folder {
         Folder::lock(path)
     }
 
+    /// Whether the place where programs stay is seen from here.
+    pub fn is_seen() -> bool {
+        statfs(SYSTEM).is_ok_and(|system| system.filesystem_type() == BPF_FS_MAGIC)
+    }
+
     /// All that are there, also of other versions, but for one that is open.
     pub fn found(open: Option<&Folder>) -> Result<Vec<Folder>, TrafficError> {
         let parent = parent();

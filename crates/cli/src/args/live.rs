@@ -216,6 +216,10 @@ pub enum Wish {
     Allocation,
     /// The services and their weights
     Services,
+    /// The applications that are registered
+    Applications,
+    /// The connections that agents have found, and what they may send
+    Found,
     /// Give a service a weight
     Weight {
         /// The service

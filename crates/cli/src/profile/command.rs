@@ -77,6 +77,10 @@ impl Timed {
         })
     }
 
+    fn too_long(&self) -> Failure {
+        Failure::undone(format_args!("not done within {} s (--timeout)", self.timeout.as_secs_f64()))
+    }
+
     /// When it ended.
     fn wait(&self, child: &Child, began: Instant, glance: impl Fn()) -> Result<Instant, Failure> {
         let (tell, told) = mpsc::channel();
@@ -88,6 +92,8 @@ impl Timed {
             });
             loop {
                 match told.recv_timeout(GLANCE) {
+                    // It may have taken too long just before it was looked.
+                    Ok(Ok(ended)) if ended - began > self.timeout => return Err(self.too_long()),
                     Ok(ended) => return ended.map_err(Failure::undone),
                     Err(RecvTimeoutError::Disconnected) => unreachable!("it tells before it ends"),
                     Err(RecvTimeoutError::Timeout) => glance(),
@@ -98,10 +104,7 @@ impl Timed {
                 }
                 if began.elapsed() > self.timeout {
                     end(pid, &told);
-                    return Err(Failure::undone(format_args!(
-                        "not done within {} s (--timeout)",
-                        self.timeout.as_secs_f64()
-                    )));
+                    return Err(self.too_long());
                 }
             }
         })

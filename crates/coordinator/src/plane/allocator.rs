@@ -2,14 +2,15 @@
 //! leave by excess weights; hosts hold connections to that. The division is [`Hierarchy`]; what connections ask for, hosts predict.
 //! What the paper leaves open, or has otherwise:
 //!
-//! - *Links* are those of hosts, as for coflows. What switches in between cannot carry TCP finds out, and then asks for less.
-//! - *A flow* of the division is a connection. Those of an application with another host are told their sum, and share it at the host.
+//! - *A flow* is what an application sends from a host to another, by however many connections: whoever opens more, or keeps idle ones, has no
+//!   more for it, and what a host says of their number is nothing that others would have to believe.
 //! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to grow". Who asks for
 //!   less than it may have has that, and at least what its service's weight assures it. Who asks for all has none to grow into: with
 //!   a tenth more for all of them queues would decide, as `docs/results/netshare.md` shows for Fig. 5.
+//! - *Links* are those of hosts, as for coflows. What switches in between cannot carry TCP finds out, and then asks for less.
 //! - *Coflows* have their rates from the policy, and count as nobody here: where both are on a link, TCP settles it.
 //!
-//! All is divided anew each period, O(n log n) of n applications with other hosts.
+//! All is divided anew each period in which something asks, O(n log n) of n flows, of which there is a bound.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 use weir_core::netshare::{PERIOD, enforced};
 use weir_core::solve::hierarchy::{Hierarchy, HierarchyError, Shares};
 use weir_core::units::Rate;
-use weir_proto::{Demand, Limit, Pace};
+use weir_proto::{Demand, Found, Limit, Pace};
 
 use super::{Link, Plane};
 
-/// The most applications with other hosts that are divided among; others go free.
-const MOST: usize = 1 << 16;
+/// The most flows that links are divided among, and the most of one host; others go free. Schedules and leases wait while links are divided,
+/// so it is not to take more than a few intervals.
+const MOST: usize = 1 << 14;
+const MOST_OF_HOST: usize = 1 << 10;
 
 /// Limits that differ by less are not told anew, as a part.
 const SAME: f64 = 0.01;
@@ -65,8 +68,41 @@ pub(super) struct Allocator {
     /// Whose addresses are whose.
     addresses: BTreeMap<IpAddr, u32>,
     services: Option<Services>,
+    /// What is asked for, by host, application and address of another host.
+    asking: BTreeMap<(u32, Peer), Demand>,
+    /// How many of these each host has.
+    of_host: BTreeMap<u32, usize>,
     /// When to divide next.
     due: f64,
+}
+
+impl Allocator {
+    /// The answer is whether there is room for it.
+    fn hear(&mut self, host: u32, found: &Found) -> bool {
+        let key = (host, (Arc::clone(&found.application), found.peer.to_canonical()));
+        if found.open == 0 || found.demand == Demand::Unknown {
+            if self.asking.remove(&key).is_some() {
+                *self.of_host.entry(host).or_default() -= 1;
+            }
+            return true;
+        }
+        let count = self.of_host.entry(host).or_default();
+        if !self.asking.contains_key(&key) {
+            if *count == MOST_OF_HOST || self.asking.len() == MOST {
+                return false;
+            }
+            *count += 1;
+        }
+        self.asking.insert(key, found.demand);
+        true
+    }
+
+    /// Nothing of a host is asked for any more.
+    pub fn forget(&mut self, host: u32) {
+        if self.of_host.remove(&host).is_some_and(|count| count > 0) {
+            self.asking.retain(|(known, _), _| *known != host);
+        }
+    }
 }
 
 /// What a host may send, and what it was told of that.
@@ -74,6 +110,8 @@ pub(super) struct Allocator {
 pub(super) struct Limits {
     wanted: BTreeMap<Peer, u64>,
     told: BTreeMap<Peer, u64>,
+    /// Whether links were divided since it was told.
+    divided: bool,
 }
 
 impl Limits {
@@ -81,7 +119,10 @@ impl Limits {
     pub fn changes(&mut self, whole: bool) -> Vec<Limit> {
         if whole {
             self.told.clear();
+        } else if !self.divided {
+            return Vec::new();
         }
+        self.divided = false;
         let over = self.told.extract_if(.., |peer, _| !self.wanted.contains_key(peer));
         let mut changes: Vec<(Peer, Pace)> = over.map(|(peer, _)| (peer, Pace::Free)).collect();
         for (peer, &limit) in &self.wanted {
@@ -98,12 +139,10 @@ impl Limits {
 }
 
 /// What an application asks for from a host to another.
-struct Asking<'a> {
-    host: usize,
-    peer: &'a Peer,
+struct Flow {
+    host: u32,
     service: usize,
     links: Vec<u32>,
-    open: u32,
     demand: Demand,
 }
 
@@ -111,7 +150,8 @@ impl Plane {
     /// The same for hosts that hold connections which they find to what services may have of links, once these are known
     /// ([`Plane::set_services`]). The addresses are those of hosts.
     pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> Plane {
-        self.allocator = Some(Allocator { addresses, services: None, due: 0.0 });
+        let (asking, of_host) = (BTreeMap::new(), BTreeMap::new());
+        self.allocator = Some(Allocator { addresses, services: None, asking, of_host, due: 0.0 });
         self
     }
 
@@ -123,7 +163,7 @@ impl Plane {
     /// Who shares links from now on, where they are divided.
     pub fn set_services(&mut self, services: Services) {
         if let Some(allocator) = &mut self.allocator {
-            (allocator.services, allocator.due) = (Some(services), 0.0);
+            allocator.services = Some(services);
         }
     }
 
@@ -138,84 +178,89 @@ impl Plane {
         (0..).zip(&self.hosts).flat_map(of).collect()
     }
 
-    /// Divides links, if it is time to.
+    /// Takes in what a host says is asked for there; the answer is how much of it there is no room for.
+    pub(super) fn hear_demands(&mut self, host: u32, found: &[Found]) -> usize {
+        let Some(allocator) = &mut self.allocator else { return 0 };
+        found.iter().filter(|found| !allocator.hear(host, found)).count()
+    }
+
+    /// Divides links, if it is time to. Hosts that are not heard of any more have no part of them.
     pub(super) fn allocate(&mut self) {
         let Some(allocator) = self.allocator.as_mut().filter(|allocator| self.now >= allocator.due) else {
             return;
         };
         allocator.due = self.now + PERIOD.get();
         let Some(services) = &allocator.services else { return };
-        let whose = |address: &IpAddr| allocator.addresses.get(address).copied();
-        let hosts = self.hosts.iter().take(self.links.len()).enumerate();
-        let found = hosts.flat_map(|(host, known)| known.found.all().map(move |found| (host, found)));
-        let asking = found.filter_map(|(host, (peer, open, demand))| {
+        let flow = |((host, peer), &demand): (&(u32, Peer), &Demand)| {
             let service = *services.of.get(&peer.0)? as usize;
-            if demand == Demand::Unknown {
+            let to = allocator.addresses.get(&peer.1).copied();
+            // What stays at the host passes no link.
+            if !self.hosts[*host as usize].present || to == Some(*host) {
                 return None;
             }
-            let to = whose(&peer.1).map(|to| to as usize).filter(|&to| to != host);
-            let links = [Some(2 * host as u32), to.map(|to| 2 * to as u32 + 1)];
-            let links = links.into_iter().flatten().collect();
-            Some(Asking { host, peer, service, links, open, demand })
-        });
-        let asking: Vec<Asking<'_>> = asking.take(MOST).collect();
-        let limits = divide(&self.links, self.settings.reserve, services, &asking);
-        let told = asking.iter().zip(limits);
-        let told: Vec<(usize, Peer, u64)> =
-            told.map(|(asking, limit)| (asking.host, asking.peer.clone(), limit)).collect();
-        self.hosts.iter_mut().for_each(|host| host.limits.wanted.clear());
-        for (host, peer, limit) in told {
-            self.hosts[host].limits.wanted.insert(peer, limit);
+            let links = [Some(2 * host), to.map(|to| 2 * to + 1)].into_iter().flatten().collect();
+            Some((peer.clone(), Flow { host: *host, service, links, demand }))
+        };
+        let (peers, flows): (Vec<Peer>, Vec<Flow>) = allocator.asking.iter().filter_map(flow).unzip();
+        for host in &mut self.hosts {
+            host.limits.divided = !host.limits.wanted.is_empty();
+            host.limits.wanted.clear();
+        }
+        if flows.is_empty() {
+            return;
+        }
+        let limits = divide(&self.links, self.settings.reserve, services, &flows);
+        for ((peer, flow), limit) in peers.into_iter().zip(&flows).zip(limits) {
+            let known = &mut self.hosts[flow.host as usize].limits;
+            known.wanted.insert(peer, limit);
+            known.divided = true;
         }
     }
 }
 
 /// What each may send, in bytes per second.
-fn divide(links: &[Link], reserve: f64, services: &Services, asking: &[Asking<'_>]) -> Vec<u64> {
+fn divide(links: &[Link], reserve: f64, services: &Services, flows: &[Flow]) -> Vec<u64> {
     let part = 1.0 - reserve;
     let capacities: Vec<f64> =
         links.iter().flat_map(|link| [part * link.send.get(), part * link.recv.get()]).collect();
     let mut hierarchy =
         Hierarchy::new(&capacities, services.shares.clone()).expect("links carry something, and parts of it");
-    // How many connections each service has on each link, and the weights of those that have some.
+    // How many flows each service has on each link, and the weights of those that have some.
     let all = services.weights.len();
-    let mut connections = vec![0u64; capacities.len() * all];
-    let classes: Vec<_> = asking
-        .iter()
-        .map(|one| {
-            let demand = match one.demand {
-                Demand::Rate(rate) => rate as f64 / f64::from(one.open),
-                Demand::All | Demand::Unknown => f64::INFINITY,
-            };
-            for &link in &one.links {
-                connections[link as usize * all + one.service] += u64::from(one.open);
-            }
-            let added = hierarchy.add(one.service, &one.links, one.open, demand);
-            added.expect("links are there, each once, and demands are not negative")
-        })
-        .collect();
+    let mut there = vec![0u32; capacities.len() * all];
+    let mut add = |flow: &Flow| {
+        let demand = match flow.demand {
+            Demand::Rate(rate) => rate as f64,
+            Demand::All | Demand::Unknown => f64::INFINITY,
+        };
+        for &link in &flow.links {
+            there[link as usize * all + flow.service] += 1;
+        }
+        let added = hierarchy.add(flow.service, &flow.links, 1, demand);
+        added.expect("links are there, each once, and demands are not negative")
+    };
+    let classes: Vec<_> = flows.iter().map(&mut add).collect();
     hierarchy.solve();
     let of_link = |link: usize| -> f64 {
-        let there = |&service: &usize| services.of_all || connections[link * all + service] > 0;
-        (0..all).filter(there).map(|service| services.weights[service]).sum()
+        let counts = |&service: &usize| services.of_all || there[link * all + service] > 0;
+        (0..all).filter(counts).map(|service| services.weights[service]).sum()
     };
     let sums: Vec<f64> = (0..capacities.len()).map(of_link).collect();
-    let limit = |(one, class): (&Asking<'_>, _)| {
-        let open = f64::from(one.open);
-        let rate = hierarchy.rate(class) * open;
-        let limit = if let Demand::Rate(_) = one.demand {
-            let assured = one.links.iter().map(|&link| {
+    let limit = |(flow, class): (&Flow, _)| {
+        let rate = hierarchy.rate(class);
+        let limit = if let Demand::Rate(_) = flow.demand {
+            let assured = flow.links.iter().map(|&link| {
                 let at = link as usize;
-                let of_service = capacities[at] * services.weights[one.service] / sums[at];
-                of_service * open / connections[at * all + one.service] as f64
+                let of_service = capacities[at] * services.weights[flow.service] / sums[at];
+                of_service / f64::from(there[at * all + flow.service])
             });
             let assured = assured.fold(f64::INFINITY, f64::min);
             enforced(Rate::new(rate).unwrap_or(Rate::ZERO)).get().max(assured)
         } else {
             rate
         };
-        let line = links[one.host].send.get();
+        let line = links[flow.host as usize].send.get();
         limit.clamp(1.0, line.max(1.0)) as u64
     };
-    asking.iter().zip(classes).map(limit).collect()
+    flows.iter().zip(classes).map(limit).collect()
 }

@@ -25,7 +25,7 @@ impl Plane {
             }
             let known = &mut self.hosts[host];
             if known.silent_for(self.now) > found::KEPT {
-                known.found.forget();
+                self.forget_found(host as u32);
             }
         }
         let (keep, now) = (self.settings.keep, self.now);

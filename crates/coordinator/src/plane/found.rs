@@ -11,11 +11,11 @@ use super::Plane;
 /// How long what a host found counts after it was last heard of, in seconds.
 pub(super) const KEPT: f64 = 30.0;
 
-/// What one host found: how many connections of an application with an address, what they have sent, and what they ask for.
+/// What one host found: how many connections of an application with an address, and what they have sent.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    open: BTreeMap<(Arc<str>, IpAddr), (u32, u64, Demand)>,
-    /// Whether something other than demands changed since somebody asked.
+    open: BTreeMap<(Arc<str>, IpAddr), (u32, u64)>,
+    /// Whether something changed since somebody asked.
     changed: bool,
 }
 
@@ -30,14 +30,9 @@ impl Connections {
         if self.open.len() == MOST_FOUND && !self.open.contains_key(&key) {
             return false;
         }
-        let last = self.open.insert(key, (found.open, found.sent, found.demand));
-        self.changed |= last.is_none_or(|(open, sent, _)| (open, sent) != (found.open, found.sent));
+        let is = (found.open, found.sent);
+        self.changed |= self.open.insert(key, is) != Some(is);
         true
-    }
-
-    /// By application and address, in order: how many, and what they ask for.
-    pub fn all(&self) -> impl Iterator<Item = (&(Arc<str>, IpAddr), u32, Demand)> {
-        self.open.iter().map(|(peer, &(open, _, demand))| (peer, open, demand))
     }
 
     pub fn forget(&mut self) {
@@ -47,17 +42,20 @@ impl Connections {
 }
 
 impl Plane {
-    /// What hosts have found, of those where something changed since this was asked last.
+    /// What hosts have found, of those where something changed since this was asked last. What they ask for is not in it.
     pub fn found(&mut self) -> Vec<(u32, Vec<Found>)> {
         let changed = (0u32..).zip(&mut self.hosts).filter(|(_, host)| host.found.changed);
-        let all =
-            changed.map(|(number, host)| {
-                host.found.changed = false;
-                let found = |(key, &(open, sent, demand)): (&(Arc<str>, IpAddr), &(u32, u64, Demand))| {
-                    Found { application: Arc::clone(&key.0), peer: key.1, open, sent, demand }
-                };
-                (number, host.found.open.iter().map(found).collect())
-            });
+        let all = changed.map(|(number, host)| {
+            host.found.changed = false;
+            let found = |((application, peer), &(open, sent)): (&(Arc<str>, IpAddr), &(u32, u64))| Found {
+                application: Arc::clone(application),
+                peer: *peer,
+                open,
+                sent,
+                demand: Demand::Unknown,
+            };
+            (number, host.found.open.iter().map(found).collect())
+        });
         all.collect()
     }
 
@@ -65,6 +63,9 @@ impl Plane {
     pub fn forget_found(&mut self, host: u32) {
         if let Some(known) = self.hosts.get_mut(host as usize) {
             known.found.forget();
+        }
+        if let Some(allocator) = &mut self.allocator {
+            allocator.forget(host);
         }
     }
 }

@@ -33,8 +33,10 @@ impl Plane {
             self.doubts.foreign += report.found.len() as u64;
         } else {
             let left_out = report.found.iter().filter(|found| !known.found.see(found)).count();
-            self.doubts.crowded += left_out as u64;
+            let unheard = self.hear_demands(host, &report.found);
+            self.doubts.crowded += (left_out + unheard) as u64;
         }
+        let known = &mut self.hosts[host as usize];
         if !known.present {
             known.present = true;
             self.give_data(host, true);

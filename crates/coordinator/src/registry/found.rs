@@ -18,7 +18,7 @@ use crate::master::Stopped;
 pub struct FoundState {
     /// The host that sends.
     pub host: String,
-    /// What the host calls the application, which need not be registered.
+    /// What the host calls the application.
     pub application: String,
     /// The address of the other end.
     pub peer: String,
@@ -26,6 +26,8 @@ pub struct FoundState {
     pub connections: u32,
     /// All bytes that were sent by them.
     pub sent_bytes: u64,
+    /// Whether the application is registered: otherwise it has no class and no limit.
+    pub registered: bool,
     /// What they may send together, in bytes per second; nothing if they are free.
     pub limit_bytes_per_second: Option<u64>,
 }
@@ -88,6 +90,7 @@ impl Registry {
             let state = |found: &weir_proto::Found| FoundState {
                 host: self.hosts[host as usize].name.clone(),
                 application: found.application.to_string(),
+                registered: sharing.applications.contains_key(&*found.application),
                 peer: found.peer.to_string(),
                 connections: found.open,
                 sent_bytes: found.sent,

@@ -225,8 +225,8 @@ impl Sharing {
                 controller.register(app, model)?.moved.into_iter().map(|(app, _)| app).collect()
             }
             Division::Services { of, .. } => {
-                let service = service_of(&body);
-                let number = self.names.service_number(&service).ok_or_else(|| no_service(&service))?;
+                let number =
+                    self.names.service_number(&service_of(&body)).ok_or_else(|| no_service(&body))?;
                 of.insert(app, number as u16);
                 Vec::new()
             }
@@ -325,8 +325,9 @@ fn of_services(names: &Names, weights: &BTreeMap<String, f64>) -> Vec<f64> {
     (0..names.services() as u32).map(weight).collect()
 }
 
-fn no_service(name: &str) -> Problem {
-    Problem::invalid("service".to_owned(), name, "a service of GET /v1/services")
+fn no_service(body: &ApplicationBody) -> Problem {
+    let found = body.service.as_deref().unwrap_or("nothing");
+    Problem::invalid("service".to_owned(), found, "a service of GET /v1/services")
 }
 
 fn service_of(body: &ApplicationBody) -> String {
@@ -375,7 +376,7 @@ impl Registry {
     ) -> Result<Application, Problem> {
         let service = service_of(&body);
         if self.names.service_number(&service).is_none() {
-            return Err(no_service(&service));
+            return Err(no_service(&body));
         }
         let mut sharing = self.sharing.lock().await;
         let (is_new, moved) = sharing.register(id, body.clone())?;

@@ -101,5 +101,18 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         Some((found, expected)) => (found.trim_end_matches([',', ' ']), expected),
         None => (text, "it to be there"),
     };
+    // Of a value that was found, what it quotes is it.
+    let kinds = ["invalid type: ", "invalid value: ", "unknown field "];
+    let found = match kinds.iter().find_map(|kind| found.strip_prefix(kind)) {
+        Some(value) => {
+            value.strip_suffix('`').and_then(|value| Some(value.split_once('`')?.1)).unwrap_or(value)
+        }
+        None => found,
+    };
+    let expected = match expected {
+        "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f64" => "a number",
+        expected => expected,
+    };
     Err(Problem::invalid(field, found, expected))
 }

@@ -1,0 +1,139 @@
+#!/bin/sh
+# A coordinator and agents on a bed: live.sh [WEIR]
+#
+# Two services send from one host over a link of 100 Mbit. A third has a part of it as well and does nothing, and of what it leaves the first
+# has three quarters. Programs are unmodified (cat and nc would do; here bash writes to /dev/tcp). Needs root, openssl, and python3 to receive.
+# Everything it makes is below a folder of its own, in namespaces and in two control groups, and is gone in the end.
+set -eu
+weir=$(realpath "$(command -v "${1:-weir}")")
+bed=live$$
+groups=$(awk '/ - cgroup2 / { print $5; exit }' /proc/self/mountinfo)/$bed
+place=$(mktemp -d)
+cd "$place"
+
+finish() {
+    for process in agent coordinator; do
+        [ ! -f $process.pid ] || kill "$(cat $process.pid)" 2> /dev/null || :
+    done
+    for group in web batch; do
+        [ ! -d "$groups-$group" ] || echo 1 > "$groups-$group/cgroup.kill"
+    done
+    wait
+    "$weir" testbed down --name "$bed" > /dev/null || :
+    rmdir "$groups-web" "$groups-batch" 2> /dev/null || :
+    rm -rf "$place"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+# Inside a host; unlike `ip netns exec` this leaves control groups where they are.
+host() {
+    name=$1
+    shift
+    nsenter --net=/run/netns/weir-$bed-$name "$@"
+}
+
+# The same beside all else, with its number in a file.
+start() {
+    part=$1
+    name=$2
+    shift 2
+    host "$name" sh -c 'echo $$ > "$0.pid"; exec "$@" 2> "$0.log"' "$part" "$@" &
+}
+
+# Four hosts at one switch. Their addresses are 10.0.0.1 and so on; the coordinator is on the last.
+cat > fabric.toml << END
+weir-fabric = 1
+kind = "big-switch"
+hosts = 4
+rate = "100Mbit"
+END
+"$weir" testbed up fabric.toml --name "$bed" > /dev/null
+
+# Loopback is each host's own, so all prove who they are.
+certificate() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=$1" \
+        -addext "subjectAltName=$2" -addext "basicConstraints=critical,CA:FALSE" \
+        -CA authority.pem -CAkey authority.key -keyout "$1.key" -out "$1.pem" 2> /dev/null
+}
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=weir" \
+    -keyout authority.key -out authority.pem 2> /dev/null
+certificate coordinator IP:10.0.0.4
+certificate h0 URI:weir://agent/h0
+certificate ann URI:weir://operator/ann
+
+cat > serve.toml << END
+weir-serve = 1
+store = "weir.redb"
+policy = "saath"
+queues = "services"
+allocator = true
+topology = "fabric.toml"
+
+[listen]
+agents = "10.0.0.4:7700"
+api = "10.0.0.4:7701"
+
+[tls]
+certificate = "coordinator.pem"
+key = "coordinator.key"
+clients = "authority.pem"
+
+[address]
+h0 = ["10.0.0.1"]
+h1 = ["10.0.0.2"]
+h2 = ["10.0.0.3"]
+
+[service.web]
+excess = 3
+
+[service.batch]
+excess = 1
+
+[service.idle]
+END
+start coordinator h3 "$weir" serve --config serve.toml
+
+ctl() {
+    host h3 "$weir" ctl "$@" --coordinator 10.0.0.4:7701 --certificate ann.pem --key ann.key --authority authority.pem
+}
+ask() {
+    host h3 curl -sS --cacert authority.pem --cert ann.pem --key ann.key "$@"
+}
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    ctl status > /dev/null 2>&1 && break
+    sleep 0.5
+done
+for application in web batch; do
+    ask -X PUT "https://10.0.0.4:7701/v1/applications/$application" -d "{\"service\": \"$application\"}" > /dev/null
+done
+
+# The bed's own queue makes the link as slow as it is. The agent's does so as well, and replaces nothing that it could not put back.
+host h0 tc qdisc del dev eth0 root
+mkdir "$groups-web" "$groups-batch"
+start agent h0 "$weir" agent run --host 0 --rate 100Mbit --interface eth0 --socket "$place/agent.sock" \
+    --application "web=$groups-web" --application "batch=$groups-batch" \
+    --coordinator 10.0.0.4:7700 --certificate h0.pem --key h0.key --authority authority.pem
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    host h0 tc class show dev eth0 | grep -q 7765:102 && break
+    sleep 0.5
+done
+
+# One program of each, to a host of its own.
+receive='
+import socket, sys
+stream, _ = socket.create_server((sys.argv[1], 9000)).accept()
+while stream.recv(1 << 16): pass
+'
+send() {
+    host "$2" python3 -c "$receive" "$3" &
+    sleep 1
+    sh -c "echo 0 > $groups-$1/cgroup.procs; exec nsenter --net=/run/netns/weir-$bed-h0 bash -c 'exec cat /dev/zero > /dev/tcp/$3/9000'" 2> /dev/null &
+}
+send web h1 10.0.0.2
+send batch h2 10.0.0.3
+sleep 3
+
+ctl status
+ctl services
+ctl found
