@@ -164,7 +164,8 @@ fn cleanup() -> Result<(), Failure> {
     if traffic::cleanup().map_err(unfollowed)? {
         text.push_str("traffic: nobody's any more\n");
     }
-    if !traffic::is_seen() {
+    let spaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
+    if !traffic::is_seen() && spaces[0] != spaces[1] {
         eprintln!(
             "weir agent: there is no BPF file system at /sys/fs/bpf, so programs of an agent before are not found: under `ip netns exec` use \
              `nsenter --net=/run/netns/NAME` in its place"

@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +24,12 @@ use certificates::{Authority, Pair, client};
 use common::wait_for;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use tokio_stream::StreamExt;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_client::Agent;
+use weir_proto::wire::control_client::ControlClient;
+use weir_proto::wire::{Down, Up, down::What};
+use weir_proto::{Arrival, Demand, FlowKey, Found, Mark, Order, Pace, Refusals, Report, Seen, Way};
 
 /// The last of seven hosts has the coordinator.
 const HOSTS: u32 = 7;
@@ -293,6 +299,89 @@ fn an_agent_that_is_killed_leaves_paces_and_the_next_goes_on() {
     // It is the next agent that says of the first flow that it is over, and to which the second is given all of the link.
     wires[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow", || shares(&wires[1..], Duration::from_millis(300))[0].least > 0.85);
+}
+
+/// A host with a certificate of its own says what it likes: of its own flows, of others', of what it finds and what arrives. Real flows of others
+/// go on as ordered, and so does its own, at no more than its link.
+#[test]
+fn a_liar_on_a_bed_stops_nobody() {
+    const LIAR: u32 = 5;
+    let Some(world) = World::up("liar") else { return };
+    // The liar's own flow comes to a host where nobody else does.
+    let flows: Vec<Flow> = FLOWS.into_iter().chain([("e", 0, LIAR, 1, 1e12)]).collect();
+    let _serving = world.serve(&flows);
+    let (_agents, wires) = world.under_way();
+    let Pair { certificate, key } = world.authority.signed(&[&format!("weir://agent/h{LIAR}")]);
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(world.authority.pem()))
+        .identity(Identity::from_pem(certificate, key));
+    let to = format!("https://{}:{PORT}", address(COORDINATOR));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ended, space) = (Arc::clone(&stop), world.bed.namespace(LIAR));
+    let lying = thread::spawn(move || {
+        in_namespace(&space, move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(lie(Endpoint::from_shared(to).unwrap().tls_config(tls).unwrap(), ended))
+        })
+    });
+    let during = shares(&wires, Duration::from_secs(3));
+    stop.store(true, Ordering::Relaxed);
+    let (told, most) = lying.join().unwrap();
+    eprintln!(
+        "parts of a link beside a liar: {during:.3?}; it had {told} orders, of at most {most} bytes per second"
+    );
+    assert!(during.chunks(2).all(may_be_ordered), "{during:?}");
+    assert!(told > 0 && most as f64 <= bed::LINE, "{told} orders, {most}");
+    assert!(wires.iter().all(|wire| !wire.ended()));
+}
+
+/// Reports what is not so until `stop`; the answer is how many orders came, and the highest rate in them.
+async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
+    let mut control = ControlClient::new(to.connect().await.unwrap());
+    let report = |turn: u64| {
+        let key = |coflow: &str| FlowKey { coflow: coflow.into(), flow: 0 };
+        let seen =
+            |coflow| Seen { key: key(coflow), sent: [0, u64::MAX][turn as usize % 2], closed: coflow != "e" };
+        let found = |to: u8| Found {
+            application: "x".into(),
+            peer: [10, 0, 0, to].into(),
+            open: u32::MAX,
+            sent: u64::MAX,
+            demand: Demand::All,
+        };
+        let way = Way { from: address(0), to: address(2), mark: Mark::new(1).unwrap() };
+        Report {
+            obeys: (u64::MAX, turn),
+            flows: ["a", "b", "c", "d", "e"].map(seen).to_vec(),
+            found: (1..7).map(found).collect(),
+            arrivals: vec![Arrival { way, rate: u64::MAX }],
+            refusals: Refusals { rate: turn, ..Refusals::default() },
+        }
+    };
+    let (said, reports) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        for turn in 0.. {
+            if said.send(Up::report(&report(turn))).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+    });
+    let reports = tokio_stream::wrappers::ReceiverStream::new(reports);
+    let mut orders =
+        control.attend(tokio_stream::once(Up::hello(5)).chain(reports)).await.unwrap().into_inner();
+    let (mut told, mut most) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(Some(Down { what: Some(What::Order(order)) })) = orders.message().await else { continue };
+        let order = Order::try_from(order).unwrap();
+        told += 1;
+        let rates = order.flows.iter().filter_map(|(_, pace)| match pace {
+            Pace::Rate(rate) => Some(*rate),
+            _ => None,
+        });
+        most = rates.fold(most, u64::max);
+    }
+    (told, most)
 }
 
 #[test]

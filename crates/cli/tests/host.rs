@@ -12,8 +12,8 @@ use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -100,9 +100,17 @@ fn share(arrived: &[Arc<AtomicU64>; 2]) -> f64 {
     one / (one + other)
 }
 
+/// One test at a time: they would take each other's processors, and the name of the other's namespaces.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 #[test]
 fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     let test = "host";
+    let _turn = turn();
     let Some(pair) = Pair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");
         return;
@@ -182,4 +190,56 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
     let left = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();
     assert_eq!(String::from_utf8(left.stdout).unwrap(), "nothing of Weir's was there\n");
+}
+
+/// The running agent is killed at any moment, two hundred times: what it left the next finds, and in the end all of it goes.
+#[test]
+fn an_agent_that_is_killed_again_and_again_leaves_nothing() {
+    let test = "kills";
+    let _turn = turn();
+    let Some(pair) = Pair::up() else {
+        eprintln!("{test} skips, since this machine makes no namespaces");
+        return;
+    };
+    let groups = [Group::new("kills-light"), Group::new("kills-heavy")];
+    let place = Place::new();
+    place.write("serve.toml", &CONFIG.replace("policy =", "queues = \"services\"\npolicy ="));
+    let mut traffic = pair.host(env!("CARGO_BIN_EXE_weir"));
+    traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
+    let said = traffic.arg(format!("x={}", groups[0].path.display())).output().unwrap().stderr;
+    if String::from_utf8_lossy(&said).contains("built without") {
+        eprintln!("{test} skips, since the programs were not built");
+        return;
+    }
+    let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
+    serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
+    let _serving = Process(serve.spawn().unwrap());
+    wait_within(Duration::from_secs(20), "the coordinator", || {
+        pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
+    });
+    let pinned = || {
+        let found = pair.host("ls").args(["-R", "/sys/fs/bpf/weir"]).output().unwrap();
+        String::from_utf8_lossy(&found.stdout).lines().filter(|line| line.contains("-")).count()
+    };
+    let (before, files) = (pair.tc("qdisc"), pinned());
+    let both = groups.each_ref();
+    let mut running = agent(&pair, &place.path(""), &both);
+    wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 1);
+    running.kill();
+    let (made, pins) = (pair.tc("qdisc"), pinned());
+    for cycle in 0..200u64 {
+        let mut running = agent(&pair, &place.path(""), &both);
+        // From before it reads anything to after it has its first orders.
+        thread::sleep(Duration::from_micros(cycle * 7919 % 90_000));
+        running.kill();
+    }
+    assert_eq!((pair.tc("qdisc"), rates(&pair).len(), pinned()), (made, 1, pins));
+    let cleanup = || {
+        let done = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let done = cleanup();
+    assert!(done.contains("e0: as it was") && done.contains("traffic: nobody's any more"), "{done}");
+    assert_eq!((pair.tc("qdisc"), pinned()), (before, files));
+    assert_eq!(cleanup(), "nothing of Weir's was there\n");
 }

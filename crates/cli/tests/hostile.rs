@@ -1,4 +1,5 @@
-//! What others may do to `weir serve` and `weir agent run`: nonsense, floods, silence, and an older coordinator. On loopback.
+//! What others may do to `weir serve` and `weir agent run`: nonsense, floods, silence, an older coordinator, and clocks that are wrong. On
+//! the loopback interface of a namespace of each test's own; without root, of this machine.
 
 #![cfg(target_os = "linux")]
 
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use common::serving::Serving;
 use common::wait_for;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
@@ -43,8 +45,14 @@ const LEASE: Duration = Duration::from_secs(1);
 /// One test at a time: each flood takes all processors that it gets.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// A test's turn, whose thread, and all threads and processes that it begins, have a namespace of their own from now on.
 fn turn() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    match unshare(CloneFlags::CLONE_NEWNET) {
+        Ok(()) => assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success()),
+        Err(why) => eprintln!("on this machine's own loopback: {why}"),
+    }
+    turn
 }
 
 /// A configuration of four hosts in a folder, its agents' port given.
@@ -68,8 +76,13 @@ struct Attending {
 
 impl Attending {
     fn start(coordinator: &str, host: u32) -> Attending {
+        Attending::start_with(coordinator, host, &[])
+    }
+
+    fn start_with(coordinator: &str, host: u32, environment: &[(&str, &str)]) -> Attending {
         let folder = tempfile::tempdir().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .envs(environment.iter().copied())
             .args(["agent", "run", "--rate", "1Gbit", "--coordinator", coordinator])
             .args(["--host", &host.to_string(), "--socket"])
             .arg(folder.path().join("door"))
@@ -302,4 +315,133 @@ fn an_older_coordinator_is_not_obeyed() {
     drop(first);
     let second = Serving::start(&newer);
     wait_for("the newer one", || obeyed(&second));
+}
+
+/// Both are alive, and an agent comes to one or the other: by whichever way, it obeys the later one only.
+#[test]
+fn of_two_coordinators_the_older_is_not_obeyed() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let older = Serving::start(&configure(folder.path(), "older", 0));
+    // Epochs of new stores are milliseconds of the clock.
+    thread::sleep(Duration::from_millis(20));
+    let newer = Serving::start(&configure(folder.path(), "newer", 0));
+    let way = Way::new(&newer.agents);
+    let agent = Attending::start(&way.address, 0);
+    let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
+    wait_for("the newer", || state(&newer, "obeys") > 2);
+    way.turn_to(&older.agents);
+    wait_for("orders of the older", || state(&older, "told") > 10);
+    assert_eq!(state(&older, "obeys"), 0);
+    assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
+    let before = state(&newer, "obeys");
+    way.turn_to(&newer.agents);
+    wait_for("the newer again", || state(&newer, "obeys") > before + 2);
+    assert_eq!(state(&older, "obeys"), 0);
+}
+
+/// A way to a coordinator, which can be turned to another one; whoever is on it then is thrown off.
+struct Way {
+    address: String,
+    to: Arc<Mutex<(String, Vec<TcpStream>)>>,
+}
+
+impl Way {
+    fn new(to: &str) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let to = Arc::new(Mutex::new((to.to_owned(), Vec::new())));
+        let ends = Arc::clone(&to);
+        // It ends with this process.
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let (to, known) = &mut *ends.lock().unwrap();
+                let Ok(far) = TcpStream::connect(to.as_str()) else { continue };
+                known.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
+                for (mut from, mut into) in
+                    [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+                {
+                    thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut into);
+                        let _ = into.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Way { address, to }
+    }
+
+    fn turn_to(&self, to: &str) {
+        let mut ends = self.to.lock().unwrap();
+        ends.0 = to.to_owned();
+        for stream in ends.1.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// The time of day is another one for a process with this library before all others: so many seconds more.
+const CLOCK: &str = "
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long off(void) {
+    const char *text = getenv(\"WEIR_TEST_CLOCK\");
+    return text ? atol(text) : 0;
+}
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int done = syscall(SYS_clock_gettime, clock, time);
+    if (!done && clock == CLOCK_REALTIME) time->tv_sec += off();
+    return done;
+}
+int gettimeofday(struct timeval *restrict time, void *restrict zone) {
+    struct timespec now;
+    (void)zone;
+    if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
+    time->tv_sec = now.tv_sec;
+    time->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *out) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out) *out = now.tv_sec;
+    return now.tv_sec;
+}
+";
+
+/// Coordinators whose clocks are an hour ahead and behind one after the other, and an agent's on the other side: orders go on, and epochs rise.
+#[test]
+fn clocks_that_are_hours_apart_change_nothing() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
+    fs::write(&source, CLOCK).unwrap();
+    let compiler = ["cc", "clang"].into_iter().find(|name| {
+        let made = Command::new(name).args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+        made.is_ok_and(|status| status.success())
+    });
+    if compiler.is_none() {
+        eprintln!("clocks_that_are_hours_apart_change_nothing skips, since there is no C compiler");
+        return;
+    }
+    let library = library.display().to_string();
+    let clock = |offset: &'static str| [("LD_PRELOAD", library.as_str()), ("WEIR_TEST_CLOCK", offset)];
+    // That it is another one: a log has the time of day.
+    let config = configure(folder.path(), "weir", 0);
+    let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
+    let first = Serving::start_with(&config, &clock("3600"));
+    let way = Way::new(&first.agents);
+    let agent = Attending::start_with(&way.address, 0, &clock("-3600"));
+    wait_for("orders", || state(&first, "obeys") > 20);
+    let ahead = first.began.clone();
+    drop(first);
+    let second = Serving::start_with(&config, &clock("-3600"));
+    way.turn_to(&second.agents);
+    wait_for("orders of the next one", || state(&second, "obeys") > 20);
+    assert!(!agent.said().contains("refused"), "{}", agent.said());
+    assert!(second.began < ahead, "{} and {ahead}: the clocks were the same", second.began);
 }

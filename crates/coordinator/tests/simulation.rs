@@ -416,6 +416,9 @@ fn a_liar_is_counted_and_no_link_is_given_twice() {
                 doubts.beyond > 0 && doubts.backward > 0 && doubts.foreign > 0,
                 "{policy}, seed {seed}: {doubts:?}"
             );
+            // Over a stream as well, where it says more than has changed.
+            let doubts = play(policy, seed, Some(HOSTS - 1), Speech::Streams);
+            assert!(doubts.beyond > 0 && doubts.foreign > 0, "{policy}, seed {seed}: {doubts:?}");
         }
     }
 }

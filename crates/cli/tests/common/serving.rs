@@ -21,11 +21,18 @@ pub struct Serving {
     pub agents: String,
     pub api: String,
     pub log: BufReader<std::process::ChildStderr>,
+    /// The time of day of its first line, by its own clock.
+    pub began: String,
 }
 
 impl Serving {
     pub fn start(config: &Path) -> Serving {
+        Serving::start_with(config, &[])
+    }
+
+    pub fn start_with(config: &Path, environment: &[(&str, &str)]) -> Serving {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .envs(environment.iter().copied())
             .args(["serve", "--log", "json", "--config"])
             .arg(config)
             .stderr(Stdio::piped())
@@ -33,11 +40,15 @@ impl Serving {
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         // From here on it is killed in the end, whatever happens.
-        let mut serving = Serving { child, agents: String::new(), api: String::new(), log };
+        let (agents, api, began) = (String::new(), String::new(), String::new());
+        let mut serving = Serving { child, agents, api, log, began };
         while serving.api.is_empty() {
             let mut line = String::new();
             assert!(serving.log.read_line(&mut line).unwrap() > 0, "it ended");
             let line: Value = serde_json::from_str(&line).unwrap();
+            if serving.began.is_empty() {
+                serving.began = line["timestamp"].as_str().unwrap_or_default().to_owned();
+            }
             let address = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
             (serving.agents, serving.api) = (address("agents"), address("api"));
         }

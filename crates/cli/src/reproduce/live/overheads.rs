@@ -16,8 +16,9 @@ use bench::{Measured, REAL, Used};
 /// The hosts of the paper's testbed.
 const HOSTS: u32 = 150;
 
-/// The most hosts that are tried: with twice as many again and again.
+/// The most hosts that are tried: with twice as many again and again, and then between the last two until they are so close.
 const MOST: u32 = 2400;
+const APART: u32 = 40;
 
 /// Table 2: the mean and the 90th percentile under Saath.
 const PUBLISHED: [(&str, &str, f64, f64); 5] = [
@@ -42,11 +43,22 @@ pub(super) fn section(progress: &Progress) -> Result<String, Failure> {
         bar.inc(1);
         hosts *= 2;
     }
+    let carried = |all: &[Measured], is: bool| {
+        let those = all.iter().filter(|measured| (measured.within(99) <= interval) == is);
+        those.map(|measured| measured.hosts).collect::<Vec<_>>()
+    };
+    while let (Some(&most), Some(&least)) =
+        (carried(&all, true).iter().max(), carried(&all, false).iter().min())
+        && least > most + APART
+    {
+        all.push(bench::measure(most.midpoint(least))?);
+    }
+    all.sort_by_key(|measured| measured.hosts);
     Ok(text(&all, interval))
 }
 
 fn text(all: &[Measured], interval: Duration) -> String {
-    let first = &all[0];
+    let first = all.iter().find(|measured| measured.hosts == HOSTS).expect("it was measured first");
     let settings = Settings::default();
     let mut out = format!(
         "## Overheads beside Saath's Table 2\n\n\
@@ -89,7 +101,8 @@ fn text(all: &[Measured], interval: Duration) -> String {
     out.push_str(&format!(
         "From when an agent gives its report to the stream until it has the order that answers it, in ms. It waits for the next schedule, which is up to \
          an interval, so agents report three to eight sixteenths of one after the earliest that orders come. Hosts are doubled until one in a hundred orders \
-         takes longer than an interval of {} ms, or there are {MOST}; leases are {} ms.\n",
+         takes longer than an interval of {} ms, or there are {MOST}, and then it is looked between; leases are {} ms. Where nothing else is said, what limits is \
+         the two sides' processor time on one machine, of which the tasks that speak as agents have a part.\n",
         n(interval.as_secs_f64() * 1e3),
         n(settings.lease * 1e3),
     ));

@@ -301,8 +301,9 @@ fn against_equal(measured: &Measured) -> String {
     let average = |of: fn(&(&str, f64, f64)) -> f64| mean(&PUBLISHED.each_ref().map(of));
     add("2.2, Fig. 1b", "average", average(|p| p.1), average(|p| p.2));
     let (equal, saba) = ways[1..].split_first().expect("equal shares come second");
-    let equal = equal.slowdowns(alone);
+    let (tcp, equal) = (ways[0].slowdowns(alone), equal.slowdowns(alone));
     let (mut averages, mut sensitive) = (0, 0);
+    let (mut above, mut sooner) = (Vec::new(), Vec::new());
     for way in saba {
         let slowdowns = way.slowdowns(alone);
         for (job, (name, ..)) in JOBS.iter().enumerate() {
@@ -311,6 +312,12 @@ fn against_equal(measured: &Measured) -> String {
         add(&way.name, "average", mean(&equal), mean(&slowdowns));
         averages += usize::from(mean(&slowdowns) < mean(&equal));
         sensitive += usize::from(slowdowns[0] < equal[0]);
+        let both = [(&mut above, mean(&slowdowns), mean(&tcp)), (&mut sooner, slowdowns[0], tcp[0])];
+        for (list, with, without) in both {
+            if with < without {
+                list.push(way.name.as_str());
+            }
+        }
     }
     let head = ["", "job", "slowdown, equal", "Saba", "equal over Saba", "better"];
     let mut out =
@@ -318,12 +325,22 @@ fn against_equal(measured: &Measured) -> String {
     out.push_str(&table(&head, 2, &lines));
     out.push_str(&format!(
         "With models of {averages} of {} degrees the average is better than under equal shares, and with those of {sensitive} `{}` is, the most \
-         sensitive of the jobs. {}\n\n",
+         sensitive of the jobs. Beside TCP by itself, one queue, where the average is {} and `{}` has {}: the average is better with {}, and `{}` with {}. {}\n\n",
         saba.len(),
         JOBS[0].0,
+        n(mean(&tcp)),
+        JOBS[0].0,
+        n(tcp[0]),
+        these(&above),
+        JOBS[0].0,
+        these(&sooner),
         risers(profiled),
     ));
     out
+}
+
+fn these(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(" and ") }
 }
 
 /// Which models take more bandwidth to do harm.
