@@ -159,7 +159,7 @@ fn text(workload: &Workload, runs: &[Run]) -> String {
         share(CLOSE),
         runs.len()
     ));
-    for run in runs {
+    for run in runs.iter().filter(|run| run.policy != PLAIN) {
         let late = percentile(&run.measured, 90.0) / percentile(&run.simulated, 90.0);
         if late > 1.0 + CLOSE {
             out.push_str(&format!(
