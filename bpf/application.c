@@ -3,7 +3,8 @@
 // Two programs at an application's cgroup. `steer` gives its packets the class of their interface. `follow` says when its
 // TCP connections open and close, counts their bytes, and sets their pace. README.md has the maps.
 //
-// Each application has programs of its own, which differ in APPLICATION; the maps are there once.
+// Each application has programs of its own, which differ in APPLICATION; the maps are there once. One that is a port has `follow` alone, at
+// the root of all cgroups.
 
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -24,6 +25,9 @@ char LICENSE[] SEC("license") = "GPL";
 // Set before loading: the cgroup's number, and the least pace in bytes per second.
 volatile const __u64 APPLICATION = 0;
 volatile const __u32 LEAST_PACE = 1;
+// Of an application that is a port: which, and in which network namespace; zeros otherwise.
+volatile const __u32 PORT = 0;
+volatile const __u64 NAMESPACE = 0;
 
 struct place {
 	__u64 application;
@@ -244,10 +248,15 @@ int follow(struct bpf_sock_ops *ops)
 		return 1;
 	if (!ends_of(ops, &ends))
 		return 1;
+	if (PORT && ((ends.local_port != PORT && ends.remote_port != PORT) || bpf_get_netns_cookie(ops) != NAMESPACE))
+		return 1;
 	if (is_new)
 		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
 	connection = bpf_map_lookup_elem(&connections, &ends);
+	// Who has an application by its cgroup keeps it: those of cgroups further down come first.
+	if (PORT && connection && connection->application != APPLICATION)
+		return 1;
 	if (connection && connection->cookie != bpf_get_socket_cookie(ops)) {
 		// Another network namespace has a connection between the same ends.
 		if (!is_new)

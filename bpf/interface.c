@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
 // At an interface, where packets leave it: those of a class of Weir's get the mark (DSCP) of the class. They come with the
-// class as their priority, which application.c gave them.
+// class as their priority, which application.c gave them, or have it by their ports.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/types.h>
 #include <bpf/bpf_endian.h>
@@ -16,6 +19,62 @@ char LICENSE[] SEC("license") = "GPL";
 // Set before loading: the first class, and how many there are. The first has the mark 1.
 volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
+// Whether some applications are ports.
+volatile const __u32 PORTS = 0;
+
+struct place {
+	__u64 application;
+	__u32 interface;
+	__u32 zero;
+};
+
+// As in application.c.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct place);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} classes SEC(".maps");
+
+// The priority of an application that is a port, in the order of the network; none if there is no such application.
+static __u32 class_of(struct __sk_buff *skb, __u16 port)
+{
+	struct place place = { .application = (__u64)bpf_ntohs(port) << 48 | 1, .interface = skb->ifindex };
+	__u32 *class = bpf_map_lookup_elem(&classes, &place);
+
+	return class ? *class : 0;
+}
+
+// The same by either port of a packet. What has none, such as all but the first of the pieces of a packet, has no class.
+static __u32 class_by_ports(struct __sk_buff *skb)
+{
+	__u32 at = ETH_HLEN, class;
+	__u16 ports[2];
+	__u8 protocol;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.frag_off & bpf_htons(0x1fff))
+			return 0;
+		protocol = ip.protocol;
+		at += ip.ihl * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, at + 6, &protocol, sizeof(protocol)))
+			return 0;
+		at += sizeof(struct ipv6hdr);
+	} else {
+		return 0;
+	}
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
+		return 0;
+	if (bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
+		return 0;
+	class = class_of(skb, ports[0]);
+	return class ? class : class_of(skb, ports[1]);
+}
 
 SEC("classifier")
 int mark(struct __sk_buff *skb)
@@ -23,7 +82,15 @@ int mark(struct __sk_buff *skb)
 	__u32 class = skb->priority - FIRST;
 	__u16 old, new;
 
-	// Less than the first is more than all.
+	// Less than the first is more than all. Who has a class by its cgroup keeps it.
+	if (PORTS && class >= CLASSES) {
+		__u32 found = class_by_ports(skb);
+
+		if (found) {
+			skb->priority = found;
+			class = found - FIRST;
+		}
+	}
 	if (class >= CLASSES)
 		return TC_ACT_UNSPEC;
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &old, sizeof(old)))

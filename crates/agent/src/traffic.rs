@@ -1,4 +1,4 @@
-//! The traffic of a host's applications, found without their help: an application is a cgroup, and unmodified programs in it are
+//! The traffic of a host's applications, found without their help: an application is a cgroup or a port, and unmodified programs in it are
 //! marked, followed and paced by programs in the kernel (`bpf/` of the repository).
 //!
 //! - Packets leave the interfaces that were named with their application's class: its mark (DSCP), and its queue without any filter.
@@ -60,7 +60,7 @@ pub enum TrafficError {
     Busy,
     /// Two applications with something in common.
     #[error(
-        "{0} and {1}: expected applications with other names, and cgroups that are not inside each other"
+        "{0} and {1}: expected applications with other names, cgroups that are not inside each other, and other ports"
     )]
     Overlap(String, String),
     /// An interface without Ethernet's headers.
@@ -158,7 +158,7 @@ impl Traffic {
             return Err(TrafficError::NotBuilt(why));
         }
         let numbers = interfaces.iter().map(number).collect::<Result<Vec<u32>, _>>()?;
-        let cgroups = rules.iter().map(|rule| Cgroup::open(&rule.cgroup)).collect::<Result<Vec<_>, _>>()?;
+        let cgroups = rules.iter().map(Cgroup::of).collect::<Result<Vec<_>, _>>()?;
         apart(rules, &cgroups)?;
 
         let folder = Folder::make()?;
@@ -170,7 +170,7 @@ impl Traffic {
             }
         }
         for (interface, &number) in interfaces.iter().zip(&numbers) {
-            program::mark(&folder, interface, number)?;
+            program::mark(&folder, interface, number, rules.iter().any(|rule| rule.port.is_some()))?;
         }
         for cgroup in &cgroups {
             program::follow(&folder, cgroup)?;
@@ -196,7 +196,7 @@ impl Traffic {
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
         for application in &mut self.applications {
-            let cgroup = match Cgroup::open(&application.rule.cgroup) {
+            let cgroup = match Cgroup::of(&application.rule) {
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                 cgroup => cgroup?,
             };
@@ -385,7 +385,11 @@ pub fn now() -> Duration {
 fn apart(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
     for (index, (rule, cgroup)) in rules.iter().zip(cgroups).enumerate() {
         for (other, known) in rules.iter().zip(cgroups).take(index) {
-            let inside = cgroup.path.starts_with(&known.path) || known.path.starts_with(&cgroup.path);
+            // A port is of what is in none of the cgroups, so it is not among them.
+            let inside = match (rule.port, other.port) {
+                (None, None) => cgroup.path.starts_with(&known.path) || known.path.starts_with(&cgroup.path),
+                (one, another) => one == another,
+            };
             if inside || rule.name == other.name {
                 return Err(TrafficError::Overlap(other.to_string(), rule.to_string()));
             }

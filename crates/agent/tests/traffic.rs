@@ -504,10 +504,9 @@ fn what_does_not_fit_is_refused_before_anything_is_done() {
         Err(error) => error.to_string(),
     };
     let nested = said(&[rule(&whole), rule(&inside)], "e0");
-    assert!(
-        nested
-            .ends_with("expected applications with other names, and cgroups that are not inside each other")
-    );
+    assert!(nested.ends_with(
+        "expected applications with other names, cgroups that are not inside each other, and other ports"
+    ));
     std::fs::remove_dir(group.path.join("inside")).unwrap();
     assert!(said(&[rule("a=no/such:1")], "e0").ends_with("no/such: No such file or directory (os error 2)"));
     assert_eq!(said(&[rule("a=/tmp:1")], "e0"), "/tmp: expected a folder of cgroups, version 2");
@@ -519,4 +518,63 @@ fn what_does_not_fit_is_refused_before_anything_is_done() {
         .unwrap_or_else(|error| eprintln!("no tunnel to refuse here: {error}"));
     assert!(!cleanup().unwrap());
     drop(pair);
+}
+
+/// An application can be a port, whoever sends; whoever is in the cgroup of another application is that one's.
+#[test]
+fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
+    let test = "ports";
+    let group = Group::new(test);
+    let Some(pair) = pair(test) else { return };
+    let [(first, _), (second, _)] = [sink(&pair, 1), sink(&pair, 1)];
+    let udp = pair.there(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
+    let mut wanted = rules(&[(&group, 9)]);
+    let ports = [("tcp", first.port()), ("udp", udp.local_addr().unwrap().port())];
+    wanted.extend(ports.map(|(name, port)| format!("{name}=port/{port}:7").parse::<Rule>().unwrap()));
+    let mut traffic = match Traffic::start(&wanted, &[interface()]) {
+        Err(TrafficError::NotBuilt(why)) => {
+            eprintln!("{test} skips, since the programs were not built: {why}");
+            return;
+        }
+        traffic => traffic.unwrap(),
+    };
+    let wire = capture(&pair);
+    // IPv4 and IPv6 to the port, and IPv4 to another.
+    let send = |host: &str, port: u16| {
+        let mut stream = TcpStream::connect((host, port)).unwrap();
+        let own = stream.local_addr().unwrap().port();
+        stream.write_all(&[0; 3000]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        own
+    };
+    let marked = [send("10.9.0.2", first.port()), send("fd09::2", first.port())];
+    let other = send("10.9.0.2", second.port());
+    let datagrams = UdpSocket::bind("10.9.0.1:0").unwrap();
+    datagrams.send_to(b"x", udp.local_addr().unwrap()).unwrap();
+    let sender = datagrams.local_addr().unwrap().port();
+    // Of the cgroup, to the same port.
+    let command = format!("exec 3<>/dev/tcp/10.9.0.2/{}; echo x >&3", first.port());
+    assert!(group.command("bash").args(["-c", &command]).status().unwrap().success());
+    let told =
+        events(&mut traffic, |list| list.iter().filter(|event| event.what == Happened::Opened).count() == 3);
+    let names: Vec<&str> = told
+        .iter()
+        .filter(|event| event.what == Happened::Opened)
+        .map(|event| traffic.name(event.connection.application).unwrap())
+        .collect();
+    assert_eq!(names, ["tcp", "tcp", &group.name]);
+    let inside = told.iter().rfind(|event| event.what == Happened::Opened).unwrap().ends.local.port();
+    let packets = wire.end();
+    let marks = |from: u16| {
+        let mut marks: Vec<u8> =
+            packets.iter().filter(|packet| packet.from == from).map(|packet| packet.mark).collect();
+        assert!(!marks.is_empty());
+        marks.dedup();
+        marks
+    };
+    assert_eq!([marks(marked[0]), marks(marked[1]), marks(sender)], [[7], [7], [7]]);
+    // What the kernel answers for a socket that is gone has no cgroup any more.
+    assert_eq!((marks(other), marks(inside)[0]), (vec![0], 9));
+    traffic.stop().unwrap();
 }

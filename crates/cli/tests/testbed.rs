@@ -376,3 +376,37 @@ fn a_small_buffer_drops_what_a_large_one_holds() {
     }
     assert_eq!(left(&name), [""; 0]);
 }
+
+/// The networks that ship with Weir, from their first host to their last: somebody answers there that nobody listens.
+#[test]
+fn shipped_networks_come_up_and_carry() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fabrics");
+    for (file, count) in
+        [("netshare-fig6", 12), ("netshare-fig7", 12), ("leaf-spine-16", 16), ("five-regions", 15)]
+    {
+        let place = place();
+        let Some(name) = name(&place, "ships") else { return };
+        let path = folder.join(file).with_extension("toml");
+        place.print(&format!("testbed up {} --name {name}", path.display()));
+        let spaces = left(&name);
+        let of_host = |number: usize| {
+            let address = format!("inet 10.0.0.{number}/");
+            let has = |space: &&String| {
+                let words = ["-n", space, "-o", "-4", "addr", "show", "dev", "lo"];
+                let output = Command::new("ip").args(words).output().unwrap();
+                String::from_utf8_lossy(&output.stdout).contains(&address)
+            };
+            spaces.iter().filter(|space| space.starts_with("weir-")).find(has)
+        };
+        let first = of_host(1).expect("there is a first host");
+        assert!(of_host(count).is_some() && of_host(count + 1).is_none(), "{file}: {spaces:?}");
+        let mut asked = Command::new("timeout");
+        asked.arg("5").arg("nsenter").arg(format!("--net=/run/netns/{first}"));
+        asked.args(["bash", "-c", &format!("echo > /dev/tcp/10.0.0.{count}/9")]);
+        let said = asked.output().unwrap().stderr;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("refused"), "{file}: {said}");
+        place.print(&format!("testbed down --name {name}"));
+        assert_eq!(left(&name), Vec::<String>::new());
+    }
+}

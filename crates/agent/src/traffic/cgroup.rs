@@ -1,4 +1,4 @@
-//! Applications as this host knows them: cgroups.
+//! Applications as this host knows them: cgroups, or ports.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -46,17 +46,22 @@ impl FromStr for Class {
     }
 }
 
-/// Which programs are an application, and which class their packets have: `NAME=CGROUP[:CLASS]`. A number after the last colon is
-/// the class.
+/// What is an application, and which class its packets have: `NAME=CGROUP[:CLASS]` or `NAME=port/PORT[:CLASS]`. A number after the last
+/// colon is the class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// What people call it.
     pub name: String,
-    /// The folder of its cgroup; what is not absolute is seen from the root of the cgroups.
+    /// The folder of its cgroup; what is not absolute is seen from the root of the cgroups. Of a port it is that root.
     pub cgroup: PathBuf,
+    /// The port of TCP or UDP at either end that it is, if it is one: of what no cgroup has.
+    pub port: Option<u16>,
     /// The class of all its packets; none if that is left to somebody else.
     pub class: Option<Class>,
 }
+
+/// What an application begins with that is a port.
+const PORT: &str = "port/";
 
 impl FromStr for Rule {
     type Err = String;
@@ -68,20 +73,31 @@ impl FromStr for Rule {
             _ => (name, rest, None),
         });
         let (name, cgroup, class) = parts.filter(|(_, cgroup, _)| !cgroup.is_empty()).ok_or_else(|| {
-            format!("`{text}`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2")
+            format!(
+                "`{text}`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2"
+            )
         })?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(format!("name `{name}`: expected 1 to 64 letters, digits, `_`, `-` or `.`"));
         }
         let class = class.map(str::parse).transpose()?;
-        Ok(Rule { name: name.to_owned(), cgroup: cgroup.into(), class })
+        let port = cgroup.strip_prefix(PORT).map(|port| {
+            let number = port.parse::<u16>().ok().filter(|&number| number > 0);
+            number.ok_or_else(|| format!("port `{port}`: expected a whole number from 1 to 65535"))
+        });
+        let port = port.transpose()?;
+        let cgroup = if port.is_some() { PathBuf::new() } else { cgroup.into() };
+        Ok(Rule { name: name.to_owned(), cgroup, port, class })
     }
 }
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.cgroup.display())?;
+        match self.port {
+            None => write!(f, "{}={}", self.name, self.cgroup.display())?,
+            Some(port) => write!(f, "{}={PORT}{port}", self.name)?,
+        }
         self.class.map_or(Ok(()), |class| write!(f, ":{}", class.mark()))
     }
 }
@@ -91,14 +107,23 @@ impl fmt::Display for Rule {
 pub(super) struct Cgroup {
     /// Without links.
     pub path: PathBuf,
-    /// As the kernel numbers it: never twice.
+    /// As the kernel numbers it: never twice. Of a port, a number that no cgroup has (`bpf/interface.c`): the root alone has the low part 1.
     pub id: u64,
+    /// The port that its application is, if it is one.
+    pub port: Option<u16>,
     /// Its folder.
     pub folder: File,
 }
 
 impl Cgroup {
-    pub fn open(path: &Path) -> Result<Cgroup, TrafficError> {
+    /// That of an application.
+    pub fn of(rule: &Rule) -> Result<Cgroup, TrafficError> {
+        let cgroup = Cgroup::open(&rule.cgroup)?;
+        let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | 1);
+        Ok(Cgroup { id, port: rule.port, ..cgroup })
+    }
+
+    fn open(path: &Path) -> Result<Cgroup, TrafficError> {
         let failed = |error| TrafficError::file(path, error);
         let whole = match path.is_absolute() {
             true => path.to_owned(),
@@ -114,7 +139,7 @@ impl Cgroup {
         if !meta.is_dir() {
             return Err(failed(io::Error::other("expected a folder")));
         }
-        Ok(Cgroup { path: whole, id: meta.ino(), folder })
+        Ok(Cgroup { path: whole, id: meta.ino(), port: None, folder })
     }
 }
 
@@ -156,15 +181,32 @@ mod tests {
     #[test]
     fn rules_are_read_and_said_again() {
         let rule: Rule = "web=a/cri:x.scope:63".parse().unwrap();
-        assert_eq!(rule, Rule { name: "web".into(), cgroup: "a/cri:x.scope".into(), class: Class::new(63) });
+        let (cgroup, class) = ("a/cri:x.scope".into(), Class::new(63));
+        assert_eq!(rule, Rule { name: "web".into(), cgroup, port: None, class });
+        let port: Rule = "web=port/8080:63".parse().unwrap();
+        assert_eq!(
+            (port.port, port.class, port.to_string()),
+            (Some(8080), class, "web=port/8080:63".to_owned())
+        );
         assert_eq!(rule.to_string(), "web=a/cri:x.scope:63");
         assert_eq!(rule.class.unwrap().priority(), 0x7765_043e);
         let rule: Rule = "web=a/cri:x.scope".parse().unwrap();
         assert_eq!((rule.class, rule.to_string()), (None, "web=a/cri:x.scope".to_owned()));
         for (text, said) in [
-            ("web", "`web`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
-            ("web=", "`web=`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
-            ("web=:1", "`web=:1`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2"),
+            (
+                "web",
+                "`web`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
+            ),
+            (
+                "web=",
+                "`web=`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
+            ),
+            (
+                "web=:1",
+                "`web=:1`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
+            ),
+            ("web=port/0", "port `0`: expected a whole number from 1 to 65535"),
+            ("web=port/65536:1", "port `65536`: expected a whole number from 1 to 65535"),
             ("=a:1", "name ``: expected 1 to 64 letters, digits, `_`, `-` or `.`"),
             ("web=a:0", "class `0`: expected a whole number from 1 to 63"),
             ("web=a:64", "class `64`: expected a whole number from 1 to 63"),

@@ -1,5 +1,8 @@
 //! The programs: loaded, and put where they work.
 
+use std::io;
+use std::os::unix::net::UnixDatagram;
+
 use aya::programs::links::{FdLink, LinkOrder};
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{
@@ -7,6 +10,9 @@ use aya::programs::{
     TcAttachType,
 };
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use nix::libc;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::GetStruct;
 
 use super::cgroup::{Cgroup, FIRST};
 use super::folder::Folder;
@@ -25,14 +31,30 @@ pub(super) fn lacks() -> Option<&'static str> {
 
 /// Makes the maps where they are not there yet.
 pub(super) fn make_maps(folder: &Folder) -> Result<(), TrafficError> {
-    application(folder, 0).map(drop)
+    application(folder, 0, None).map(drop)
 }
 
-fn application(folder: &Folder, id: u64) -> Result<Ebpf, TrafficError> {
+/// The network namespace of the calling thread, as its sockets have it.
+#[derive(Clone, Copy)]
+struct Namespace;
+
+nix::getsockopt_impl!(Namespace, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, u64, GetStruct<u64>);
+
+fn namespace() -> io::Result<u64> {
+    Ok(getsockopt(&UnixDatagram::unbound()?, Namespace)?)
+}
+
+fn application(folder: &Folder, id: u64, port: Option<u16>) -> Result<Ebpf, TrafficError> {
+    let failed = |error| TrafficError::kernel("the network namespace", &error);
+    let (port, namespace) = match port {
+        None => (0, 0),
+        Some(port) => (u32::from(port), namespace().map_err(failed)?),
+    };
     let mut loader = EbpfLoader::new();
     // Without the kernel's own types, which these programs do not look at.
     loader.btf(None).default_map_pin_directory(folder.path());
     loader.override_global("APPLICATION", &id, true).override_global("LEAST_PACE", &LEAST_PACE, true);
+    loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
     loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
 }
 
@@ -56,16 +78,19 @@ pub(super) fn name(number: u32) -> String {
 
 /// Puts programs at an application's cgroup, and takes away those that were there.
 pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<(), TrafficError> {
-    let mut bpf = application(folder, cgroup.id)?;
+    let mut bpf = application(folder, cgroup.id, cgroup.port)?;
     let failed = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
     let [first, second] = names(cgroup.id);
     // The kernel takes no flags for links, which are always several.
     let several = CgroupAttachMode::Single;
 
-    let steer: &mut CgroupSkb = program(&mut bpf, "steer");
-    steer.load().map_err(failed)?;
-    let link = steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, several).map_err(failed)?;
-    stay(folder, &first, steer.take_link(link).map_err(failed)?)?;
+    // Packets of a port have their class at the interface.
+    if cgroup.port.is_none() {
+        let steer: &mut CgroupSkb = program(&mut bpf, "steer");
+        steer.load().map_err(failed)?;
+        let link = steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, several).map_err(failed)?;
+        stay(folder, &first, steer.take_link(link).map_err(failed)?)?;
+    }
 
     let follow: &mut SockOps = program(&mut bpf, "follow");
     follow.load().map_err(failed)?;
@@ -73,13 +98,19 @@ pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<(), TrafficErro
     stay(folder, &second, follow.take_link(link).map_err(failed)?)
 }
 
-/// Puts the program at an interface, and takes away that which was there.
-pub(super) fn mark(folder: &Folder, interface: &Interface, number: u32) -> Result<(), TrafficError> {
+/// Puts the program at an interface, and takes away that which was there. If there are ports, it looks packets' up that have no class.
+pub(super) fn mark(
+    folder: &Folder,
+    interface: &Interface,
+    number: u32,
+    ports: bool,
+) -> Result<(), TrafficError> {
     let place = interface.to_string();
-    let classes = MOST_SERVICES as u32;
+    let (classes, ports) = (MOST_SERVICES as u32, u32::from(ports));
     let mut loader = EbpfLoader::new();
-    loader.btf(None);
+    loader.btf(None).default_map_pin_directory(folder.path());
     loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);
+    loader.override_global("PORTS", &ports, true);
     let mut bpf = loader.load(INTERFACE).map_err(|error| TrafficError::kernel(&place, &error))?;
 
     let (mark, link) = at_egress(&mut bpf, "mark", interface)?;

@@ -32,6 +32,7 @@ pub fn rules(groups: &[(&Group, u8)]) -> Vec<Rule> {
     let rule = |&(group, mark): &(&Group, u8)| Rule {
         name: group.name.clone(),
         cgroup: group.path.clone(),
+        port: None,
         class: Class::new(mark),
     };
     groups.iter().map(rule).collect()

@@ -52,7 +52,7 @@ pub struct AgentQueues {
 /// `weir agent traffic`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An application is all programs in a cgroup (version 2), as they are. Its packets leave the interfaces with the DSCP CLASS, \
+    after_help = "An application is all programs in a cgroup (version 2), as they are, or what goes from or to a port and is of no such cgroup. Its packets leave the interfaces with the DSCP CLASS, \
                   and wait in the queue for it that `weir agent queues` made. Goes on until it is stopped, and takes all out of the \
                   kernel then; if it is killed, classes stay until the next one or `weir agent cleanup`.
 
@@ -73,8 +73,8 @@ pub struct Found {
     #[arg(long = "interface", value_name = "IF", value_parser = interface)]
     pub interfaces: Vec<Interface>,
 
-    /// What to call it, its cgroup (from the root of the cgroups, or as a path), and its class, 1 to 63, if it has one from the beginning;
-    /// may be there several times
+    /// What to call it, its cgroup (from the root of the cgroups, or as a path) or port (`port/8080`), and its class, 1 to 63, if it has one
+    /// from the beginning; may be there several times
     #[arg(long = "application", value_name = "NAME=CGROUP[:CLASS]", value_parser = rule)]
     pub applications: Vec<Rule>,
 }
