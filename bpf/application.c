@@ -29,6 +29,9 @@ volatile const __u32 LEAST_PACE = 1;
 volatile const __u32 PORT = 0;
 volatile const __u64 NAMESPACE = 0;
 
+// Whether an application is a port: no cgroup but the root has a number that ends so.
+#define IS_PORT(application) ((__u32)(application) == 1 && (application) != 1)
+
 struct place {
 	__u64 application;
 	__u32 interface;
@@ -254,9 +257,16 @@ int follow(struct bpf_sock_ops *ops)
 		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
 	connection = bpf_map_lookup_elem(&connections, &ends);
-	// Who has an application by its cgroup keeps it: those of cgroups further down come first.
-	if (PORT && connection && connection->application != APPLICATION)
-		return 1;
+	if (connection && connection->cookie == bpf_get_socket_cookie(ops) && connection->application != APPLICATION) {
+		// Who has an application by its cgroup keeps it: those of cgroups further down come first.
+		if (PORT)
+			return 1;
+		// A port had it, as long as nobody followed the cgroup.
+		if (!is_over && IS_PORT(connection->application)) {
+			close(&ends, connection);
+			connection = 0;
+		}
+	}
 	if (connection && connection->cookie != bpf_get_socket_cookie(ops)) {
 		// Another network namespace has a connection between the same ends.
 		if (!is_new)

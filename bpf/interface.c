@@ -47,17 +47,19 @@ static __u32 class_of(struct __sk_buff *skb, __u16 port)
 	return class ? *class : 0;
 }
 
-// The same by either port of a packet. What has none, such as all but the first of the pieces of a packet, has no class.
+// The same by either port of a packet that begins here. The pieces of a packet have none: all but the first lack the ports.
 static __u32 class_by_ports(struct __sk_buff *skb)
 {
 	__u32 at = ETH_HLEN, class;
 	__u16 ports[2];
 	__u8 protocol;
 
+	if (skb->ingress_ifindex)
+		return 0;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.frag_off & bpf_htons(0x1fff))
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.frag_off & bpf_htons(0x3fff))
 			return 0;
 		protocol = ip.protocol;
 		at += ip.ihl * 4;

@@ -172,7 +172,10 @@ impl Traffic {
         for (interface, &number) in interfaces.iter().zip(&numbers) {
             program::mark(&folder, interface, number, rules.iter().any(|rule| rule.port.is_some()))?;
         }
-        for cgroup in &cgroups {
+        // A port has what no cgroup has.
+        let (at_cgroups, ports): (Vec<&Cgroup>, Vec<&Cgroup>) =
+            cgroups.iter().partition(|cgroup| cgroup.port.is_none());
+        for cgroup in at_cgroups.into_iter().chain(ports) {
             program::follow(&folder, cgroup)?;
         }
         let application =
@@ -195,7 +198,8 @@ impl Traffic {
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
-        for application in &mut self.applications {
+        // What is a port stays at the root, which does not go.
+        for application in self.applications.iter_mut().filter(|known| known.rule.port.is_none()) {
             let cgroup = match Cgroup::of(&application.rule) {
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                 cgroup => cgroup?,

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use small::{HOSTS, LINE, STEP, address, key, registration, throttling};
+use small::{HOSTS, LINE, STEP, address, key, plane, registration, throttling};
 use weir_agent::lease::{Keeper, Refused};
 use weir_agent::news::{News, Voice, silence};
 use weir_coordinator::plane::{
-    Arrival, Doubts, FlowKey, Mark, Order, Pace, Registration, Report, Seen, Settings, Way,
+    Arrival, Demand, Doubts, FlowKey, Found, Mark, Order, Pace, Plane, Registration, Report, Seen, Services,
+    Settings, Way,
 };
 use weir_core::units::Rate;
 
@@ -421,4 +422,137 @@ fn a_liar_is_counted_and_no_link_is_given_twice() {
             assert!(doubts.beyond > 0 && doubts.foreign > 0, "{policy}, seed {seed}: {doubts:?}");
         }
     }
+}
+
+/// Demands of connections that hosts find change all the time, while streams end and coordinators are replaced: limits are of links and hold no
+/// longer than their lease, and once nothing is lost each host has what the coordinator gives it, for what it asks.
+#[test]
+fn limits_of_services_hold_and_end_whatever_is_lost() {
+    let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    (0..seeds).for_each(play_limits);
+}
+
+/// An application, of the service with the same number, and the host that it sends to.
+type Peer = (u32, u32);
+
+fn allocating(epoch: u64) -> Plane {
+    let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
+    let mut plane = plane("fair", epoch).with_allocation(addresses);
+    let of = (0..2u32).map(|service| (format!("s{service}").into(), service)).collect();
+    plane.set_services(Services::new(vec![1.0, 2.0], Some(&[2.0, 1.0]), of).unwrap());
+    plane
+}
+
+fn found((service, to): Peer, demand: Option<Demand>) -> Found {
+    let open = u32::from(demand.is_some());
+    let (peer, demand) = (address(to).into(), demand.unwrap_or_default());
+    Found { application: format!("s{service}").into(), peer, open, sent: 1, demand }
+}
+
+fn play_limits(seed: u64) {
+    let mut world = World {
+        random: ChaCha8Rng::seed_from_u64(seed),
+        hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
+        orders: VecDeque::new(),
+        reports: VecDeque::new(),
+        coflows: BTreeMap::new(),
+        speech: Speech::Streams,
+    };
+    let mut asked: Vec<BTreeMap<Peer, Demand>> = vec![BTreeMap::new(); HOSTS as usize];
+    let mut said = asked.clone();
+    let (mut epoch, mut up) = (1, true);
+    let mut plane = allocating(epoch);
+    let mut held_until = vec![0.0; HOSTS as usize];
+    let lease = Settings::default().lease;
+    let mut limited = 0;
+    for step in 0..800u64 {
+        let (now, bad) = (step as f64 * STEP, step < 600);
+        if bad && world.chance(80) {
+            up = false;
+        } else if !up && (!bad || world.chance(10)) {
+            (epoch, up) = (epoch + 1, true);
+            plane = allocating(epoch);
+        }
+        for host in 0..HOSTS {
+            let at = host as usize;
+            if bad && world.chance(8) {
+                let peer = (world.random.next_u32() % 2, world.random.next_u32() % HOSTS);
+                match world.random.next_u32() % 4 {
+                    0 => asked[at].remove(&peer),
+                    1 => asked[at].insert(peer, Demand::Rate(u64::from(world.random.next_u32() % 600_000))),
+                    _ => asked[at].insert(peer, Demand::All),
+                };
+            }
+            let ends = !up || bad && world.chance(60);
+            if world.hosts[at].attends && ends {
+                world.hang_up(host);
+            } else if !world.hosts[at].attends && !ends {
+                (world.hosts[at].attends, world.hosts[at].voice) = (true, Voice::default());
+                said[at].clear();
+                plane.renew(host);
+                plane.forget_found(host);
+            }
+        }
+        for (host, order) in arrived(&mut world.orders, step) {
+            let keeper = &mut world.hosts[host as usize].keeper;
+            match keeper.accept(order, Duration::from_secs_f64(now)) {
+                Ok(()) => held_until[host as usize] = now + lease,
+                Err(Refused::Older | Refused::Repeated | Refused::Gap) => {}
+                Err(why) => panic!("seed {seed}, step {step}: {why}"),
+            }
+        }
+        for host in 0..HOSTS {
+            let at = host as usize;
+            let time = Duration::from_secs_f64(now);
+            for &limit in world.hosts[at].keeper.limits(time).into_iter().flat_map(BTreeMap::values) {
+                limited += 1;
+                assert!(limit > 0 && limit as f64 <= LINE, "seed {seed}, step {step}: {limit}");
+                assert!(now < held_until[at], "seed {seed}, step {step}: a limit without a lease");
+            }
+            if !world.hosts[at].attends {
+                continue;
+            }
+            let over = said[at].keys().filter(|peer| !asked[at].contains_key(peer));
+            let mut news: Vec<Found> = over.map(|&peer| found(peer, None)).collect();
+            let other = asked[at].iter().filter(|(peer, demand)| said[at].get(peer) != Some(demand));
+            news.extend(other.map(|(&peer, &demand)| found(peer, Some(demand))));
+            said[at].clone_from(&asked[at]);
+            let keeper = &world.hosts[at].keeper;
+            let report = Report { obeys: keeper.obeys(), found: news, ..Report::default() };
+            let most = silence(keeper.lease(), Duration::from_secs_f64(STEP));
+            if world.hosts[at].voice.speaks(&report, most, time) {
+                world.post(|world| &mut world.reports, step, host, report, bad);
+            }
+        }
+        let heard = arrived(&mut world.reports, step);
+        if !up {
+            continue;
+        }
+        heard.iter().for_each(|(host, report)| plane.report(*host, report, now));
+        for (host, order) in plane.tick(now) {
+            if world.hosts[host as usize].attends {
+                world.post(|world| &mut world.orders, step, host, order, bad);
+            }
+        }
+    }
+    assert!(limited > 1000, "seed {seed}: {limited} limits were in force");
+    // What each has in the end, for all that passes a link.
+    let (given, mut links) = (plane.limits(), [[0.0; HOSTS as usize]; 2]);
+    for host in 0..HOSTS {
+        let in_force = world.hosts[host as usize].keeper.limits(Duration::from_secs_f64(800.0 * STEP));
+        let asks = asked[host as usize].iter().filter(|((_, to), _)| *to != host);
+        let asks: BTreeMap<Peer, Demand> = asks.map(|(&peer, &demand)| (peer, demand)).collect();
+        assert_eq!(in_force.unwrap().len(), asks.len(), "seed {seed}, host {host}");
+        for ((service, to), demand) in asks {
+            let peer = (format!("s{service}").into(), address(to).into());
+            let limit = in_force.unwrap()[&peer] as f64;
+            let given = given[&(host, peer.0, peer.1)] as f64;
+            assert!((limit - given).abs() <= 0.011 * given + 1.0, "seed {seed}: {limit}, of {given}");
+            if demand == Demand::All {
+                links[0][host as usize] += given;
+                links[1][to as usize] += given;
+            }
+        }
+    }
+    assert!(links.into_iter().flatten().all(|sum| sum <= 0.99 * LINE + 100.0), "seed {seed}: {links:?}");
 }

@@ -60,6 +60,9 @@ pub struct Rule {
     pub class: Option<Class>,
 }
 
+/// The number of the root of all cgroups.
+const ROOT: u64 = 1;
+
 /// What an application begins with that is a port.
 const PORT: &str = "port/";
 
@@ -119,7 +122,11 @@ impl Cgroup {
     /// That of an application.
     pub fn of(rule: &Rule) -> Result<Cgroup, TrafficError> {
         let cgroup = Cgroup::open(&rule.cgroup)?;
-        let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | 1);
+        if rule.port.is_some() && cgroup.id != ROOT {
+            let why = "expected the root of all cgroups, since an application is a port; inside a container it may be another";
+            return Err(TrafficError::file(&cgroup.path, io::Error::other(why)));
+        }
+        let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | ROOT);
         Ok(Cgroup { id, port: rule.port, ..cgroup })
     }
 
