@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "classes.h"
 
 // The kernel is told the half of the licence that it knows.
 char LICENSE[] SEC("license") = "GPL";
@@ -31,12 +32,6 @@ volatile const __u64 NAMESPACE = 0;
 
 // Whether an application is a port: no cgroup but the root has a number that ends so.
 #define IS_PORT(application) ((__u32)(application) == 1 && (application) != 1)
-
-struct place {
-	__u64 application;
-	__u32 interface;
-	__u32 zero;
-};
 
 // The two ends of a connection. IPv4 is ::ffff:a.b.c.d; ports are of this machine's byte order.
 struct ends {
@@ -73,15 +68,6 @@ struct event {
 };
 
 enum { LOST_EVENTS = 0, REFUSED_CONNECTIONS = 1, COUNTS = 2 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct place);
-	__type(value, __u32);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} classes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -12,6 +12,7 @@
 #include <linux/types.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "classes.h"
 
 // The kernel is told the half of the licence that it knows.
 char LICENSE[] SEC("license") = "GPL";
@@ -21,22 +22,6 @@ volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
 // Whether some applications are ports.
 volatile const __u32 PORTS = 0;
-
-struct place {
-	__u64 application;
-	__u32 interface;
-	__u32 zero;
-};
-
-// As in application.c.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct place);
-	__type(value, __u32);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} classes SEC(".maps");
 
 // The priority of an application that is a port, in the order of the network; none if there is no such application.
 static __u32 class_of(struct __sk_buff *skb, __u16 port)

@@ -386,25 +386,28 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
     panic!("{policy}, seed {seed}: {} coflows never end", now_plane.under_way());
 }
 
-#[test]
-fn everything_ends_whatever_is_lost() {
-    let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+/// How many seeds are played.
+fn seeds() -> u64 {
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
+}
+
+fn play_all(speech: Speech) {
     for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
-        for seed in 0..seeds {
-            play(policy, seed, None, Speech::Letters);
+        for seed in 0..seeds() {
+            play(policy, seed, None, speech);
         }
     }
+}
+
+#[test]
+fn everything_ends_whatever_is_lost() {
+    play_all(Speech::Letters);
 }
 
 /// The same with what agents say: changes only, over streams that end and begin again.
 #[test]
 fn everything_ends_where_only_changes_are_said() {
-    let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
-    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
-        for seed in 0..seeds {
-            play(policy, seed, None, Speech::Streams);
-        }
-    }
+    play_all(Speech::Streams);
 }
 
 /// A host that lies about what it has sent takes nothing from others: links carry what was decided, and all ends.
@@ -428,8 +431,7 @@ fn a_liar_is_counted_and_no_link_is_given_twice() {
 /// longer than their lease, and once nothing is lost each host has what the coordinator gives it, for what it asks.
 #[test]
 fn limits_of_services_hold_and_end_whatever_is_lost() {
-    let seeds = std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
-    (0..seeds).for_each(play_limits);
+    (0..seeds()).for_each(play_limits);
 }
 
 /// An application, of the service with the same number, and the host that it sends to.

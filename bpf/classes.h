@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//
+// The classes of applications at interfaces, which programs at cgroups and at interfaces look up.
+
+struct place {
+	__u64 application;
+	__u32 interface;
+	__u32 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct place);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} classes SEC(".maps");
