@@ -9,14 +9,12 @@ mod common;
 mod group;
 mod pair;
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Place, counted, wait_within};
+use common::{Place, wait_within};
 use group::Group;
 use pair::{Pair, Process};
 use serde_json::Value;
@@ -35,22 +33,6 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n
 /// What the first of two services has with its rates, and with its queue alone.
 const FIG_5: f64 = 5.0 / 9.0;
 const QUEUES: f64 = 0.5;
-
-fn serve(pair: &Pair, place: &Place) -> Process {
-    let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
-    serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
-    let serving = Process(serve.spawn().unwrap());
-    wait_within(SOON, "the coordinator", || {
-        pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
-    });
-    serving
-}
-
-/// Where everything that comes is counted.
-fn sink(pair: &Pair) -> (SocketAddr, Arc<AtomicU64>) {
-    let listener = pair.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
-    (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
-}
 
 /// Bits of data that come to each in a second.
 fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
@@ -73,27 +55,18 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
     let groups = ["a1", "a2"].map(|name| Group::new(&format!("allocator-{name}")));
     let place = Place::new();
     place.write("serve.toml", CONFIG);
-    let mut traffic = pair.host(env!("CARGO_BIN_EXE_weir"));
-    traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
-    let said = traffic.arg(format!("x={}", groups[0].path.display())).output().unwrap().stderr;
-    if String::from_utf8_lossy(&said).contains("built without") {
-        eprintln!("{test} skips, since the programs were not built");
+    if !pair.finds(test, &groups[0].path) {
         return;
     }
-    let mut serving = serve(&pair, &place);
+    let mut serving = pair.serve(&place.path("serve.toml"));
     for (group, service) in groups.iter().zip(["a1", "a2"]) {
         let body = format!("{{\"service\": \"{service}\"}}");
         pair.put(&format!("/v1/applications/{}", group.name), &body);
     }
-    let mut agent = pair.host(env!("CARGO_BIN_EXE_weir"));
-    agent.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0"]);
-    agent.arg("--socket").arg(place.path("door"));
-    for group in &groups {
-        agent.arg("--application").arg(format!("{}={}", group.name, group.path.display()));
-    }
-    let mut agent = Process(agent.spawn().unwrap());
+    let applications = groups.iter().map(|group| (&*group.name, &*group.path));
+    let mut agent = pair.agent(&place.path("door"), applications);
     wait_within(SOON, "queues", || pair.tc("class").contains("class htb 7765:102 "));
-    let sinks = [sink(&pair), sink(&pair)];
+    let sinks = [pair.sink(), pair.sink()];
     let send = |at: usize| {
         let mut command = groups[at].command("nsenter");
         command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
@@ -127,7 +100,7 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
     serving.kill();
     comes_to("queues alone", QUEUES);
     assert!(pair.tc("class").contains("class htb 7765:102 "));
-    serving = serve(&pair, &place);
+    serving = pair.serve(&place.path("serve.toml"));
     comes_to("the rates of Fig. 5 again", FIG_5);
 
     // What nobody asks for the other may have, and gives back.

@@ -9,15 +9,13 @@ mod group;
 mod pair;
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use common::{Place, counted, wait_within};
+use common::{Place, wait_within};
 use group::Group;
 use pair::{Pair, Process};
 
@@ -49,20 +47,8 @@ fn rates(pair: &Pair) -> Vec<String> {
     rates
 }
 
-/// Where everything that comes is counted.
-fn sink(pair: &Pair) -> (SocketAddr, Arc<AtomicU64>) {
-    let listener = pair.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
-    (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
-}
-
 fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
-    let mut command = pair.host(env!("CARGO_BIN_EXE_weir"));
-    command.args(["agent", "run", "--host", "0", "--rate", &format!("{LINK}bit"), "--interface", "e0"]);
-    command.arg("--socket").arg(place.join("door"));
-    for group in groups {
-        command.arg("--application").arg(format!("{}={}", group.name, group.path.display()));
-    }
-    Process(command.spawn().unwrap())
+    pair.agent(&place.join("door"), groups.iter().map(|group| (&*group.name, &*group.path)))
 }
 
 /// An agent prints what it would do with its orders, and does none of it.
@@ -119,19 +105,10 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     let both = groups.each_ref();
     let place = Place::new();
     place.write("serve.toml", CONFIG);
-    let mut traffic = pair.host(env!("CARGO_BIN_EXE_weir"));
-    traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
-    let said = traffic.arg(format!("x={}", both[0].path.display())).output().unwrap().stderr;
-    if String::from_utf8_lossy(&said).contains("built without") {
-        eprintln!("{test} skips, since the programs were not built");
+    if !pair.finds(test, &both[0].path) {
         return;
     }
-    let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
-    serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
-    let mut serving = Process(serve.spawn().unwrap());
-    wait_within(Duration::from_secs(20), "the coordinator", || {
-        pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
-    });
+    let mut serving = pair.serve(&place.path("serve.toml"));
     pair.put("/v1/sensitivity", &table(1.0, 3.0));
     for (group, model) in both.iter().zip(["light", "heavy"]) {
         let name = &group.name;
@@ -145,7 +122,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
     let mut first = agent(&pair, &place.path(""), &both);
     // One for each, and six that nobody is in.
     wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 8);
-    let sinks = [sink(&pair), sink(&pair)];
+    let sinks = [pair.sink(), pair.sink()];
     let _sending = [0, 1].map(|at| {
         let mut command = both[at].command("nsenter");
         command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
@@ -204,19 +181,10 @@ fn an_agent_that_is_killed_again_and_again_leaves_nothing() {
     let groups = [Group::new("kills-light"), Group::new("kills-heavy")];
     let place = Place::new();
     place.write("serve.toml", &CONFIG.replace("policy =", "queues = \"services\"\npolicy ="));
-    let mut traffic = pair.host(env!("CARGO_BIN_EXE_weir"));
-    traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
-    let said = traffic.arg(format!("x={}", groups[0].path.display())).output().unwrap().stderr;
-    if String::from_utf8_lossy(&said).contains("built without") {
-        eprintln!("{test} skips, since the programs were not built");
+    if !pair.finds(test, &groups[0].path) {
         return;
     }
-    let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
-    serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
-    let _serving = Process(serve.spawn().unwrap());
-    wait_within(Duration::from_secs(20), "the coordinator", || {
-        pair.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
-    });
+    let _serving = pair.serve(&place.path("serve.toml"));
     let pinned = || {
         let found = pair.host("ls").args(["-R", "/sys/fs/bpf/weir"]).output().unwrap();
         String::from_utf8_lossy(&found.stdout).lines().filter(|line| line.contains("-")).count()

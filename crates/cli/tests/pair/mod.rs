@@ -4,11 +4,17 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
+
+use crate::common::{counted, wait_within};
 
 /// Two namespaces and a cable between them, gone in the end with whatever is in them.
 pub struct Pair(String);
@@ -56,6 +62,46 @@ impl Pair {
             work()
         };
         thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+
+    /// Whether programs in the kernel can find the traffic of a cgroup; says so if not.
+    pub fn finds(&self, test: &str, cgroup: &Path) -> bool {
+        let mut traffic = self.host(env!("CARGO_BIN_EXE_weir"));
+        traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
+        let said = traffic.arg(format!("x={}", cgroup.display())).output().unwrap().stderr;
+        let built = !String::from_utf8_lossy(&said).contains("built without");
+        if !built {
+            eprintln!("{test} skips, since the programs were not built");
+        }
+        built
+    }
+
+    /// A coordinator on the host, once it answers.
+    pub fn serve(&self, config: &Path) -> Process {
+        let mut serve = self.host(env!("CARGO_BIN_EXE_weir"));
+        let serving =
+            Process(serve.args(["serve", "--config"]).arg(config).stderr(Stdio::null()).spawn().unwrap());
+        wait_within(Duration::from_secs(20), "the coordinator", || {
+            self.inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
+        });
+        serving
+    }
+
+    /// The host's agent, with a link of 40 Mbit, and applications by their names and cgroups.
+    pub fn agent<'a>(&self, door: &Path, applications: impl Iterator<Item = (&'a str, &'a Path)>) -> Process {
+        let mut command = self.host(env!("CARGO_BIN_EXE_weir"));
+        command.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0"]);
+        command.arg("--socket").arg(door);
+        for (name, cgroup) in applications {
+            command.arg("--application").arg(format!("{name}={}", cgroup.display()));
+        }
+        Process(command.spawn().unwrap())
+    }
+
+    /// Where everything that comes to the other one is counted.
+    pub fn sink(&self) -> (SocketAddr, Arc<AtomicU64>) {
+        let listener = self.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
+        (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
     }
 
     /// Asks the coordinator for something, which has to be done.
