@@ -6,6 +6,7 @@ use std::path::Path;
 
 use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;
+use weir_core::netshare::Throttle;
 use weir_core::units::Time;
 use weir_sim::service::{Mechanism, Shared};
 use weir_testbed::bed::{self, GoOn, Listed};
@@ -261,17 +262,30 @@ pub fn measure(
     let queueing = mechanism.queues().then(|| scenario.queueing());
     bed.set_queues(queueing.as_ref()).map_err(|error| failure(&error))?;
     let phases: Vec<(Time, Time)> = shared.phases.iter().map(|phase| (phase.from, phase.to)).collect();
-    let bar = progress.steps(&format!("{mechanism}, in real time"), scenario.end.get().ceil() as usize);
-    let floor = mechanism.throttles().then_some(scenario.floor);
-    let measured = run(bed.plan(), scenario, &phases, floor, |at| {
+    let throttle = mechanism.throttles().then(|| Throttle::new(scenario.floor));
+    send(bed, scenario, &phases, throttle.as_ref(), mechanism.name(), progress)
+}
+
+/// Runs a scenario over a bed as it is. `what` is for people who wait.
+///
+/// # Errors
+/// Whatever ends it early.
+pub fn send(
+    bed: &Bed,
+    scenario: &Scenario,
+    phases: &[(Time, Time)],
+    throttle: Option<&Throttle>,
+    what: &str,
+    progress: &Progress,
+) -> Result<Vec<Phase>, Failure> {
+    let bar = progress.steps(&format!("{what}, in real time"), scenario.end.get().ceil() as usize);
+    let measured = run(bed.plan(), scenario, phases, throttle, |at| {
         bar.set_position(at.get() as u64);
         !interrupt::asked()
     });
     bar.finish_and_clear();
     measured.map_err(|error| match error {
-        RunError::Interrupted { .. } => {
-            Failure::interrupted(format!("{mechanism}: {error}; nothing was written"))
-        }
+        RunError::Interrupted { .. } => Failure::interrupted(format!("{what}: {error}; nothing was written")),
         RunError::Connections(_) => Failure::input(error),
         RunError::Socket { .. } => Failure::undone(error),
     })

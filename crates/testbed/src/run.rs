@@ -21,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_core::model::scenario::{Scenario, Sending};
+use weir_core::netshare::Throttle;
 use weir_core::units::{Rate, Time};
 
 use crate::plan::{Node, Plan};
@@ -94,7 +95,7 @@ struct Common {
     /// The most segments of a packet.
     segments: u32,
     /// See [`run`].
-    floor: Option<Rate>,
+    throttle: Option<Throttle>,
 }
 
 impl Common {
@@ -116,8 +117,8 @@ impl Common {
 }
 
 /// Sends what `scenario` says over the bed of `plan`, in real time, and measures what arrives in each of `phases`. `go_on` is
-/// asked several times a second, with the time in the scenario; `false` ends it. With a `floor`, hosts throttle unresponsive connections
-/// (NetShare, 3.2), but not below that.
+/// asked several times a second, with the time in the scenario; `false` ends it. With a `throttle`, each unresponsive
+/// connection begins with it, and its host follows it (NetShare, 3.2).
 ///
 /// # Panics
 /// If the plan is not of the scenario's topology.
@@ -128,7 +129,7 @@ pub fn run(
     plan: &Plan,
     scenario: &Scenario,
     phases: &[(Time, Time)],
-    floor: Option<Rate>,
+    throttle: Option<&Throttle>,
     go_on: impl FnMut(Time) -> bool,
 ) -> Result<Vec<Phase>, RunError> {
     assert_eq!(plan.nodes.len(), scenario.topology.nodes(), "the bed of another topology");
@@ -138,7 +139,12 @@ pub fn run(
     }
     let connections = connections(plan, scenario);
     let segments = segments(plan.slowest);
-    let common = Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments, floor };
+    let common = Common {
+        stop: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        segments,
+        throttle: throttle.cloned(),
+    };
     let measured = thread::scope(|scope| {
         let measured = start(scope, &connections, &common)
             .and_then(|start| watch(&connections, &common, scenario, phases, start, go_on));

@@ -10,11 +10,12 @@ use std::time::Instant;
 use weir_agent::traffic::TrafficError;
 use weir_core::model::scenario::{Port, Queue, Queueing, Scenario};
 use weir_core::model::{Plan as Fabric, Topology};
+use weir_core::netshare::Throttle;
 use weir_core::saba::Fraction;
-use weir_core::units::{Rate, Time};
+use weir_core::units::Time;
 use weir_testbed::bed::{self, Listed};
 use weir_testbed::incast::{Incast, IncastError, Lab, Tcp};
-use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
+use weir_testbed::{Bed, BedError, Name, Phase, counters, namespace, probe, run};
 
 /// One bed at a time: they would take each other's processors.
 static ONE: Mutex<()> = Mutex::new(());
@@ -93,8 +94,8 @@ fn measure(bed: &Bed, scenario: &Scenario) -> Vec<f64> {
     measure_with(bed, scenario, None)
 }
 
-fn measure_with(bed: &Bed, scenario: &Scenario, floor: Option<Rate>) -> Vec<f64> {
-    let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], floor, |_| true).unwrap();
+fn measure_with(bed: &Bed, scenario: &Scenario, throttle: Option<&Throttle>) -> Vec<f64> {
+    let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], throttle, |_| true).unwrap();
     let [Phase { late, .. }] = &phases[..] else { panic!("{phases:?}") };
     late.iter().map(|bytes| bytes * 8e-6).collect()
 }
@@ -232,9 +233,10 @@ fn throttling_leaves_others_what_would_be_lost_later() {
         + &demand("A3", "h5", "h9", flood);
     let scenario = scenario(&topology, "4s", &tables);
     bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
-    for (floor, expected) in [(None, [12.5, 12.5, 37.5]), (Some(scenario.floor), [36.25, 12.5, 37.5])] {
+    let throttle = Throttle::new(scenario.floor);
+    for (throttle, expected) in [(None, [12.5, 12.5, 37.5]), (Some(&throttle), [36.25, 12.5, 37.5])] {
         let what = format!("of 50 Mbit, expected {expected:.2?}");
-        comes_to(&what, || measure_with(&bed, &scenario, floor), |found| near(found, &expected, 1.5));
+        comes_to(&what, || measure_with(&bed, &scenario, throttle), |found| near(found, &expected, 1.5));
     }
     bed.down().unwrap();
 }
@@ -279,6 +281,43 @@ fn marks_keep_a_queue_short() {
     let unknown = Tcp { congestion: Some("nothing".to_owned()), marks: None };
     let error = Lab::new(&bed, &unknown).err().expect("refused").to_string();
     assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has ("), "{error}");
+    bed.down().unwrap();
+}
+
+#[test]
+fn packets_are_single_and_queues_count_them_if_asked() {
+    let Some(turn) = turn("single") else { return };
+    let topology = big_switch(2, "100Mbit");
+    let bed = turn.up(&topology);
+    let one = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
+    let [sender, receiver, switch] = [0, 1, 2].map(|node| bed.plan().nodes[node].namespace.clone());
+    // What was acknowledged with one segment is counted where it arrives, and was sent before.
+    let acknowledgements = || {
+        let count =
+            || (counters::segments(&receiver).unwrap().sent, counters::segments(&sender).unwrap().received);
+        let (sent, received) = count();
+        measure(&bed, &one);
+        let (after, arrived) = count();
+        assert!(arrived - received <= after - sent, "{arrived} - {received} of {after} - {sent}");
+        arrived - received
+    };
+    let several = acknowledgements();
+    bed.send_singly(true).unwrap();
+    comes_to(
+        &format!("acknowledgements of single packets, twice {several} at least"),
+        || vec![acknowledgements() as f64],
+        |found| found[0] > 2.0 * several as f64,
+    );
+    bed.send_singly(false).unwrap();
+    bed.set_counted_queues().unwrap();
+    // 20 ms of 100 Mbit, in packets of 1,514 bytes.
+    let output = Command::new("ip").args(["netns", "exec", &switch, "tc", "qdisc"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("pfifo").count(), 2, "{text}");
+    assert_eq!(text.matches("limit 165p").count(), 2, "{text}");
+    bed.set_queues(None).unwrap();
+    let missing = counters::segments("weir-nothing-there").expect_err("no such namespace");
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
     bed.down().unwrap();
 }
 

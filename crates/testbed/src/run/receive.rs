@@ -58,7 +58,7 @@ fn listen(address: SocketAddrV4, mark: u8) -> io::Result<TcpListener> {
 
 fn udp(socket: &UdpSocket, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
     let mut buffer = vec![0; READ];
-    let mut meter = common.floor.map(|_| Meter::new(Instant::now()));
+    let mut meter = common.throttle.as_ref().map(|_| Meter::new(Instant::now()));
     socket.set_read_timeout(Some(if meter.is_some() { Meter::GLANCE } else { GLANCE }))?;
     let factor = wire::factor(connection.sending);
     while !common.stopped() {
@@ -156,7 +156,7 @@ mod tests {
             arrived: AtomicU64::new(0),
         };
         let common =
-            Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1, floor: None };
+            Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1, throttle: None };
         let listener = listen(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), 1).unwrap();
         let to = listener.local_addr().unwrap();
         thread::scope(|scope| {

@@ -132,7 +132,7 @@ fn udp(
     socket.connect(to)?;
     let data = vec![0; (chunk(rate, common.segments) * wire::UDP) as usize];
     let mut pace = Pace::new(rate);
-    let mut limit = common.floor.map(Limit::new);
+    let mut limit = common.throttle.clone().map(Limit::new);
     // Now more, now less at once: two floods in step would have one of them find the queue full every time.
     let mut chance = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
     loop {

@@ -90,8 +90,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    pub fn new(floor: Rate) -> Limit {
-        Limit { throttle: Throttle::new(floor), last: 0 }
+    pub fn new(throttle: Throttle) -> Limit {
+        Limit { throttle, last: 0 }
     }
 
     /// The limit after all reports that are there; `socket` does not block.
@@ -150,7 +150,7 @@ mod tests {
         let (sender, receiver) = (local(), local());
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         sender.set_nonblocking(true).unwrap();
-        let (mut limit, start) = (Limit::new(Rate::new(125e3).unwrap()), Instant::now());
+        let (mut limit, start) = (Limit::new(Throttle::new(Rate::new(125e3).unwrap())), Instant::now());
         let mut meter = Meter::new(start);
         let from = sender.local_addr().unwrap();
         let mut period = |number: u32, bytes: f64| {

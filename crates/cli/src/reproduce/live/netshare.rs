@@ -1,5 +1,7 @@
 //! NetShare, section 5.3: TCP and UDP over the testbed's links (Table 2, Fig. 12 to 15).
 
+mod causes;
+
 use weir_core::model::scenario::Scenario;
 use weir_core::units::Time;
 use weir_sim::service::{Mechanism, Shared};
@@ -87,7 +89,7 @@ pub(super) fn section(bed: &Name, phase: Time, progress: &Progress) -> Result<St
         };
         runs.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>()
     })?;
-    Ok(text(&scenario, phase, &runs))
+    Ok(text(&scenario, phase, &runs) + &causes::section(bed, scenario, phase, progress)?)
 }
 
 fn text(scenario: &Scenario, phase: Time, runs: &[Run]) -> String {
