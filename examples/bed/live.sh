@@ -5,6 +5,15 @@
 # has three quarters. Programs are unmodified (cat and nc would do; here bash writes to /dev/tcp). Needs root, openssl, and python3 to receive.
 # Everything it makes is below a folder of its own, in namespaces and in two control groups, and is gone in the end.
 set -eu
+
+fail() {
+    echo "live.sh: $*" >&2
+    exit 2
+}
+command -v "${1:-weir}" > /dev/null || fail "\`${1:-weir}\` is not there: expected the program weir, as in live.sh target/release/weir"
+for needed in openssl curl python3 bash nsenter tc; do
+    command -v $needed > /dev/null || fail "\`$needed\` is not installed"
+done
 weir=$(realpath "$(command -v "${1:-weir}")")
 bed=live$$
 groups=$(awk '/ - cgroup2 / { print $5; exit }' /proc/self/mountinfo)/$bed
@@ -12,19 +21,24 @@ place=$(mktemp -d)
 cd "$place"
 
 finish() {
-    for process in agent coordinator; do
+    status=$?
+    # Once more is once too often.
+    trap '' INT TERM HUP
+    # If it was not to end yet, these say why.
+    [ $status = 0 ] || [ $status = 130 ] || tail -n 5 ./*.log >&2 2> /dev/null || :
+    for process in web batch agent coordinator; do
         [ ! -f $process.pid ] || kill "$(cat $process.pid)" 2> /dev/null || :
     done
     for group in web batch; do
         [ ! -d "$groups-$group" ] || echo 1 > "$groups-$group/cgroup.kill"
     done
-    wait
+    { wait; } 2> /dev/null || :
     "$weir" testbed down --name "$bed" > /dev/null || :
     rmdir "$groups-web" "$groups-batch" 2> /dev/null || :
     rm -rf "$place"
 }
 trap finish EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 # Inside a host; unlike `ip netns exec` this leaves control groups where they are.
 host() {
@@ -33,12 +47,12 @@ host() {
     nsenter --net=/run/netns/weir-$bed-$name "$@"
 }
 
-# The same beside all else, with its number in a file.
+# The same beside all else, with its number in a file, and until it is told to end, also if the terminal is gone.
 start() {
     part=$1
     name=$2
     shift 2
-    host "$name" sh -c 'echo $$ > "$0.pid"; exec "$@" 2> "$0.log"' "$part" "$@" &
+    host "$name" sh -c 'trap "" HUP; echo $$ > "$0.pid"; exec "$@" 2> "$0.log"' "$part" "$@" &
 }
 
 # Four hosts at one switch. Their addresses are 10.0.0.1 and so on; the coordinator is on the last.
@@ -126,14 +140,28 @@ stream, _ = socket.create_server((sys.argv[1], 9000)).accept()
 while stream.recv(1 << 16): pass
 '
 send() {
-    host "$2" python3 -c "$receive" "$3" &
+    start "$1" "$2" python3 -c "$receive" "$3"
     sleep 1
     sh -c "echo 0 > $groups-$1/cgroup.procs; exec nsenter --net=/run/netns/weir-$bed-h0 bash -c 'exec cat /dev/zero > /dev/tcp/$3/9000'" 2> /dev/null &
+}
+arrived() {
+    host "$1" awk '/eth0:/ { print $2 }' /proc/net/dev
 }
 send web h1 10.0.0.2
 send batch h2 10.0.0.3
 sleep 3
+web=$(arrived h1) batch=$(arrived h2)
+sleep 2
+web=$((($(arrived h1) - web) * 8 / 2000000)) batch=$((($(arrived h2) - batch) * 8 / 2000000))
 
+echo "The coordinator has one agent, and that one has the last orders:"
 ctl status
+echo
+echo "Services have a third of a link each by weight; what one leaves, the others have by excess weight:"
 ctl services
+echo
+echo "What the agent found by itself, and what it may send:"
 ctl found
+echo
+echo "Of 100 Mbit/s, web has $web and batch $batch. By queues alone it would be half each; by excess weights 58.3 to 41.7 is right, since of"
+echo "the third that idle leaves, web has three quarters."

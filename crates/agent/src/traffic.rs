@@ -272,6 +272,12 @@ impl Traffic {
         self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
 
+    /// Whose queue the packets have that leave from a connection of this application: as where they are marked, those of an application without
+    /// a class have that of their own port, or else of the other end's.
+    pub fn marked(&self, id: ApplicationId, ends: &Ends) -> ApplicationId {
+        marked(&self.applications, id, ends)
+    }
+
     /// The applications, in the order of the rules. One whose cgroup comes anew has another number then.
     pub fn applications(&self) -> impl Iterator<Item = (&Rule, ApplicationId)> {
         self.applications.iter().map(|known| (&known.rule, ApplicationId(known.id)))
@@ -420,6 +426,18 @@ fn number(interface: &Interface) -> Result<u32, TrafficError> {
     }
 }
 
+fn marked(applications: &[Application], id: ApplicationId, ends: &Ends) -> ApplicationId {
+    let known = applications.iter().find(|known| known.id == id.0);
+    if known.is_none_or(|known| known.rule.port.is_none() && known.rule.class.is_some()) {
+        return id;
+    }
+    let with = |port: u16| {
+        let is_it = |known: &&Application| known.rule.port == Some(port) && known.rule.class.is_some();
+        applications.iter().find(is_it).map(|known| ApplicationId(known.id))
+    };
+    with(ends.local.port()).or_else(|| with(ends.remote.port())).unwrap_or(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,6 +446,23 @@ mod tests {
     fn traffic_may_be_kept_by_another_thread() {
         fn sent<T: Send>() {}
         sent::<Traffic>();
+    }
+
+    #[test]
+    fn a_connection_is_of_the_application_whose_class_its_packets_have() {
+        let rules = ["web=a:1", "free=b", "one=port/8080:2", "two=port/8081:3", "none=port/9000"];
+        let application = |(id, rule): (u64, &str)| Application { rule: rule.parse().unwrap(), id };
+        let applications: Vec<Application> = (0..).zip(rules).map(application).collect();
+        let of = |id: u64, local: u16, remote: u16| {
+            let ends = Ends { local: ([10, 0, 0, 1], local).into(), remote: ([10, 0, 0, 2], remote).into() };
+            marked(&applications, ApplicationId(id), &ends).0
+        };
+        // Who has a class by the cgroup keeps it, and who has none has the port's.
+        assert_eq!([of(0, 8080, 5), of(1, 8080, 5), of(1, 5, 8081), of(1, 5, 6)], [0, 2, 3, 1]);
+        // The own port comes first, whichever was first to see the connection, and one without a class has none to give.
+        assert_eq!([of(3, 8080, 8081), of(2, 8081, 8080), of(1, 9000, 8081), of(4, 9000, 5)], [2, 3, 3, 4]);
+        // Somebody who is none of these any more.
+        assert_eq!([of(9, 8080, 5), of(9, 5, 6)], [9, 9]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Sink, print};
 use crate::record::{self, Record};
 use crate::spec;
-use crate::table::{Align, Table};
+use crate::table::{Align, Table, number};
 
 /// Runs `weir ctl`.
 ///
@@ -99,6 +99,9 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
             let cell = |value: Option<&Value>| match value {
                 None | Some(Value::Null) => "-".to_owned(),
                 Some(Value::String(text)) => text.clone(),
+                Some(Value::Number(found)) if found.is_f64() => {
+                    found.as_f64().map_or_else(String::new, number)
+                }
                 Some(other) => other.to_string(),
             };
             for record in &records {

@@ -163,6 +163,10 @@ fn a_coordinator_and_agents_run_on_a_bed() {
         found.unwrap_or_else(|| panic!("{first}: {said}{why}")).split_whitespace().collect::<Vec<_>>()
     };
     assert_eq!(line("h0    true")[1], "true");
+    // By queues alone it would be half each.
+    let [web, batch] =
+        [5, 8].map(|word| line("Of 100 Mbit/s, web has")[word].trim_end_matches('.').parse::<f64>().unwrap());
+    assert!(web > 1.15 * batch && web + batch > 85.0, "{said}");
     for application in ["batch", "web"] {
         let found = line(&format!("h0    {application} "));
         let limit: u64 = found.last().unwrap().parse().expect("it has a limit");

@@ -143,8 +143,9 @@ impl Applications {
     fn try_look(&mut self, now: Instant) -> Result<(), TrafficError> {
         while let Some(Event { what, ends, connection, .. }) = self.traffic.event() {
             self.happened = true;
+            let application = self.traffic.marked(connection.application, &ends);
             if what == Happened::Closed
-                && let Some(tally) = self.tally(connection.application, ends.remote.ip(), now)
+                && let Some(tally) = self.tally(application, ends.remote.ip(), now)
             {
                 tally.over += connection.sent;
                 // Also one that was there for less than a count takes.
@@ -184,7 +185,10 @@ impl Applications {
     fn count(&mut self, now: Instant) -> Result<(), TrafficError> {
         (self.counted, self.happened) = (now, false);
         let mut live: BTreeMap<(ApplicationId, IpAddr), (u32, u64)> = BTreeMap::new();
-        let connections = self.traffic.connections()?;
+        let mut connections = self.traffic.connections()?;
+        for (ends, connection) in &mut connections {
+            connection.application = self.traffic.marked(connection.application, ends);
+        }
         for (ends, connection) in &connections {
             let (open, sent) = live.entry((connection.application, ends.remote.ip())).or_default();
             (*open, *sent) = (*open + 1, *sent + connection.sent);

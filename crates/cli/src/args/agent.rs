@@ -75,7 +75,7 @@ pub struct Found {
 
     /// What to call it, its cgroup (from the root of the cgroups, or as a path) or port (`port/8080`), and its class, 1 to 63, if it has one
     /// from the beginning; may be there several times
-    #[arg(long = "application", value_name = "NAME=CGROUP[:CLASS]", value_parser = rule)]
+    #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]", value_parser = rule)]
     pub applications: Vec<Rule>,
 }
 

@@ -349,8 +349,11 @@ impl Local {
         heads.clear();
         heads.resize(self.classes, None);
         for &(class, slot) in &self.order {
+            if heads[class].is_some() {
+                continue;
+            }
             let coflow = network.coflow(slot);
-            if heads[class].is_none() && coflow.send_mask().contains(src) {
+            if coflow.send_mask().contains(src) {
                 let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
                 heads[class] = Some(Head { slot, seq: coflow.seq, index, share: 0.0 });
             }
