@@ -10,7 +10,7 @@ use crate::namespace;
 pub struct Segments {
     /// That came.
     pub received: u64,
-    /// That left, without what was sent again.
+    /// That left connections; some of what opens and ends them is not counted.
     pub sent: u64,
 }
 
