@@ -63,6 +63,18 @@ enum Speech {
 const ANEW: u64 = 125;
 
 impl World {
+    /// Nothing was said yet.
+    fn new(seed: u64, speech: Speech) -> World {
+        World {
+            random: ChaCha8Rng::seed_from_u64(seed),
+            hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
+            orders: VecDeque::new(),
+            reports: VecDeque::new(),
+            coflows: BTreeMap::new(),
+            speech,
+        }
+    }
+
     fn chance(&mut self, of: u32) -> bool {
         self.random.next_u32().is_multiple_of(of)
     }
@@ -169,14 +181,7 @@ fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
 /// lost; epochs and numbers of orders only rise; everything that was asked for ends; and nothing is left behind. The liar, if there is
 /// one, reports what it likes of what was sent, of others' flows too, and of what arrives at others; what was not believed is the answer.
 fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
-    let mut world = World {
-        random: ChaCha8Rng::seed_from_u64(seed),
-        hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
-        orders: VecDeque::new(),
-        reports: VecDeque::new(),
-        coflows: BTreeMap::new(),
-        speech,
-    };
+    let mut world = World::new(seed, speech);
     let (mut epoch, mut up) = (1, true);
     let mut now_plane = throttling(policy, epoch);
     let mut told: Vec<BTreeMap<FlowKey, Pace>> = vec![BTreeMap::new(); HOSTS as usize];
@@ -452,14 +457,7 @@ fn found((service, to): Peer, demand: Option<Demand>) -> Found {
 }
 
 fn play_limits(seed: u64) {
-    let mut world = World {
-        random: ChaCha8Rng::seed_from_u64(seed),
-        hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
-        orders: VecDeque::new(),
-        reports: VecDeque::new(),
-        coflows: BTreeMap::new(),
-        speech: Speech::Streams,
-    };
+    let mut world = World::new(seed, Speech::Streams);
     let mut asked: Vec<BTreeMap<Peer, Demand>> = vec![BTreeMap::new(); HOSTS as usize];
     let mut said = asked.clone();
     let (mut epoch, mut up) = (1, true);

@@ -183,15 +183,13 @@ fn shares(found: &[Found]) -> String {
 /// Phase 3 without a mechanism: A3 on the way of A1's acknowledgements.
 fn acknowledgements(bench: &Bench<'_>) -> Result<String, Failure> {
     const RUNS: usize = 3;
-    let rows = [
-        ("several segments at once", "bytes", false),
-        ("packet by packet", "bytes", true),
-        ("packet by packet", "packets", true),
-    ];
-    let measured = rows.into_iter().map(|(hosts, queues, singly)| {
+    // Whether hosts send packet by packet, and whether queues count packets.
+    let rows = [(false, false), (true, false), (true, true)];
+    let measured = rows.into_iter().map(|(singly, counted)| {
         bench.change(|bed| bed.send_singly(singly))?;
-        bench
-            .change(|bed| if queues == "bytes" { bed.set_queues(None) } else { bed.set_counted_queues() })?;
+        bench.change(|bed| if counted { bed.set_counted_queues() } else { bed.set_queues(None) })?;
+        let hosts = if singly { "packet by packet" } else { "several segments at once" };
+        let queues = if counted { "packets" } else { "bytes" };
         let runs = (0..RUNS).map(|_| bench.run(A3, None, &format!("{hosts}, queues count {queues}")));
         Ok((hosts, queues, runs.collect::<Result<Vec<_>, Failure>>()?))
     });
