@@ -21,6 +21,10 @@ use weir_core::solve::Residual;
 
 use super::{Progress, Transport};
 
+mod level;
+
+use level::{below, cut_off, sums};
+
 /// No group, no entry.
 const NONE: u32 = u32::MAX;
 
@@ -143,6 +147,8 @@ struct Offer {
 struct Passed {
     slot: Slot,
     flow: u32,
+    /// The flow's.
+    group: u32,
     rate: f64,
     /// With that of its group.
     total: f64,
@@ -321,6 +327,9 @@ impl Local {
             f.end -= before.count;
         }
         f.group = group;
+        if let Some(passed) = self.passed.get_mut(f.passed as usize) {
+            passed.group = group;
+        }
         if let Some(group) = self.groups.get_mut(group as usize) {
             f.end += group.count;
             if f.passed == NONE {
@@ -487,11 +496,15 @@ impl Local {
         let mut rates = std::mem::take(&mut self.rates);
         rates.clear();
         rates.extend(offers.iter().map(|offer| self.row_rates[offer.row as usize]));
-        let [offered] = sums(&rates, |rate| [rate]);
+        let before = self.groups[group].rate;
+        // In one go what is offered, and the first step to the level, from where it was.
+        let [offered, known, taken] = sums(&rates, |rate| {
+            let [one, taken] = below(rate, before);
+            [rate, one, taken]
+        });
         // Rounding must not make a receiver busy that gets just what it carries.
         let busy = offered > capacity * (1.0 + 1e-12);
-        let before = self.groups[group].rate;
-        let level = if busy { cut_off(&rates, capacity, before) } else { f64::INFINITY };
+        let level = if busy { cut_off(&rates, capacity, [known, taken]) } else { f64::INFINITY };
         self.set_rate(group, if busy { level } else { 0.0 });
         for (offer, &rate) in offers.iter_mut().zip(&rates) {
             let limited = rate > level;
@@ -552,14 +565,13 @@ impl Local {
         self.carry(&mut given, network);
         let spare = std::mem::take(&mut self.spare);
         let before = std::mem::replace(&mut self.passing, spare);
+        let mut known = before.iter();
         for &(slot, flow, rate) in &given {
-            let flows = &mut self.coflows[slot as usize];
-            flows.sending += rate;
-            let Flow { group, passed, .. } = flows.flows[flow as usize];
-            let entry = if passed == NONE { self.new_passed(slot, flow) } else { passed };
+            self.coflows[slot as usize].sending += rate;
+            let entry = self.passed_of(slot, flow, &mut known);
             self.passing.push(entry);
-            let total = rate + self.groups.get(group as usize).map_or(0.0, |group| group.rate);
             let passed = &mut self.passed[entry as usize];
+            let total = rate + self.groups.get(passed.group as usize).map_or(0.0, |group| group.rate);
             passed.settling = self.settling;
             if passed.rate != rate {
                 self.fold_passed(slot, flow);
@@ -609,9 +621,42 @@ impl Local {
         });
     }
 
+    /// The entry of a flow that gets something passed on. Mostly that is the next of those of the last settling, which are told without a look
+    /// at the flow.
+    fn passed_of(&mut self, slot: Slot, flow: u32, known: &mut std::slice::Iter<'_, u32>) -> u32 {
+        let next = known.as_slice().first().copied();
+        let is = |entry: &u32| {
+            let passed = &self.passed[*entry as usize];
+            passed.slot == slot && passed.flow == flow
+        };
+        if let Some(entry) = next.filter(is) {
+            known.next();
+            return entry;
+        }
+        let entry = self.coflows[slot as usize].flows[flow as usize].passed;
+        if entry == NONE {
+            return self.new_passed(slot, flow);
+        }
+        // Some of the next may have ended, or get nothing any more.
+        if let Some(at) = known.as_slice().iter().take(8).position(|&next| next == entry) {
+            known.nth(at);
+        }
+        entry
+    }
+
     /// An entry for a flow that gets something passed on, and did not before.
     fn new_passed(&mut self, slot: Slot, flow: u32) -> u32 {
-        let fresh = Passed { slot, flow, rate: 0.0, total: 0.0, since: self.since, settling: 0, end: 0.0 };
+        let f = &self.coflows[slot as usize].flows[flow as usize];
+        let fresh = Passed {
+            slot,
+            flow,
+            group: f.group,
+            rate: 0.0,
+            total: 0.0,
+            since: self.since,
+            settling: 0,
+            end: 0.0,
+        };
         let entry = match self.passed_vacant.pop() {
             Some(entry) => {
                 self.passed[entry as usize] = fresh;
@@ -684,46 +729,6 @@ impl Local {
         f.group = NONE;
         self.dirty_send.insert(src as usize);
     }
-}
-
-/// The sums of functions of `values`; in four parts, so that the additions need not wait for each other.
-fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N]) -> [f64; N] {
-    let mut parts = [[0.0; 4]; N];
-    let mut add = |lane: usize, value: f64| {
-        for (part, term) in parts.iter_mut().zip(of(value)) {
-            part[lane] += term;
-        }
-    };
-    let fours = values.chunks_exact(4);
-    let rest = fours.remainder();
-    for four in fours {
-        (0..4).for_each(|lane| add(lane, four[lane]));
-    }
-    rest.iter().enumerate().for_each(|(lane, &value)| add(lane, value));
-    parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
-}
-
-/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more; `near` may be anything, and is best near it.
-///
-/// What is carried is a concave function of the level, so a step of Newton's from anywhere does not pass it, and the steps after that
-/// only rise.
-fn cut_off(rates: &[f64], capacity: f64, near: f64) -> f64 {
-    let below = |share: f64| sums(rates, |rate| if rate < share { [1.0, rate] } else { [0.0, 0.0] });
-    let all = rates.len() as f64;
-    let even = capacity / all;
-    let [mut known, taken] = below(near);
-    let mut share = if known < all { (capacity - taken) / (all - known) } else { even };
-    // Whoever asks for less than the share gets it all, which raises the share of the others.
-    for step in 0.. {
-        let [count, taken] = below(share);
-        // As many below are the same ones.
-        if count == known || count == all || (step > 0 && count < known) {
-            break;
-        }
-        known = count;
-        share = share.max((capacity - taken) / (all - count));
-    }
-    share
 }
 
 impl Transport for Local {

@@ -121,8 +121,14 @@ impl Grid {
         let receivers = receivers.words();
         for (at, (live, of)) in senders.words().iter().zip(&self.senders).enumerate() {
             for port in Bits(live & send[at]) {
+                let blocks = self.blocks_of(of.rank(port));
+                // Most senders reach nobody who is open: one branch for all of their blocks, not one for each.
+                let reached = self.live[blocks.clone()].iter().zip(&self.words[blocks.clone()]);
+                if reached.fold(0, |any, (live, &word)| any | live & recv[word as usize]) == 0 {
+                    continue;
+                }
                 let mut closed = false;
-                'sender: for block in self.blocks_of(of.rank(port)) {
+                'sender: for block in blocks {
                     let word = self.words[block] as usize;
                     for bit in Bits(self.live[block] & recv[word]) {
                         let flow = self.blocks[block].flow(bit);

@@ -1,0 +1,81 @@
+//! The level at which a receiver that is offered more than it carries cuts flows off.
+
+/// The sums of functions of `values`; in four parts, so that the additions need not wait for each other.
+pub(super) fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N]) -> [f64; N] {
+    let mut parts = [[0.0; 4]; N];
+    let mut add = |lane: usize, value: f64| {
+        for (part, term) in parts.iter_mut().zip(of(value)) {
+            part[lane] += term;
+        }
+    };
+    let fours = values.chunks_exact(4);
+    let rest = fours.remainder();
+    for four in fours {
+        (0..4).for_each(|lane| add(lane, four[lane]));
+    }
+    rest.iter().enumerate().for_each(|(lane, &value)| add(lane, value));
+    parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
+}
+
+/// A rate below a level as a term of two sums: how many there are, and how much they take.
+pub(super) fn below(rate: f64, level: f64) -> [f64; 2] {
+    if rate < level { [1.0, rate] } else { [0.0, 0.0] }
+}
+
+/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more. `start` has how many are below
+/// any level and what they take, and is best near the one sought.
+///
+/// What is carried is a concave function of the level, so a step of Newton's from anywhere does not pass it, and the steps after that
+/// only rise.
+pub(super) fn cut_off(rates: &[f64], capacity: f64, start: [f64; 2]) -> f64 {
+    let all = rates.len() as f64;
+    let even = capacity / all;
+    let [mut known, taken] = start;
+    let mut share = if known < all { (capacity - taken) / (all - known) } else { even };
+    // Whoever asks for less than the share gets it all, which raises the share of the others.
+    for step in 0.. {
+        let [count, taken] = sums(rates, |rate| below(rate, share));
+        // As many below are the same ones.
+        if count == known || count == all || (step > 0 && count < known) {
+            break;
+        }
+        known = count;
+        share = share.max((capacity - taken) / (all - count));
+    }
+    share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The same by going through the rates in order.
+    fn by_sorting(mut rates: Vec<f64>, capacity: f64) -> f64 {
+        rates.sort_by(f64::total_cmp);
+        let mut left = capacity;
+        for (at, &rate) in rates.iter().enumerate() {
+            let share = left / (rates.len() - at) as f64;
+            if rate >= share {
+                return share;
+            }
+            left -= rate;
+        }
+        unreachable!("they add up to more")
+    }
+
+    proptest! {
+        #[test]
+        fn levels_are_those_of_max_min(
+            rates in prop::collection::vec(0.01f64..10.0, 1..40),
+            part in 0.05f64..0.99,
+            from in 0.0f64..12.0,
+        ) {
+            let capacity = part * rates.iter().sum::<f64>();
+            let start = sums(&rates, |rate| below(rate, from));
+            let level = cut_off(&rates, capacity, start);
+            let expected = by_sorting(rates, capacity);
+            prop_assert!((level / expected - 1.0).abs() < 1e-9, "{level}, not {expected}");
+        }
+    }
+}
