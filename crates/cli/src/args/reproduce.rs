@@ -196,10 +196,12 @@ pub struct LiveReproduction {
 
 /// `weir reproduce saath`.
 #[derive(Debug, Args)]
-#[command(after_help = "It replays the trace more than a hundred times: some ten minutes for the public one.
+#[command(
+    after_help = "It replays the trace some hundreds of times: a quarter of an hour for the public one, on two cores.
 
 Example:
-  weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2")]
+  weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2"
+)]
 pub struct Reproduction {
     /// The trace, in the coflow-benchmark format or in Weir's own
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]

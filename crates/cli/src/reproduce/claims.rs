@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use weir_sim::outcome::{mean, percentile};
+use weir_sim::outcome::percentile;
 
 use super::doc;
-use super::lab::{Lab, Summary};
+use super::lab::{self, Lab, Summary};
 use super::world::World;
 use crate::measure::speedups;
 
@@ -22,6 +22,8 @@ pub struct Bench<'l> {
     pub tcp: &'static str,
     /// How late ends of flows are noticed at most, in milliseconds.
     pub late_ms: u32,
+    /// Which draw of policies that draw; without, numbers are the medians over all.
+    pub draw: Option<u64>,
 }
 
 /// The steps of the ablation (Fig. 10): name, and parameters of Saath.
@@ -31,7 +33,7 @@ pub const STEPS: [(&str, &str); 3] =
 impl<'l> Bench<'l> {
     /// The trace as it is, with Weir's defaults.
     pub fn plain(lab: &'l Lab<'l>) -> Bench<'l> {
-        Bench { lab, world: lab.plain, aalo: "aalo", saath: "", tcp: "fair", late_ms: 0 }
+        Bench { lab, world: lab.plain, aalo: "aalo", saath: "", tcp: "fair", late_ms: 0, draw: None }
     }
 
     /// A policy in this world.
@@ -53,21 +55,40 @@ impl<'l> Bench<'l> {
         self.get(self.aalo)
     }
 
+    /// What a policy made of this world, at each draw.
+    fn draws(&self, policy: &str) -> Vec<Rc<Summary>> {
+        let all = lab::draws_of(policy);
+        // What is not drawn is the same at every draw of the others.
+        let draws = match self.draw {
+            Some(draw) if all.contains(&draw) => draw..draw + 1,
+            _ => all,
+        };
+        draws.map(|draw| self.lab.draw(self.world, policy, draw)).collect()
+    }
+
     /// Percentiles P10, P50 and P90 of the speed-up of a step over a policy.
     pub fn speedup(&self, step: usize, over: &str) -> [f64; 3] {
-        doc::spread(&self.step(step).over(&self.get(over)))
+        let step = self.step(step);
+        self.spread(over, |base| step.over(base))
     }
 
     /// Percentiles P10, P50 and P90 of what no scheduler's speed-up over a policy exceeds.
     pub fn most(&self, over: &str) -> [f64; 3] {
-        doc::spread(&speedups(&self.get(over).ccts, &self.lab.alone(self.world)))
+        let alone = self.lab.alone(self.world);
+        self.spread(over, |base| speedups(&base.ccts, &alone))
     }
 
-    /// A number found of the deviations of the coflows of several flows that are equally long, or not; the mean where these are drawn
-    /// several times. `None` of a stand-in, which has none.
+    fn spread(&self, policy: &str, values: impl Fn(&Summary) -> Vec<f64>) -> [f64; 3] {
+        let drawn: Vec<[f64; 3]> =
+            self.draws(policy).iter().map(|drawn| doc::spread(&values(drawn))).collect();
+        [0, 1, 2].map(|at| median(drawn.iter().map(|spread| spread[at])))
+    }
+
+    /// A number found of the deviations of the coflows of several flows that are equally long, or not. `None` of a stand-in that has
+    /// none.
     fn of_deviations(&self, policy: &str, equal: bool, what: impl Fn(&[f64]) -> f64) -> Option<f64> {
-        let drawn = match self.late_ms {
-            0 => vec![self.get(policy).deviations.clone()],
+        let drawn: Vec<Vec<f64>> = match self.late_ms {
+            0 => self.draws(policy).iter().map(|drawn| drawn.deviations.clone()).collect(),
             ms => self.lab.late(self.world, policy, ms),
         };
         let found: Option<Vec<f64>> = drawn
@@ -79,7 +100,7 @@ impl<'l> Bench<'l> {
                 (!deviations.is_empty()).then(|| what(&kept.collect::<Vec<f64>>()))
             })
             .collect();
-        found.map(|found| mean(&found))
+        found.map(|found| median(found.into_iter()))
     }
 
     /// Below which deviation flows end at the same time: 0 but for rounding, or the hundredth that is left of it where ends are noticed
@@ -87,6 +108,10 @@ impl<'l> Bench<'l> {
     fn at_once(&self) -> f64 {
         if self.late_ms == 0 { 1e-6 } else { 0.01 }
     }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    percentile(&values.collect::<Vec<f64>>(), 50.0)
 }
 
 /// The share of values below a bound.
@@ -148,8 +173,8 @@ fn of_saath(bench: &Bench<'_>, what: impl Fn(&[f64]) -> f64) -> Option<f64> {
     bench.of_deviations(&bench.saath(2), true, what)
 }
 
-/// A speed-up over Aalo.
-const fn median(
+/// A median speed-up over Aalo.
+const fn p50(
     name: &'static str,
     published: f64,
     source: &'static str,
@@ -168,7 +193,7 @@ const fn p90(
     measure: fn(&Bench<'_>) -> Option<f64>,
 ) -> Claim {
     let most: fn(&Bench<'_>) -> f64 = |b| b.most(b.aalo)[2];
-    Claim { most: Some(most), ..median(name, published, source, measure) }
+    Claim { most: Some(most), ..p50(name, published, source, measure) }
 }
 
 /// A share, which has no bound.
@@ -178,22 +203,22 @@ const fn part(
     source: &'static str,
     measure: fn(&Bench<'_>) -> Option<f64>,
 ) -> Claim {
-    Claim { is_share: true, most: None, ..median(name, published, source, measure) }
+    Claim { is_share: true, most: None, ..p50(name, published, source, measure) }
 }
 
 /// The speed-ups of the text of section 6.
 pub const SPEEDUPS: [Claim; 8] = [
-    median("Saath over Aalo, median", 1.53, "6.1, Fig. 9: \"over Aalo by 1.53x (median)\"", |b| {
+    p50("Saath over Aalo, median", 1.53, "6.1, Fig. 9: \"over Aalo by 1.53x (median)\"", |b| {
         Some(b.speedup(2, b.aalo)[1])
     }),
     p90("Saath over Aalo, P90", 4.5, "6.1, Fig. 9: \"and 4.5x (P90) for the FB trace\"", |b| {
         Some(b.speedup(2, b.aalo)[2])
     }),
-    median("A/N over Aalo, median", 1.13, "6.2, Fig. 10: \"1.13x ... in median case\"", |b| {
+    p50("A/N over Aalo, median", 1.13, "6.2, Fig. 10: \"1.13x ... in median case\"", |b| {
         Some(b.speedup(0, b.aalo)[1])
     }),
     p90("A/N over Aalo, P90", 3.05, "6.2, Fig. 10: \"3.05x ... at P90\"", |b| Some(b.speedup(0, b.aalo)[2])),
-    median("A/N + P/F over Aalo, median", 1.3, "6.2, Fig. 10: \"1.3x ... in the median case\"", |b| {
+    p50("A/N + P/F over Aalo, median", 1.3, "6.2, Fig. 10: \"1.3x ... in the median case\"", |b| {
         Some(b.speedup(1, b.aalo)[1])
     }),
     p90("A/N + P/F over Aalo, P90", 3.83, "6.2, Fig. 10: \"3.83x ... at P90\"", |b| {
@@ -202,7 +227,7 @@ pub const SPEEDUPS: [Claim; 8] = [
     Claim {
         on_aalo: false,
         most: Some(|b| b.most("varys")[1]),
-        ..median("Saath over Varys, median", 1.0, "6.1: \"close to that of SEBF in Varys\"", |b| {
+        ..p50("Saath over Varys, median", 1.0, "6.1: \"close to that of SEBF in Varys\"", |b| {
             Some(b.speedup(2, "varys")[1])
         })
     },
@@ -210,7 +235,7 @@ pub const SPEEDUPS: [Claim; 8] = [
         on_aalo: false,
         on_tcp: true,
         most: Some(|b| b.most(b.tcp)[1]),
-        ..median("Saath over UC-TCP, median", 154.0, "6.1, caption of Fig. 9: \"154x\"", |b| {
+        ..p50("Saath over UC-TCP, median", 154.0, "6.1, caption of Fig. 9: \"154x\"", |b| {
             Some(b.speedup(2, b.tcp)[1])
         })
     },

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use rand_chacha::ChaCha8Rng;
@@ -15,28 +16,35 @@ use weir_sim::outcome::{deviation, mean, percentile};
 use weir_sim::{Options, Outcome};
 use weir_trace::describe;
 
-use super::standin::{self, Pace};
+use super::standin::one_flow::{self, Order};
+use super::standin::{Pace, coflowsim};
 use super::world::World;
 use crate::failure::Failure;
 use crate::measure::speedups;
 use crate::progress::Progress;
 use crate::run::{self, Task};
 
-/// Plain TCP as CoflowSim shares: a stand-in, see [`standin::fair`].
+/// Plain TCP as CoflowSim shares: a stand-in, see [`coflowsim::fair`].
 pub const COFLOWSIM_FAIR: &str = "CoflowSim's FAIR";
-/// Aalo as CoflowSim has it: a stand-in, see [`standin::aalo`].
+/// Aalo as CoflowSim has it: a stand-in, see [`coflowsim::aalo`].
 pub const COFLOWSIM_AALO: &str = "CoflowSim's Aalo";
+/// Aalo whose senders send one flow at a time, in these orders: stand-ins, see [`one_flow::aalo`].
+pub const ONE_FLOW: [(&str, Order); 3] = [
+    ("one flow at a time, in any order", Order::Any),
+    ("one flow at a time, in a ring", Order::Ring),
+    ("one flow at a time, all alike", Order::Alike),
+];
 /// How late ends of flows may be noticed, in milliseconds: one to eight intervals.
 pub const LATE_MS: [u32; 6] = [8, 16, 24, 32, 48, 64];
-/// How many times that is drawn.
-const DRAWS: u64 = 20;
+/// How many times is drawn what is drawn.
+pub const DRAWS: u64 = 20;
 
 /// What is kept of a replay; lists are in the order of the trace's coflows.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Coflow completion times, in seconds.
     pub ccts: Vec<f64>,
-    /// Standard deviations of flow completion times over their means; empty for stand-ins.
+    /// Standard deviations of flow completion times over their means; empty for those of CoflowSim.
     pub deviations: Vec<f64>,
     /// How many schedules were computed.
     pub schedules: usize,
@@ -96,6 +104,8 @@ struct Entry {
     policy: String,
     /// Whether it is about [`late`] ends.
     late: bool,
+    /// Of a policy that draws, which of its draws.
+    draw: u64,
     found: Option<Rc<Summary>>,
 }
 
@@ -139,15 +149,20 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// What a policy made of a world.
+    /// What a policy made of a world; of one that draws, at its first draw.
     pub fn get(&self, world: World, policy: &str) -> Rc<Summary> {
-        self.ask(world, policy, false).unwrap_or_else(|| Rc::new(self.nothing()))
+        self.draw(world, policy, 0)
+    }
+
+    /// What a policy made of a world at one of its [`draws_of`].
+    pub fn draw(&self, world: World, policy: &str, draw: u64) -> Rc<Summary> {
+        self.ask(world, policy, false, draw).unwrap_or_else(|| Rc::new(self.nothing()))
     }
 
     /// The deviations that it made if ends of flows are noticed late by up to `ms`, one of [`LATE_MS`], drawn several times.
     pub fn late(&self, world: World, policy: &str, ms: u32) -> Vec<Vec<f64>> {
         let at = LATE_MS.iter().position(|&known| known == ms);
-        match (self.ask(world, policy, true), at) {
+        match (self.ask(world, policy, true, 0), at) {
             (Some(found), Some(at)) => found.late[at].clone(),
             _ => vec![self.nothing().deviations],
         }
@@ -175,12 +190,13 @@ impl<'a> Lab<'a> {
         alone
     }
 
-    fn ask(&self, world: World, policy: &str, late: bool) -> Option<Rc<Summary>> {
+    fn ask(&self, world: World, policy: &str, late: bool, draw: u64) -> Option<Rc<Summary>> {
         let mut entries = self.entries.borrow_mut();
-        match entries.iter().find(|e| e.world == world && e.policy == policy && e.late == late) {
+        let asked = |e: &&Entry| e.world == world && e.policy == policy && e.late == late && e.draw == draw;
+        match entries.iter().find(asked) {
             Some(entry) => entry.found.clone(),
             None => {
-                entries.push(Entry { world, policy: policy.to_owned(), late, found: None });
+                entries.push(Entry { world, policy: policy.to_owned(), late, draw, found: None });
                 None
             }
         }
@@ -221,20 +237,22 @@ impl<'a> Lab<'a> {
             }
         }
         let bar = progress.steps("replays", entries.len());
-        let tasks: Vec<(World, Task<'_>)> = entries
+        let tasks: Vec<(World, u64, Task<'_>)> = entries
             .iter()
             .map(|entry| {
                 let known = worlds.iter().find(|(known, _)| known.same_workload(&entry.world));
-                (entry.world, self.task(entry, known.map_or(self.trace, |(_, workload)| workload)))
+                (
+                    entry.world,
+                    entry.draw,
+                    self.task(entry, known.map_or(self.trace, |(_, workload)| workload)),
+                )
             })
             .collect();
         let found = run::pool(tasks.len(), jobs, |at| {
-            let (world, task) = &tasks[at];
-            let summary = match task.policy.as_str() {
-                kind @ (COFLOWSIM_FAIR | COFLOWSIM_AALO) => {
-                    Summary { ccts: stand_in(kind, world, task), ..Summary::default() }
-                }
-                _ => {
+            let (world, draw, task) = &tasks[at];
+            let summary = match stand_in(world, *draw, task) {
+                Some(summary) => summary,
+                None => {
                     let outcome = task.run(progress)?;
                     let mut summary = Summary::new(&outcome);
                     if task.options.keep_flows {
@@ -271,14 +289,34 @@ impl<'a> Lab<'a> {
     }
 }
 
-fn stand_in(kind: &str, world: &World, task: &Task<'_>) -> Vec<f64> {
-    let step = if world.interval > 0.0 { world.interval } else { 0.008 };
+/// The order of the stand-in of [`ONE_FLOW`] that a policy is.
+pub fn order_of(policy: &str) -> Option<Order> {
+    ONE_FLOW.iter().find(|(name, _)| *name == policy).map(|&(_, order)| order)
+}
+
+/// The draws of a policy: one, unless something is drawn.
+pub fn draws_of(policy: &str) -> Range<u64> {
+    match order_of(policy) {
+        Some(Order::Any | Order::Ring) => 0..DRAWS,
+        Some(Order::Alike) | None => 0..1,
+    }
+}
+
+/// What a stand-in made of a world, if the policy is one.
+fn stand_in(world: &World, draw: u64, task: &Task<'_>) -> Option<Summary> {
+    let interval = if world.interval > 0.0 { world.interval } else { 0.008 };
+    let step = if world.binary { interval / 1.024 } else { interval };
     let pace = Pace { rate: task.options.port_rate.get(), step };
-    match kind {
-        COFLOWSIM_FAIR => standin::fair(task.workload, pace),
-        _ => {
-            let start = if world.binary { 10.0 * f64::from(1 << 20) } else { 10e6 };
-            standin::aalo(task.workload, start, pace)
+    let start = if world.binary { 10.0 * f64::from(1 << 20) } else { 10e6 };
+    let of_ccts = |ccts| Summary { ccts, ..Summary::default() };
+    match task.policy.as_str() {
+        COFLOWSIM_FAIR => Some(of_ccts(coflowsim::fair(task.workload, pace))),
+        COFLOWSIM_AALO => Some(of_ccts(coflowsim::aalo(task.workload, start, pace))),
+        policy => {
+            let times = one_flow::aalo(task.workload, start, pace, order_of(policy)?, draw);
+            let ccts = times.iter().map(|flows| flows.iter().copied().fold(0.0, f64::max)).collect();
+            let deviations = times.iter().map(|flows| deviation(flows.iter().copied())).collect();
+            Some(Summary { deviations, ..of_ccts(ccts) })
         }
     }
 }

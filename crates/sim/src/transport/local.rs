@@ -624,6 +624,13 @@ impl Local {
     /// The entry of a flow that gets something passed on. Mostly that is the next of those of the last settling, which are told without a look
     /// at the flow.
     fn passed_of(&mut self, slot: Slot, flow: u32, known: &mut std::slice::Iter<'_, u32>) -> u32 {
+        let over = |entry: u32| {
+            let passed = &self.passed[entry as usize];
+            passed.slot == NONE || passed.settling == self.settling
+        };
+        while known.as_slice().first().is_some_and(|&entry| over(entry)) {
+            known.next();
+        }
         let next = known.as_slice().first().copied();
         let is = |entry: &u32| {
             let passed = &self.passed[*entry as usize];
@@ -637,7 +644,7 @@ impl Local {
         if entry == NONE {
             return self.new_passed(slot, flow);
         }
-        // Some of the next may have ended, or get nothing any more.
+        // Some of the next may get nothing any more.
         if let Some(at) = known.as_slice().iter().take(8).position(|&next| next == entry) {
             known.nth(at);
         }
