@@ -52,19 +52,12 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
     let plain = lab.plain;
     let world =
         |name, about, world| Experiment { name, about, world, saath: "", aalos: TWO.to_vec(), tcps: MAX_MIN };
-    let saath = |name, about, saath| Experiment {
-        name,
-        about,
-        world: plain,
-        saath,
-        aalos: TWO.to_vec(),
-        tcps: MAX_MIN,
-    };
+    let saath_in = |name, about, of, saath| Experiment { saath, ..world(name, about, of) };
+    let saath = |name, about, saath| saath_in(name, about, plain, saath);
     let tasks = World { placement: Placement::Tasks, ..plain };
     let (epochs, crowded) = (World { epochs: true, ..plain }, World { epochs: true, ..tasks });
     let mappers = World { placement: Placement::Mappers, ..plain };
     let turns = |name, about, of| Experiment { aalos: TURNS.to_vec(), ..world(name, about, of) };
-    let saath_in = |name, about, of, saath| Experiment { saath, ..world(name, about, of) };
     let single = |name, about, of, saath| Experiment {
         aalos: [TWO, SINGLE].concat(),
         ..saath_in(name, about, of, saath)
