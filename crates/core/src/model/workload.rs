@@ -224,58 +224,46 @@ impl Workload {
         faster
     }
 
-    /// One coflow for every stage (Saath 4.3): coflows of one job, stage and wave become one, which keeps the first's
-    /// id, arrives with the last of them, and waits for all their parents. Coflows without a job stay as they are.
+    /// One coflow for every stage (Saath 4.3): coflows of one job, stage and wave become one, which keeps the first's id and waits for all
+    /// their parents. It is released when the first of them would be; the others' flows have their data when they would have had it, but
+    /// where there are parents, nothing before the last of them has arrived. Coflows without a job stay as they are.
     pub fn per_stage(&self) -> Workload {
-        let mut merged = Workload {
-            ports: self.ports,
-            coflows: Vec::new(),
-            events: Vec::new(),
-            names: self.names.clone(),
-        };
         let mut place = Vec::with_capacity(self.coflows.len());
         let mut stages = BTreeMap::new();
+        let mut members: Vec<Vec<&CoflowSpec>> = Vec::new();
+        let mut flows: Vec<usize> = Vec::new();
         for coflow in &self.coflows {
             let stage =
                 coflow.job.map(|job| (coflow.service, coflow.application, job, coflow.stage, coflow.wave));
             let position = match stage {
-                Some(stage) => *stages.entry(stage).or_insert(merged.coflows.len()),
-                None => merged.coflows.len(),
+                Some(stage) => *stages.entry(stage).or_insert(members.len()),
+                None => members.len(),
             };
-            if position == merged.coflows.len() {
-                place.push((position, 0));
-                merged.coflows.push(coflow.clone());
-                continue;
+            if position == members.len() {
+                members.push(Vec::new());
+                flows.push(0);
             }
-            let into: &mut CoflowSpec = &mut merged.coflows[position];
-            place.push((position, into.flows.len()));
-            into.flows.extend_from_slice(&coflow.flows);
-            into.parents.extend_from_slice(&coflow.parents);
-            into.arrival = Time::of(into.arrival.get().max(coflow.arrival.get()));
-            into.weight = into.weight.max(coflow.weight);
-            into.deadline = match (into.deadline, coflow.deadline) {
-                (Some(a), Some(b)) => Some(Time::of(a.get().min(b.get()))),
-                (a, b) => a.or(b),
-            };
-            into.compute_before = Time::of(into.compute_before.get().max(coflow.compute_before.get()));
-            into.compute_after = Time::of(into.compute_after.get().max(coflow.compute_after.get()));
+            place.push((position, flows[position]));
+            members[position].push(coflow);
+            flows[position] += coflow.flows.len();
         }
-        for (position, coflow) in merged.coflows.iter_mut().enumerate() {
-            for parent in &mut coflow.parents {
-                *parent = place[*parent].0;
-            }
-            coflow.parents.retain(|&parent| parent != position);
-            coflow.parents.sort_unstable();
-            coflow.parents.dedup();
-        }
-        merged.events = self.events.clone();
-        for event in &mut merged.events {
+        let stage = |(position, members): (usize, &Vec<&CoflowSpec>)| {
+            let mut parents: Vec<usize> =
+                members.iter().flat_map(|c| &c.parents).map(|&parent| place[parent].0).collect();
+            parents.retain(|&parent| parent != position);
+            parents.sort_unstable();
+            parents.dedup();
+            merged(members, parents)
+        };
+        let coflows = members.iter().enumerate().map(stage).collect();
+        let mut events = self.events.clone();
+        for event in &mut events {
             if let Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } = &mut event.what {
                 let (position, first) = place[*coflow];
                 (*coflow, *flow) = (position, *flow + first);
             }
         }
-        merged
+        Workload { ports: self.ports, coflows, events, names: self.names.clone() }
     }
 
     /// Whether everything in it refers to something in it, and nothing waits for itself.
@@ -352,5 +340,32 @@ impl Workload {
             Some(c) => Err(WorkloadError::Cycle(self.coflows[c].id)),
             None => Ok(()),
         }
+    }
+}
+/// One coflow of some, at least one; see [`Workload::per_stage`].
+fn merged(members: &[&CoflowSpec], parents: Vec<usize>) -> CoflowSpec {
+    if let [alone] = members {
+        return CoflowSpec { parents, ..CoflowSpec::clone(alone) };
+    }
+    let last = members.iter().map(|c| c.arrival.get()).fold(0.0, f64::max);
+    let arrival = |c: &CoflowSpec| if parents.is_empty() { c.arrival.get() } else { last };
+    let release = |c: &CoflowSpec| arrival(c) + c.compute_before.get();
+    let least = |of: &dyn Fn(&CoflowSpec) -> f64| members.iter().map(|c| of(c)).fold(f64::INFINITY, f64::min);
+    let (first_arrival, first) = (least(&arrival), least(&release));
+    let deadlines = members.iter().filter_map(|c| Some(release(c) + c.deadline?.get()));
+    let flows = members.iter().flat_map(|c| {
+        c.flows
+            .iter()
+            .map(|flow| FlowSpec { release: Time::of(release(c) - first + flow.release.get()), ..*flow })
+    });
+    CoflowSpec {
+        arrival: Time::of(first_arrival),
+        compute_before: Time::of(first - first_arrival),
+        compute_after: Time::of(members.iter().map(|c| c.compute_after.get()).fold(0.0, f64::max)),
+        deadline: deadlines.reduce(f64::min).map(|at| Time::of(at - first)),
+        weight: members.iter().map(|c| c.weight).fold(members[0].weight, f64::max),
+        flows: flows.collect(),
+        parents,
+        ..members[0].clone()
     }
 }

@@ -1,7 +1,9 @@
 //! FAIR: every flow gets its max-min share, as per-flow TCP would give it (Saath's UC-TCP, section 6.1: no queues, no
 //! coordination, all flows scheduled upon arrival).
 //!
-//! The policy decides nothing: all flows are in one class, and the transport shares the ports.
+//! The policy decides nothing: all flows are in one class, and the transport shares the ports. Like the flows of all policies, those that arrive between
+//! two schedules wait for the next: TCP would not, but then a coflow would have up to an interval less under `fair` than under whatever it is
+//! compared with. `--interval 0` is without.
 
 use super::{Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Inside, Queues, Receivers, Rule, Weights};

@@ -333,8 +333,9 @@ fn section_4_3_one_coflow_for_every_stage() {
     let merged = w.per_stage();
     assert_eq!(merged.coflows.len(), 3);
     assert_eq!(merged.coflows[0].id, 1);
-    assert_eq!(merged.coflows[0].arrival, time(1.0));
-    assert_eq!(merged.coflows[0].flows.len(), 3);
+    // The second job of the stage has its data a second later.
+    assert_eq!(merged.coflows[0].arrival, time(0.0));
+    assert_eq!(merged.coflows[0].flows.iter().map(|f| f.release.get()).collect::<Vec<_>>(), [0.0, 1.0, 1.0]);
     assert_eq!(merged.coflows[0].flows[2].bytes, bytes(1.0));
     assert_eq!(merged.coflows[1].parents, vec![0]);
     assert_eq!(merged.events[0].what, Change::Restart { coflow: 0, flow: 2 });
@@ -342,6 +343,41 @@ fn section_4_3_one_coflow_for_every_stage() {
     // The second stage waits for both jobs of the first.
     let out = run(&merged, "saath");
     assert!(out.coflows[1].arrival >= out.coflows[0].end - 1e-9);
+}
+
+#[test]
+fn section_4_3_a_stage_begins_when_the_first_of_its_jobs_would() {
+    let mut w = workload(
+        6,
+        vec![
+            coflow(1, 0.0, &[(0, 3, 1.0)]),
+            coflow(2, 9.0, &[(1, 4, 1.0)]),
+            coflow(3, 2.0, &[(2, 5, 1.0)]),
+            coflow(4, 1.0, &[(0, 5, 1.0)]),
+        ],
+    );
+    w.coflows[0].compute_before = time(10.0);
+    (w.coflows[0].deadline, w.coflows[1].deadline) = (Some(time(3.0)), Some(time(7.0)));
+    w.coflows[1].flows[0].release = time(0.5);
+    for (index, stage) in [0, 0, 1, 1].into_iter().enumerate() {
+        (w.coflows[index].job, w.coflows[index].stage) = (Some(7), Some(stage));
+    }
+    let merged = w.per_stage();
+    let stage = &merged.coflows[0];
+    assert_eq!(
+        (stage.arrival, stage.compute_before, stage.deadline),
+        (time(0.0), time(9.0), Some(time(4.0)))
+    );
+    let out = run(&merged, "saath");
+    assert_near(&[out.coflows[0].arrival], &[9.0], 1e-9, "release");
+    assert_near(&out.coflows[0].flow_ends, &[11.0, 10.5], 1e-9, "flows");
+    // Behind a parent the second stage arrives with the last of its jobs.
+    w.coflows[3].parents = vec![0];
+    w.coflows[3].compute_before = time(0.5);
+    let merged = w.per_stage();
+    let stage = &merged.coflows[1];
+    assert_eq!((stage.arrival, stage.compute_before, &stage.parents), (time(2.0), time(0.0), &vec![0]));
+    assert_eq!(stage.flows.iter().map(|f| f.release.get()).collect::<Vec<_>>(), [0.0, 0.5]);
 }
 
 #[test]
