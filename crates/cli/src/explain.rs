@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use weir_core::allocation::Rule;
+use weir_core::allocation::{Rule, Standing};
 use weir_sim::explain::{Cause, Explainer, Explanation, PortSide, Segment, State};
 use weir_sim::{CoflowOutcome, Moment, Observer, replay};
 
@@ -132,6 +132,8 @@ impl<'a> Line<'a> {
         r.add("pace", self.pace());
         r.add("bytes", self.bytes);
         r.add("queue", self.main.queue);
+        r.add("contention", contention(self.main.standing));
+        r.add("overdue", self.main.standing == Standing::Overdue);
         r.add("rule", rule_name(self.main.rule));
         r.add("cause", cause_name(self.main.cause));
         r.add("port", side.map(|s| s.port));
@@ -139,6 +141,8 @@ impl<'a> Line<'a> {
         let first = self.main.holders.first();
         r.add("behind", first.map(|h| h.coflow));
         r.add("behind_queue", first.map(|h| h.queue));
+        r.add("behind_contention", first.and_then(|h| contention(h.standing)));
+        r.add("behind_overdue", first.map(|h| h.standing == Standing::Overdue));
         r.add("behind_share", first.map(|h| h.share));
         r.add("segments", self.segments);
         r.add("since_release_s", self.from - release);
@@ -250,14 +254,31 @@ fn cause_text(cause: Cause) -> String {
     }
 }
 
+fn contention(standing: Standing) -> Option<u32> {
+    match standing {
+        Standing::Contention(others) => Some(others),
+        Standing::Unsaid | Standing::Overdue => None,
+    }
+}
+
+/// A queue, and what decides inside.
+fn place(queue: usize, standing: Standing) -> String {
+    match standing {
+        Standing::Unsaid => format!("queue {queue}"),
+        Standing::Contention(others) => format!("queue {queue}, contention {others}"),
+        Standing::Overdue => format!("queue {queue}, overdue"),
+    }
+}
+
 /// Who has the port.
 fn behind(segment: &Segment) -> String {
     const SHOWN: usize = 2;
     let mut text = String::new();
     for holder in segment.holders.iter().take(SHOWN) {
-        let (coflow, queue) = (holder.coflow, holder.queue);
+        let place = place(holder.queue, holder.standing);
         let comma = if text.is_empty() { "" } else { ", " };
-        write!(text, "{comma}{coflow} (queue {queue}, {})", percent(holder.share)).expect("memory takes all");
+        write!(text, "{comma}{} ({place}, {})", holder.coflow, percent(holder.share))
+            .expect("memory takes all");
     }
     match segment.holders.len() {
         more if more > SHOWN => format!("{text} and {} more", more - SHOWN),
@@ -302,7 +323,7 @@ fn for_people(policy: &str, found: &Explanation, lines: &[Line<'_>], out: &mut S
         ("", Align::Left),
         ("pace", Align::Right),
         ("moved", Align::Right),
-        ("queue", Align::Right),
+        ("place", Align::Left),
         ("rule", Align::Left),
         ("held up by", Align::Left),
         ("behind", Align::Left),
@@ -318,7 +339,7 @@ fn for_people(policy: &str, found: &Explanation, lines: &[Line<'_>], out: &mut S
             merged,
             percent(l.pace()),
             bytes(l.bytes),
-            l.main.queue.to_string(),
+            place(l.main.queue, l.main.standing),
             rule_name(l.main.rule),
             if l.main.cause == Cause::Nothing { String::new() } else { cause_text(l.main.cause) },
             behind(l.main),
@@ -327,6 +348,16 @@ fn for_people(policy: &str, found: &Explanation, lines: &[Line<'_>], out: &mut S
     table.print(out);
     if lines.iter().any(|l| l.segments > 1) {
         out.push_str("\nShort segments are merged into lines (how many), under the name of the longest; --all shows each.\n");
+    }
+    let standing = |is: fn(Standing) -> bool| {
+        let of_others = |l: &Line<'_>| l.main.holders.iter().any(|h| is(h.standing));
+        lines.iter().any(|l| is(l.main.standing) || of_others(l))
+    };
+    if standing(|standing| contention(standing).is_some()) {
+        out.push_str("\nInside a queue the coflow goes first that contends with the fewest others.\n");
+    }
+    if standing(|standing| standing == Standing::Overdue) {
+        out.push_str("\nA coflow is overdue when it has waited in its queue for as long as it may; then it goes before all queues.\n");
     }
     summary(found, out);
 }

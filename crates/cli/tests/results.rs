@@ -199,7 +199,7 @@ fn explain_accounts_for_all_of_the_time() {
     assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
     let csv = place.print("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
-    assert!(csv.starts_with("from_s,to_s,state,pace,bytes,queue,rule,cause,port,side,behind,"), "{csv}");
+    assert!(csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"), "{csv}");
 }
 
 #[test]

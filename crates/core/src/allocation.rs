@@ -43,6 +43,18 @@ pub enum Rule {
     Connections,
 }
 
+/// What a coflow's place in the order goes by, besides its class; what `weir explain` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// What the policy goes by is the same in every schedule: arrival, mostly.
+    #[default]
+    Unsaid,
+    /// With how many others it contends: the fewer, the earlier (Saath, least contention first).
+    Contention(u32),
+    /// It has waited as long as it may, and goes before all classes (Saath D5).
+    Overdue,
+}
+
 /// A flow's own rate, on top of its coflow's common one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowRate {
@@ -96,6 +108,7 @@ pub enum Receivers {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Share {
     common: Common,
+    standing: Standing,
     class: u16,
     rule: Rule,
 }
@@ -201,6 +214,11 @@ impl Allocation {
         self.shares[slot as usize].class = class as u16;
     }
 
+    /// Says what its place goes by.
+    pub fn set_standing(&mut self, slot: Slot, standing: Standing) {
+        self.shares[slot as usize].standing = standing;
+    }
+
     /// Says why.
     pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
         self.shares[slot as usize].rule = rule;
@@ -219,6 +237,11 @@ impl Allocation {
     /// The class of a coflow (its priority level, its queue).
     pub fn class(&self, slot: Slot) -> usize {
         self.shares.get(slot as usize).map_or(0, |s| s.class as usize)
+    }
+
+    /// What a coflow's place in the order goes by.
+    pub fn standing(&self, slot: Slot) -> Standing {
+        self.shares.get(slot as usize).map_or(Standing::Unsaid, |s| s.standing)
     }
 
     /// Why a coflow got what it got.

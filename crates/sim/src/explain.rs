@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::allocation::{Common, Rule};
+use weir_core::allocation::{Common, Rule, Standing};
 use weir_core::model::{Change, Coflow, FlowState, Slot, Workload};
 
 use crate::bound;
@@ -74,6 +74,8 @@ pub struct Holder {
     pub coflow: u64,
     /// Its queue; the last, if it changed.
     pub queue: usize,
+    /// What its place goes by; likewise.
+    pub standing: Standing,
     /// Its share of the port's nominal rate, on average over the segment.
     pub share: f64,
     /// Seconds that it cost; see [`Segment::lost`].
@@ -95,6 +97,8 @@ pub struct Segment {
     pub state: State,
     /// Its queue.
     pub queue: usize,
+    /// What its place goes by; contention as it was last.
+    pub standing: Standing,
     /// The rule that served it.
     pub rule: Rule,
     /// What held it back.
@@ -223,10 +227,18 @@ pub struct Explainer {
 struct Open {
     state: State,
     queue: usize,
+    standing: Standing,
     rule: Rule,
     cause: Cause,
-    /// Coflow, queue and rate of those that have the port.
-    holders: Vec<(u64, usize, f64)>,
+    holders: Vec<Held>,
+}
+
+/// Who has the port, and at which rate.
+struct Held {
+    coflow: u64,
+    queue: usize,
+    standing: Standing,
+    rate: f64,
 }
 
 impl Explainer {
@@ -330,10 +342,11 @@ impl Explainer {
     fn lay(&mut self, to: f64, bytes: f64, alone: f64, open: &Open) {
         let from = self.since;
         let lost = (to - from - alone).max(0.0);
-        let others: f64 = open.holders.iter().map(|h| h.2).sum();
-        let holders = open.holders.iter().map(|&(coflow, queue, rate)| Holder {
+        let others: f64 = open.holders.iter().map(|h| h.rate).sum();
+        let holders = open.holders.iter().map(|&Held { coflow, queue, standing, rate }| Holder {
             coflow,
             queue,
+            standing,
             // A sum over time until the segment is closed.
             share: rate / self.port_rate * (to - from),
             lost: lost * rate / others,
@@ -343,10 +356,11 @@ impl Explainer {
                 last.to = to;
                 last.bytes += bytes;
                 last.alone += alone;
+                last.standing = open.standing;
                 for holder in holders {
                     match last.holders.iter_mut().find(|h| h.coflow == holder.coflow) {
                         Some(known) => {
-                            known.queue = holder.queue;
+                            (known.queue, known.standing) = (holder.queue, holder.standing);
                             known.share += holder.share;
                             known.lost += holder.lost;
                         }
@@ -356,10 +370,21 @@ impl Explainer {
             }
             _ if to <= from && bytes == 0.0 => {}
             _ => {
-                let Open { state, queue, rule, cause, .. } = *open;
+                let Open { state, queue, standing, rule, cause, .. } = *open;
                 let holders = holders.collect();
                 self.close();
-                self.segments.push(Segment { from, to, bytes, alone, state, queue, rule, cause, holders });
+                self.segments.push(Segment {
+                    from,
+                    to,
+                    bytes,
+                    alone,
+                    state,
+                    queue,
+                    standing,
+                    rule,
+                    cause,
+                    holders,
+                });
             }
         }
     }
@@ -433,6 +458,7 @@ impl Explainer {
         self.open = Some(Open {
             state,
             queue: moment.allocation().class(slot),
+            standing: moment.allocation().standing(slot),
             rule: moment.allocation().rule(slot),
             cause,
             holders,
@@ -445,7 +471,7 @@ impl Explainer {
         moment: &Moment<'_>,
         slot: Slot,
         bottleneck: Option<usize>,
-        holders: &mut Vec<(u64, usize, f64)>,
+        holders: &mut Vec<Held>,
     ) -> Cause {
         let mut used = std::mem::take(&mut self.used);
         used.fill(0.0);
@@ -501,13 +527,13 @@ impl Explainer {
             },
         );
         let allocation = moment.allocation();
-        holders.extend(
-            rates
-                .into_iter()
-                .filter(|(_, rate)| *rate > nothing)
-                .map(|(other, rate)| (moment.coflow(other).id, allocation.class(other), rate)),
-        );
-        holders.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
+        holders.extend(rates.into_iter().filter(|(_, rate)| *rate > nothing).map(|(other, rate)| Held {
+            coflow: moment.coflow(other).id,
+            queue: allocation.class(other),
+            standing: allocation.standing(other),
+            rate,
+        }));
+        holders.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.coflow.cmp(&b.coflow)));
         Cause::Port(side)
     }
 }
@@ -516,7 +542,8 @@ impl Explainer {
 fn same(segment: &Segment, open: &Open) -> bool {
     (segment.state, segment.queue, segment.rule, segment.cause)
         == (open.state, open.queue, open.rule, open.cause)
-        && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.0)
+        && (segment.standing == Standing::Overdue) == (open.standing == Standing::Overdue)
+        && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.coflow)
 }
 
 /// Calls `visit` with coflow, port, whether it is the sending side, and rate, for all that is sent and received by
@@ -577,6 +604,7 @@ impl Observer for Explainer {
             self.open = Some(Open {
                 state: State::Waiting,
                 queue: moment.allocation().class(slot),
+                standing: moment.allocation().standing(slot),
                 rule: moment.allocation().rule(slot),
                 cause: Cause::NextSchedule,
                 holders: Vec::new(),
@@ -601,6 +629,7 @@ impl Observer for Explainer {
             self.open = Some(Open {
                 state: State::Waiting,
                 queue: 0,
+                standing: Standing::Unsaid,
                 rule: Rule::Unsaid,
                 cause: Cause::NoData,
                 holders: Vec::new(),
@@ -739,6 +768,25 @@ mod tests {
         assert_eq!(found.by_cause(), [(Cause::Port(port), 1.5)]);
         assert_eq!(found.by_coflow(), [(7, 1.5)]);
         assert_eq!(found.time_in(State::Full), 3.0);
+    }
+
+    #[test]
+    fn names_contention_and_deadlines_that_have_passed() {
+        // The first contends with two at a time, who contend with it only. It is alone in its queue when it comes, whose 4 bytes take 4 s.
+        let mut coflows = vec![coflow(1, 0.0, &[(0, 1, 1.0), (2, 3, 1.0)])];
+        for second in 0..10 {
+            for (port, to) in [(0, 4), (2, 5)] {
+                coflows.push(coflow(10 * (second + 1) + u64::from(port), second as f64, &[(port, to, 1.0)]));
+            }
+        }
+        let workload = Workload { ports: 6, coflows, events: Vec::new(), names: Names::default() };
+        let found = explain(&workload, "saath:start=4B:d=1.5", 0, 0.0);
+        let standings: Vec<Standing> = found.segments.iter().map(|s| s.standing).collect();
+        let (last, before) = standings.split_last().unwrap();
+        assert!(before.iter().all(|standing| *standing == Standing::Contention(2)), "{standings:?}");
+        assert_eq!(*last, Standing::Overdue);
+        assert_eq!((found.segments.last().unwrap().from, found.outcome.end), (6.0, 7.0));
+        assert_eq!(found.segments[0].holders[0].standing, Standing::Contention(1));
     }
 
     #[test]

@@ -46,7 +46,7 @@ use std::collections::BinaryHeap;
 
 use super::thresholds::Thresholds;
 use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, Common, Rule};
+use crate::allocation::{Allocation, Common, Rule, Standing};
 use crate::model::{Blind, Coflow, Mask, Slot, View};
 use crate::order::Key;
 use crate::solve::{Contention, Residual, residual::Saved};
@@ -313,6 +313,14 @@ impl Saath {
         });
     }
 
+    fn standing(&self, turn: Turn) -> Standing {
+        match turn.group {
+            0 => Standing::Overdue,
+            _ if self.least_contention => Standing::Contention(turn.rank as u32),
+            _ => Standing::Unsaid,
+        }
+    }
+
     /// Line 7: whether all ports of a coflow are available.
     fn available(&self, coflow: &Coflow) -> bool {
         !coflow.lacks_data()
@@ -544,9 +552,10 @@ impl Policy for Saath {
         while at < self.order.len() {
             let group = self.order[at].group;
             while at < self.order.len() && self.order[at].group == group {
-                let slot = self.order[at].slot;
+                let turn = self.order[at];
                 at += 1;
-                self.admit(slot, view, out);
+                out.set_standing(turn.slot, self.standing(turn));
+                self.admit(turn.slot, view, out);
             }
             self.work_conservation(view, out);
         }
