@@ -154,18 +154,58 @@ impl Saath {
     }
 }
 
+/// Queues by what coflows have sent.
+#[derive(Debug, Clone)]
+struct Aalo {
+    start: f64,
+    growth: f64,
+    queues: usize,
+    at: Ports,
+}
+
+/// Which ports have the queues.
+#[derive(Debug, Clone, Copy)]
+enum Ports {
+    /// Both, in strict order.
+    All,
+    Senders {
+        strict: bool,
+    },
+}
+
+impl Aalo {
+    fn upper(&self, queue: usize) -> f64 {
+        self.start * self.growth.powi(queue as i32)
+    }
+
+    fn weight(&self, queue: usize) -> f64 {
+        (self.queues - queue) as f64
+    }
+
+    fn sent(c: &Coflow) -> f64 {
+        c.lost + c.flows.iter().map(|f| f.sent).sum::<f64>()
+    }
+
+    fn queue_of(&self, c: &Coflow) -> usize {
+        let below = |q: &usize| Self::sent(c) < self.upper(*q) * (1.0 - 1e-12);
+        (0..self.queues - 1).find(below).unwrap_or(self.queues - 1)
+    }
+
+    /// When a coflow reaches the next threshold at the rates in force.
+    fn changes(&self, c: &Coflow, now: f64) -> f64 {
+        let rate: f64 = c.live().map(|f| f.rate).sum();
+        (0..self.queues - 1)
+            .map(|q| self.upper(q) - Self::sent(c))
+            .filter(|left| *left > EPS && rate > 0.0)
+            .fold(f64::INFINITY, |next, left| next.min(now + left / rate))
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Policy {
     Saath(Saath),
-    Varys {
-        deadlines: bool,
-    },
-    /// Queues at both ends, in strict order.
-    Aalo {
-        start: f64,
-        growth: f64,
-        queues: usize,
-    },
+    Varys { deadlines: bool },
+    Aalo(Aalo),
 }
 
 struct World<'a> {
@@ -311,14 +351,7 @@ impl World<'_> {
                 saath.changes(c, self.now).min(expires)
             }
             Policy::Varys { .. } => f64::INFINITY,
-            Policy::Aalo { start, growth, queues } => {
-                let sent = c.lost + c.flows.iter().map(|f| f.sent).sum::<f64>();
-                let rate: f64 = c.live().map(|f| f.rate).sum();
-                (0..queues - 1)
-                    .map(|q| start * growth.powi(q as i32) - sent)
-                    .filter(|left| *left > EPS && rate > 0.0)
-                    .fold(f64::INFINITY, |next, left| next.min(self.now + left / rate))
-            }
+            Policy::Aalo(aalo) => aalo.changes(c, self.now),
         }
     }
 
@@ -357,23 +390,6 @@ impl World<'_> {
     fn happen(&mut self) {
         let now = self.now + self.slack();
         loop {
-            let mut changed = false;
-            let mut ready: Vec<usize> = (0..self.coflows.len())
-                .filter(|&c| self.coflows[c].seq.is_none() && self.release_time(c) <= now)
-                .collect();
-            ready.sort_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)).then(a.cmp(&b)));
-            for c in ready {
-                let at = self.release_time(c);
-                let coflow = &mut self.coflows[c];
-                (coflow.arrival, coflow.seq) = (at, Some(self.released));
-                coflow.deadline += at;
-                self.released += 1;
-                for flow in &mut coflow.flows {
-                    flow.at = At::Waiting;
-                    flow.there = (flow.there + at).max(flow.not_before);
-                }
-                changed = true;
-            }
             // Data before events: what an event takes away at the same time is taken away.
             for coflow in &mut self.coflows {
                 for flow in coflow.flows.iter_mut().filter(|f| f.at == At::Waiting && f.there <= now) {
@@ -383,15 +399,27 @@ impl World<'_> {
                     }
                 }
             }
-            if let Some(event) = self.workload.events.get(self.next_event)
+            self.complete();
+            // One release at a time: a coflow without bytes is done at once, and may let another go before the next.
+            let ready = (0..self.coflows.len())
+                .filter(|&c| self.coflows[c].seq.is_none() && self.release_time(c) <= now)
+                .min_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)));
+            if let Some(c) = ready {
+                let at = self.release_time(c);
+                let coflow = &mut self.coflows[c];
+                (coflow.arrival, coflow.seq) = (at, Some(self.released));
+                coflow.deadline += at;
+                self.released += 1;
+                for flow in &mut coflow.flows {
+                    flow.at = At::Waiting;
+                    flow.there = (flow.there + at).max(flow.not_before);
+                }
+            } else if let Some(event) = self.workload.events.get(self.next_event)
                 && event.at.get() <= now
             {
                 self.event(event.what);
                 self.next_event += 1;
-                changed = true;
-            }
-            self.complete();
-            if !changed {
+            } else {
                 return;
             }
         }
@@ -440,9 +468,7 @@ impl World<'_> {
         match self.policy.clone() {
             Policy::Saath(saath) => self.saath(&saath, &mut send, &mut recv),
             Policy::Varys { deadlines } => self.varys(deadlines, &mut send, &mut recv),
-            Policy::Aalo { start, growth, queues } => {
-                self.aalo(start, growth, queues, &mut send, &mut recv);
-            }
+            Policy::Aalo(aalo) => self.aalo(&aalo, &mut send, &mut recv),
         }
     }
 
@@ -597,16 +623,63 @@ impl World<'_> {
         }
     }
 
-    fn aalo(&mut self, start: f64, growth: f64, queues: usize, send: &mut [f64], recv: &mut [f64]) {
-        let queue = |c: &Coflow| {
-            let sent = c.lost + c.flows.iter().map(|f| f.sent).sum::<f64>();
-            let below = |q: &usize| sent < start * growth.powi(*q as i32) * (1.0 - 1e-12);
-            (0..queues - 1).find(below).unwrap_or(queues - 1)
-        };
+    fn aalo(&mut self, aalo: &Aalo, send: &mut [f64], recv: &mut [f64]) {
+        // Stable: the active coflows are in order of release.
         let mut order: Vec<(usize, usize)> =
-            self.active().into_iter().map(|c| (queue(&self.coflows[c]), c)).collect();
+            self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
         order.sort_by_key(|turn| turn.0);
-        for (_, c) in order {
+        match aalo.at {
+            Ports::All => self.coordinated(&order, send, recv),
+            Ports::Senders { strict } => {
+                for (src, &rate) in send.iter().enumerate() {
+                    self.offer(src, rate, &order, strict, aalo);
+                }
+                for (dst, left) in recv.iter_mut().enumerate() {
+                    self.take(dst, left);
+                }
+                for flow in self.coflows.iter().flat_map(Coflow::live) {
+                    send[flow.src] -= flow.rate;
+                }
+                // What is left of the senders is passed on.
+                for (_, c) in order {
+                    self.fill(c, send, recv);
+                }
+            }
+        }
+    }
+
+    /// One sender: each queue's share goes to the first coflow that has a flow there, evenly over its flows.
+    fn offer(&mut self, src: usize, rate: f64, order: &[(usize, usize)], strict: bool, aalo: &Aalo) {
+        let mut served: Vec<(usize, usize)> =
+            order.iter().copied().filter(|&(_, c)| self.coflows[c].live_at(src, true) > 0).collect();
+        served.dedup_by_key(|turn| turn.0);
+        if strict {
+            served.truncate(1);
+        }
+        let total: f64 = served.iter().map(|&(queue, _)| aalo.weight(queue)).sum();
+        for (queue, c) in served {
+            let coflow = &mut self.coflows[c];
+            let even = rate * aalo.weight(queue) / total / coflow.live_at(src, true) as f64;
+            for flow in coflow.flows.iter_mut().filter(|f| f.at == At::Live && f.src == src) {
+                flow.rate = even;
+            }
+        }
+    }
+
+    /// One receiver, max-min: from the least offer on, each gets no more than an even share of what is left.
+    fn take(&mut self, dst: usize, left: &mut f64) {
+        let flows = self.coflows.iter_mut().flat_map(|c| &mut c.flows);
+        let mut offers: Vec<&mut f64> =
+            flows.filter(|f| f.at == At::Live && f.dst == dst).map(|f| &mut f.rate).collect();
+        offers.sort_by(|a, b| a.total_cmp(b));
+        for i in 0..offers.len() {
+            *offers[i] = offers[i].min(*left / (offers.len() - i) as f64);
+            *left -= *offers[i];
+        }
+    }
+
+    fn coordinated(&mut self, order: &[(usize, usize)], send: &mut [f64], recv: &mut [f64]) {
+        for &(_, c) in order {
             // Each flow gets the smaller of its even shares, among those whose other port has anything left.
             let open: Vec<usize> = (0..self.coflows[c].flows.len())
                 .filter(|&f| {
@@ -706,6 +779,19 @@ proptest! {
     #[test]
     fn coordinated_aalo_is_what_it_says(w in workloads(Kinds::ALL.generic()), start in 0.9f64..4.0) {
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
-        compare(&w, &name, &Policy::Aalo { start, growth: 2.0, queues: 4 })?;
+        compare(&w, &name, &Policy::Aalo(Aalo { start, growth: 2.0, queues: 4, at: Ports::All }))?;
+    }
+
+    #[test]
+    fn aalo_is_what_it_says(
+        w in workloads(Kinds::ALL.generic()),
+        start in 0.9f64..4.0,
+        queues in 1usize..=5,
+        strict in prop::bool::ANY,
+    ) {
+        let sharing = if strict { ":sharing=strict" } else { "" };
+        let name = format!("aalo:start={start}B:growth=2:queues={queues}{sharing}");
+        let at = Ports::Senders { strict };
+        compare(&w, &name, &Policy::Aalo(Aalo { start, growth: 2.0, queues, at }))?;
     }
 }
