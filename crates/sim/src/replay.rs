@@ -334,10 +334,11 @@ impl Replay<'_> {
             if next.is_infinite() {
                 return Err(self.stalled(now));
             }
-            now = next.max(now);
-            let limit = self.limit(now);
-            self.run_out(limit, observer);
-            self.happen(limit, now, observer);
+            // What is as good as due does happen at its own time, and what comes of it does not begin before: or a port would carry
+            // two flows at once for as long.
+            let limit = self.limit(next.max(now));
+            now = self.run_out(limit, next.max(now), observer);
+            now = self.happen(limit, now, observer);
             if self.done == self.workload.coflows.len() {
                 break;
             }
@@ -373,8 +374,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Ends flows, and coflows with them, as the rates in force do until `limit`.
-    fn run_out(&mut self, limit: f64, observer: &mut dyn Observer) {
+    /// Ends flows, and coflows with them, as the rates in force do until `limit`. When the last of them is over, `now` or later.
+    fn run_out(&mut self, limit: f64, now: f64, observer: &mut dyn Observer) -> f64 {
         self.ended.clear();
         match &mut self.transport {
             None => self.engine.run_out(limit, &mut self.ended),
@@ -386,7 +387,9 @@ impl Replay<'_> {
                 }
             }
         }
+        let over = self.ended.iter().map(|ended| ended.at).fold(now, f64::max);
         self.record(observer);
+        over
     }
 
     /// Lets the transport carry out what was decided, if the policy leaves rates to it.
@@ -498,13 +501,14 @@ impl Replay<'_> {
         self.outcomes[index] = Some(outcome);
     }
 
-    /// Lets happen what the agenda holds until `limit`.
-    fn happen(&mut self, limit: f64, now: f64, observer: &mut dyn Observer) {
+    /// Lets happen what the agenda holds until `limit`. When the last of it has, `now` or later.
+    fn happen(&mut self, limit: f64, mut now: f64, observer: &mut dyn Observer) -> f64 {
         while let Some(&Reverse((Key(at), item))) = self.agenda.peek() {
             if at > limit {
-                return;
+                break;
             }
             self.agenda.pop();
+            now = now.max(at);
             match item {
                 Item::Release(index) => self.release(index, at, now, observer),
                 Item::Data(index, flow) => self.data(index, flow, at, now, observer),
@@ -514,6 +518,7 @@ impl Replay<'_> {
                 }
             }
         }
+        now
     }
 
     fn release(&mut self, index: usize, at: f64, now: f64, observer: &mut dyn Observer) {
