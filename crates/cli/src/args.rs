@@ -353,10 +353,11 @@ and over a wide area, which has neither an interval nor a port rate,
   bandwidth-seed=N,... what its bandwidth is drawn by
 
 A policy that does not have the parameter is replayed as it is, for comparison; one of them must have it. Speed-ups \
-are against the baseline at the same values.
+are against the baseline at the same values, or with --fixed-baseline against the baseline where nothing is varied.
 
 Examples:
   weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
+  weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4
   weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
   weir sweep trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
 pub struct Sweep {
@@ -370,6 +371,10 @@ pub struct Sweep {
     /// The policy that speed-ups are against; by default the first
     #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
     pub baseline: Option<String>,
+
+    /// Take speed-ups against the baseline where nothing is varied, as Fig. 14 of the Saath paper does
+    #[arg(long, help_heading = POLICY)]
+    pub fixed_baseline: bool,
 
     /// What to vary, and the values; twice for a grid
     #[arg(long, help_heading = POLICY, value_name = "KEY=V1,V2,...", required = true)]

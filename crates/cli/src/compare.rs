@@ -76,6 +76,10 @@ impl Outputs {
         for (file, fill) in [(self.per_coflow, coflow_lines as Fill), (self.per_flow, flow_lines as Fill)] {
             let Some(mut file) = file else { continue };
             if let Err(error) = fill(&mut file, source, policies, outcomes) {
+                let error = match error.into_kind() {
+                    csv::ErrorKind::Io(error) => error,
+                    other => io::Error::other(format!("{other:?}")),
+                };
                 return Err(file.failure(&error));
             }
             files.push(file);
@@ -92,9 +96,9 @@ impl Outputs {
     }
 }
 
-type Fill = fn(&mut Pending, &Source, &[String], &[Outcome]) -> io::Result<()>;
+type Fill = fn(&mut Pending, &Source, &[String], &[Outcome]) -> csv::Result<()>;
 
-fn coflow_lines(out: &mut Pending, _: &Source, policies: &[String], outcomes: &[Outcome]) -> io::Result<()> {
+fn coflow_lines(out: &mut Pending, _: &Source, policies: &[String], outcomes: &[Outcome]) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["policy", "coflow", "arrival_s", "width", "bytes", "cct_s"])?;
     for (policy, outcome) in policies.iter().zip(outcomes) {
@@ -102,7 +106,7 @@ fn coflow_lines(out: &mut Pending, _: &Source, policies: &[String], outcomes: &[
             csv.serialize((policy, c.id, c.arrival, c.width, c.bytes, c.cct()))?;
         }
     }
-    csv.flush()
+    Ok(csv.flush()?)
 }
 
 fn flow_lines(
@@ -110,7 +114,7 @@ fn flow_lines(
     source: &Source,
     policies: &[String],
     outcomes: &[Outcome],
-) -> io::Result<()> {
+) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s"])?;
     for (policy, outcome) in policies.iter().zip(outcomes) {
@@ -122,7 +126,7 @@ fn flow_lines(
             }
         }
     }
-    csv.flush()
+    Ok(csv.flush()?)
 }
 
 /// Runs `weir sim`.
@@ -255,21 +259,28 @@ impl Network {
     fn caption(&self, source: &Source) -> String {
         match self {
             Network::Switch(options, short) => {
-                caption(source, options.port_rate, options.interval, short.as_ref())
+                caption(source, Some(options.port_rate), Some(options.interval), short.as_ref())
             }
             Network::Wide(wide, _) => format!("{}{}", traced(source), wide.caption()),
         }
     }
 }
 
-/// What was replayed and how, for people.
-pub fn caption(source: &Source, port_rate: Rate, interval: Time, short: Option<&Short>) -> String {
+/// What was replayed and how, for people. What is `None` is varied.
+pub fn caption(
+    source: &Source,
+    port_rate: Option<Rate>,
+    interval: Option<Time>,
+    short: Option<&Short>,
+) -> String {
     let schedules = match interval {
-        Time::ZERO => "a schedule whenever something happens".to_owned(),
-        interval => format!("a schedule every {interval}"),
+        None => "a schedule every `interval`".to_owned(),
+        Some(Time::ZERO) => "a schedule whenever something happens".to_owned(),
+        Some(interval) => format!("a schedule every {interval}"),
     };
-    let port_rate = short.map_or(port_rate, |short| short.port_rate(port_rate));
-    let short = short.map_or(String::new(), |short| short.caption(port_rate));
+    let port_rate = port_rate.map(|port_rate| short.map_or(port_rate, |short| short.port_rate(port_rate)));
+    let short = short.zip(port_rate).map_or(String::new(), |(short, port_rate)| short.caption(port_rate));
+    let port_rate = port_rate.map_or("`port-rate`".to_owned(), |port_rate| port_rate.to_string());
     format!("{}Ports of {port_rate}, {schedules}.\n{short}", traced(source))
 }
 

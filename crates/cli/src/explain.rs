@@ -77,7 +77,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
             record::csv(&records)
         }
         Format::Table => {
-            let mut text = caption(&source, options.port_rate, options.interval, None);
+            let mut text = caption(&source, Some(options.port_rate), Some(options.interval), None);
             text.push('\n');
             for_people(&args.policy, &found, &lines, &mut text);
             text.into_bytes()
@@ -210,6 +210,7 @@ fn rule_meaning(name: &str) -> &'static str {
         "work-conservation" => {
             "some port of it had nothing left, or some of its data was not there: what others left over"
         }
+        "none" => "some port of it had nothing left, or some of its data was not there: none of its flows",
         "madd" => "all of its flows at rates at which they end together",
         "deadline" => "all of its flows at rates at which they end at its deadline",
         "backfill" => "only what others left over",

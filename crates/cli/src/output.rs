@@ -23,6 +23,8 @@ enum Kind {
     Renamed(Option<BufWriter<NamedTempFile>>),
     /// A device or a pipe, which has no name to take over.
     Direct(BufWriter<fs::File>),
+    /// The standard output. If that is a file, what else is written there has to go on where this ends.
+    Stdout(BufWriter<io::Stdout>),
 }
 
 impl Pending {
@@ -31,13 +33,16 @@ impl Pending {
     /// # Errors
     /// If there can be no such file.
     pub fn begin(path: &Path) -> Result<Pending, Failure> {
-        let path = if is_stdout(path) { Path::new("/dev/stdout") } else { path };
         Pending::open(path).map_err(|error| Failure::output(path, &error))
     }
 
     fn open(path: &Path) -> io::Result<Pending> {
+        if is_stdout(path) {
+            let file = Kind::Stdout(BufWriter::new(io::stdout()));
+            return Ok(Pending { target: PathBuf::from("standard output"), file });
+        }
         if is_device(path) {
-            // `/dev/stdout` may be a file that others write to as well: what they wrote stays.
+            // It may be a file that others write to as well: what they wrote stays.
             let file = fs::OpenOptions::new().append(true).open(path)?;
             return Ok(Pending { target: path.to_owned(), file: Kind::Direct(BufWriter::new(file)) });
         }
@@ -58,6 +63,7 @@ impl Pending {
         }
         match &mut self.file {
             Kind::Direct(buffer) => Ok(buffer),
+            Kind::Stdout(buffer) => Ok(buffer),
             Kind::Renamed(Some(buffer)) => Ok(buffer),
             Kind::Renamed(none) => {
                 interrupt::watch();
@@ -71,6 +77,7 @@ impl Pending {
     /// # Errors
     /// If the last of it cannot be written. Then the name is as it was.
     pub fn finish(mut self) -> Result<(), Failure> {
+        let stdout = self.is_stdout();
         // Also a file without bytes gets its name.
         let done = self.flush().and_then(|()| match self.file {
             Kind::Renamed(Some(buffer)) => {
@@ -79,7 +86,7 @@ impl Pending {
             }
             _ => Ok(()),
         });
-        done.map_err(|error| Failure::output(&self.target, &error))
+        done.map_err(|error| wrong(&self.target, stdout, &error))
     }
 
     /// Writes all of `text` and gives the file its name.
@@ -89,19 +96,30 @@ impl Pending {
     pub fn fill(mut self, text: &[u8]) -> Result<(), Failure> {
         match self.write_all(text) {
             Ok(()) => self.finish(),
-            Err(error) => Err(Failure::output(&self.target, &error)),
+            Err(error) => Err(self.failure(&error)),
         }
     }
 
     /// What to say about an error in writing it.
     pub fn failure(&self, error: &io::Error) -> Failure {
-        Failure::output(&self.target, error)
+        wrong(&self.target, self.is_stdout(), error)
+    }
+
+    fn is_stdout(&self) -> bool {
+        matches!(self.file, Kind::Stdout(_))
     }
 }
 
-/// Whether this is `-`: the standard output, as it is the standard input elsewhere.
+fn wrong(target: &Path, stdout: bool, error: &io::Error) -> Failure {
+    match error.kind() {
+        kind @ io::ErrorKind::BrokenPipe if stdout => io::Error::from(kind).into(),
+        _ => Failure::output(target, error),
+    }
+}
+
+/// Whether this is `-`, the standard output as it is the standard input elsewhere, or another name of it.
 pub fn is_stdout(path: &Path) -> bool {
-    path == Path::new("-")
+    ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
 /// Whether this names something that is no file of its own: a device, a pipe, or what is behind `/dev/stdout`.

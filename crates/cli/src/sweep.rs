@@ -94,6 +94,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         (None, None) => Over::Switch,
     };
     let (mut points, speeds) = points(args, over)?;
+    let mut as_it_is = start(args);
     let plans = points
         .iter()
         .map(|point| policies.iter().map(|policy| with_params(policy, &point.params, over)).collect())
@@ -107,7 +108,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let source = Source::read(&args.input, args.replay.per_stage)?;
     let wide = Wide::read(&args.wide)?;
     let short = Short::read(&args.behind)?;
-    for point in &mut points {
+    for point in points.iter_mut().chain([&mut as_it_is]) {
         short.iter().for_each(|short| short.apply(&mut point.options));
     }
     let sped: Vec<Workload> = speeds.iter().map(|&factor| source.workload.sped_up(factor)).collect();
@@ -126,6 +127,10 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         }
         places.push(row);
     }
+    let fixed = args.fixed_baseline.then(|| {
+        spots.push(Spot { policy: policies[place].clone(), point: &as_it_is });
+        spots.len() - 1
+    });
     let outcomes = replayed(&spots, &sped, wide.as_ref(), args)?;
 
     let mut records = Vec::new();
@@ -135,7 +140,8 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
             Some(wide) => Setting::wide(&source, workload, &wide.with_seed(point.seed), timing),
             None => Setting::new(&source, workload, &point.options, short.as_ref(), timing),
         };
-        let baseline = Baseline::new(&spots[row[place]].policy, &outcomes[row[place]]);
+        let base = fixed.unwrap_or(row[place]);
+        let baseline = Baseline::new(&spots[base].policy, &outcomes[base]);
         for &at in row {
             let mut r = Record::default();
             for (vary, value) in args.vary.iter().zip(&point.values) {
@@ -151,7 +157,12 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         Format::Table => {
             let mut text = match &wide {
                 Some(wide) => format!("{}{}", traced(&source), wide.caption()),
-                None => caption(&source, args.replay.port_rate, args.replay.interval, short.as_ref()),
+                None => {
+                    let varied = |key| args.vary.iter().any(|vary| vary.key == key);
+                    let port_rate = Some(args.replay.port_rate).filter(|_| !varied("port-rate"));
+                    let interval = Some(args.replay.interval).filter(|_| !varied("interval"));
+                    caption(&source, port_rate, interval, short.as_ref())
+                }
             };
             table(args, &policies, place, &points, &records, &mut text);
             text.into_bytes()
@@ -220,12 +231,16 @@ fn check_keys(vary: &[Vary]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All combinations of values, and the speed-ups of arrivals in them.
+/// Where nothing is varied.
+fn start(args: &args::Sweep) -> Point {
+    let (options, seed) = (options(&args.replay, false), args.wide.bandwidth_seed);
+    Point { values: Vec::new(), options, seed, workload: 0, params: Vec::new() }
+}
+
+/// All combinations of values, and the speed-ups of arrivals in them; the first is that where nothing is varied.
 fn points(args: &args::Sweep, over: Over) -> Result<(Vec<Point>, Vec<f64>), Failure> {
     let mut speeds = vec![1.0];
-    let (options, seed) = (options(&args.replay, false), args.wide.bandwidth_seed);
-    let start = Point { values: Vec::new(), options, seed, workload: 0, params: Vec::new() };
-    let mut points = vec![start];
+    let mut points = vec![start(args)];
     for Vary { key, values } in &args.vary {
         let elsewhere = match over {
             Over::Switch => &["bandwidth-seed"][..],
@@ -334,8 +349,9 @@ fn table(
     use Align::{Left, Right};
     writeln!(
         out,
-        "\nCoflow completion times (s), and speed-ups over {} at the same values, coflow by coflow:\n",
-        policies[place]
+        "\nCoflow completion times (s), and speed-ups over {} {}, coflow by coflow:\n",
+        policies[place],
+        if args.fixed_baseline { "with nothing varied" } else { "at the same values" },
     )
     .expect("memory takes all");
     let mut columns: Vec<(&str, Align)> = args.vary.iter().map(|vary| (vary.key.as_str(), Right)).collect();

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -202,10 +203,31 @@ fn devices_are_written_to_not_replaced() {
 }
 
 #[test]
+fn results_follow_one_another_in_a_file_too() {
+    let place = Place::new();
+    for name in ["-", "/dev/stdout"] {
+        let line = format!(
+            "sim trace.txt --policy fair --no-timing -q --format csv --per-coflow {name} --per-flow -"
+        );
+        let out = fs::File::create(place.path("out.csv")).unwrap();
+        assert!(place.command(&line).stdout(out).status().unwrap().success());
+        assert_eq!(place.read("out.csv"), place.print(&line));
+        let heads = place.read("out.csv").lines().filter(|line| line.starts_with("policy,")).count();
+        assert_eq!(heads, 3, "{name}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let place = Place::new();
     place.print("trace generate --preset facebook --out big.txt");
-    for line in ["trace convert big.txt - --to weir", "completions bash", "reference", "--help"] {
+    for line in [
+        "trace convert big.txt - --to weir",
+        "sim big.txt --policy fair -q --per-flow -",
+        "completions bash",
+        "reference",
+        "--help",
+    ] {
         let mut child = place.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let mut err = String::new();

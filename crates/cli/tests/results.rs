@@ -169,6 +169,18 @@ fn sweep_goes_over_the_grid() {
     assert_eq!((&last["vary_start"], &last["vary_arrival"]), (&"10MB".into(), &"4".into()));
     assert_eq!(last["policy"], "saath:start=10MB");
     assert_eq!((&found[11]["policy"], &found[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
+    // The baseline that nothing is varied for is the same for all values.
+    let place_of =
+        |vary: &str| format!("sweep trace.txt --policies fifo --fixed-baseline --no-timing --vary {vary}");
+    let fixed = place.json(&format!("{} --format json", place_of("arrival=1,4")));
+    assert_eq!(fixed[0]["speedup_mean"], 1.0);
+    let ccts = [0, 1].map(|at| fixed[at]["p99_cct_s"].as_f64().unwrap());
+    assert!(ccts[1] > ccts[0] && fixed[1]["speedup_mean"].as_f64().unwrap() < 1.0, "{fixed}");
+    let text = place.print(&place_of("interval=0,8ms"));
+    assert!(
+        text.contains("a schedule every `interval`.") && text.contains("over fifo with nothing varied"),
+        "{text}"
+    );
     let rates = place.json("sweep trace.txt --policies saath --vary port-rate=1Gbit,10Gbit --format json");
     assert_eq!(rates[1]["port_rate"], "10Gbit");
     assert!(rates[1]["mean_cct_s"].as_f64() < rates[0]["mean_cct_s"].as_f64());
@@ -199,7 +211,10 @@ fn explain_accounts_for_all_of_the_time() {
     assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
     let csv = place.print("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
-    assert!(csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"), "{csv}");
+    assert!(
+        csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"),
+        "{csv}"
+    );
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub enum Rule {
     AllOrNone,
     /// Some port of it had nothing left, or some of its data was not there; its flows got what others left over (Saath D4).
     WorkConservation,
+    /// Likewise, and nothing is given to its flows (Saath without D4).
+    None,
     /// All of its flows at rates at which they end together (Varys, MADD).
     Madd,
     /// All of its flows at rates at which they end at its deadline (Varys's deadline mode).

@@ -16,7 +16,10 @@ pub(crate) fn decimal(text: &str) -> Option<f64> {
     if !(first.is_ascii_digit() || first == b'.') {
         return None;
     }
-    text.parse().ok().filter(|value: &f64| value.is_finite())
+    // What is too small to be told from nothing is not nothing.
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let nothing = mantissa.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    text.parse().ok().filter(|value: &f64| value.is_finite() && (*value > 0.0) != nothing)
 }
 
 /// A port number below `ports`.

@@ -76,15 +76,16 @@ pub struct Generate {
     #[arg(long, value_name = "N")]
     pub coflows: Option<usize>,
 
-    /// Mappers of a coflow [default: uniform:1,10]
+    /// Mappers of a coflow, rounded and at least 1, at most the ports [default: uniform:1,10]
     #[arg(long, value_name = "LAW")]
     pub mappers: Option<Law>,
 
-    /// Reducers of a coflow [default: uniform:1,10]
+    /// Reducers of a coflow, likewise [default: uniform:1,10]
     #[arg(long, value_name = "LAW")]
     pub reducers: Option<Law>,
 
-    /// Megabytes of a coflow's average reducer [default: lognormal:10,1.5,1,1000]
+    /// Megabytes of a coflow's average reducer; each reducer gets whole megabytes and at least 1, as in the public trace
+    /// [default: lognormal:10,1.5,1,1000]
     #[arg(long, value_name = "LAW")]
     pub size: Option<Law>,
 

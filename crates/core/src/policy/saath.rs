@@ -358,7 +358,7 @@ impl Saath {
                 out.set_rule(slot, Rule::AllOrNone);
             }
             None => {
-                out.set_rule(slot, Rule::WorkConservation);
+                out.set_rule(slot, if self.conserve { Rule::WorkConservation } else { Rule::None });
                 self.missed.push(slot);
             }
         }
