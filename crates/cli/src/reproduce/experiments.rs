@@ -15,6 +15,10 @@ struct Experiment {
     about: &'static str,
     world: World,
     saath: &'static str,
+    /// Whether Saath sends one flow at a time where Aalo does.
+    alike: bool,
+    /// What is different only in the steps of the ablation before the last.
+    parts: &'static str,
     /// Which Aalos to try it with.
     aalos: Vec<&'static str>,
     /// What is tried for UC-TCP: some of [`TCPS`].
@@ -38,6 +42,8 @@ const AT_BOTH: &[&str] = &[AALOS[2], COFLOWSIM_AALO];
 const SINGLE: &[&str] = &[ONE_FLOW[0].0, ONE_FLOW[1].0];
 const ALIKE: &[&str] = &[ONE_FLOW[2].0];
 
+const NO_WORK_CONSERVATION: &str = ":work-conservation=off";
+
 /// Queues that take turns, at both ends and at senders.
 const TURNS: &[&str] = &[
     "aalo:at=both:sharing=turns:turn=8ms",
@@ -50,8 +56,16 @@ const TURNS: &[&str] = &[
 
 fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
     let plain = lab.plain;
-    let world =
-        |name, about, world| Experiment { name, about, world, saath: "", aalos: TWO.to_vec(), tcps: MAX_MIN };
+    let world = |name, about, world| Experiment {
+        name,
+        about,
+        world,
+        saath: "",
+        alike: false,
+        parts: "",
+        aalos: TWO.to_vec(),
+        tcps: MAX_MIN,
+    };
     let saath_in = |name, about, of, saath| Experiment { saath, ..world(name, about, of) };
     let saath = |name, about, saath| saath_in(name, about, plain, saath);
     let tasks = World { placement: Placement::Tasks, ..plain };
@@ -62,6 +76,10 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
         aalos: [TWO, SINGLE].concat(),
         ..saath_in(name, about, of, saath)
     };
+    let parts = |experiment| Experiment { parts: NO_WORK_CONSERVATION, ..experiment };
+    let alike =
+        |name, about, of| Experiment { alike: true, aalos: SINGLE.to_vec(), ..world(name, about, of) };
+    let mapped = World { epochs: true, ..mappers };
     vec![
         Experiment {
             aalos: [&AALOS[..], &[COFLOWSIM_AALO], SINGLE, ALIKE].concat(),
@@ -69,6 +87,7 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             ..world("as it is", "the trace and the parameters of section 6; nothing changed", plain)
         },
         Experiment {
+            aalos: [TWO, SINGLE].concat(),
             tcps: &TCPS,
             ..world(
                 "mappers by number",
@@ -126,7 +145,14 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             "Saath without D1: a coflow's flows one by one, each as fast as its ports allow",
             ":all-or-none=off",
         ),
-        saath("no work conservation", "Saath without D4", ":work-conservation=off"),
+        saath("no work conservation", "Saath without D4", NO_WORK_CONSERVATION),
+        parts(single(
+            "parts without work conservation",
+            "A/N and A/N + P/F without D4, Saath with it: D4 is none of the \"3 complimentary design ideas\" of Fig. 10, and may have been a part of the whole \
+             only",
+            plain,
+            "",
+        )),
         turns(
             "turns",
             "Aalo's queues do not divide a port but have all of it for a time, one after the other: K times the turn that is named, K - 1 \
@@ -143,13 +169,20 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
         },
         single("available full + epochs", "both of them", epochs, ":available=full"),
         single("epochs + arrivals x 4", "both of them", World { speed: 4.0, ..epochs }, ""),
-        saath_in("mappers by number + epochs", "both of them", World { epochs: true, ..mappers }, ""),
-        saath_in(
-            "available full + mappers by number + epochs",
+        single("mappers by number + epochs", "both of them", mapped, ""),
+        saath_in("available full + mappers by number + epochs", "all three", mapped, ":available=full"),
+        parts(single("parts without work conservation + epochs", "both of them", epochs, "")),
+        single(
+            "no work conservation + mappers by number + epochs",
             "all three",
-            World { epochs: true, ..mappers },
-            ":available=full",
+            mapped,
+            NO_WORK_CONSERVATION,
         ),
+        single("no work conservation + tasks by number + epochs", "all three", crowded, NO_WORK_CONSERVATION),
+        alike("Saath alike", "Saath sends one flow at a time too, as said below", plain),
+        alike("Saath alike + epochs", "both of them", epochs),
+        parts(alike("Saath alike, parts without work conservation", "both of them", plain)),
+        parts(alike("Saath alike, parts without work conservation + epochs", "all three", epochs)),
         Experiment {
             aalos: [TWO, &[COFLOWSIM_AALO], SINGLE].concat(),
             tcps: &TCPS,
@@ -200,26 +233,37 @@ pub fn quoted(policy: &str) -> String {
 fn rows<'l>(lab: &'l Lab<'l>, experiments: &[Experiment]) -> Vec<Row<'l>> {
     let each =
         experiments.iter().enumerate().flat_map(|(at, e)| e.aalos.iter().map(move |aalo| (at, e, aalo)));
-    let rows = each.map(|(at, e, aalo)| Row {
+    let rows = each.map(|(at, e, &aalo)| Row {
         name: e.name.to_owned(),
         changed: at > 0,
         tcps: e.tcps,
-        bench: Bench { world: e.world, aalo, saath: e.saath, ..Bench::plain(lab) },
+        bench: Bench {
+            world: e.world,
+            aalo,
+            saath: if e.alike { aalo } else { e.saath },
+            parts: e.parts,
+            ..Bench::plain(lab)
+        },
     });
     rows.collect()
 }
 
-/// Ends that are noticed late, as the trace is and with epochs.
+/// Ends that are noticed late, as the trace is and with epochs, for Saath as it is and with whole ports.
 fn late_rows<'l>(lab: &'l Lab<'l>) -> Vec<Row<'l>> {
     let epochs = World { epochs: true, ..lab.plain };
-    let worlds = [("", lab.plain), ("epochs + ", epochs)];
-    let each = worlds.iter().flat_map(|of| LATE_MS.iter().map(move |ms| (of, *ms)));
-    let rows = each.flat_map(|((with, world), late_ms)| {
-        TWO.iter().map(move |aalo| Row {
+    let settings = [
+        ("", lab.plain, "", TWO),
+        ("epochs + ", epochs, "", TWO),
+        ("available full + ", lab.plain, ":available=full", &TWO[..1]),
+        ("available full + epochs + ", epochs, ":available=full", &TWO[..1]),
+    ];
+    let each = settings.iter().flat_map(|of| LATE_MS.iter().map(move |ms| (of, *ms)));
+    let rows = each.flat_map(|((with, world, saath, aalos), late_ms)| {
+        aalos.iter().map(move |aalo| Row {
             name: format!("{with}ends up to {late_ms} ms late"),
             changed: true,
             tcps: MAX_MIN,
-            bench: Bench { world: *world, aalo, late_ms, ..Bench::plain(lab) },
+            bench: Bench { world: *world, aalo, saath, late_ms, ..Bench::plain(lab) },
         })
     });
     rows.collect()
@@ -248,8 +292,7 @@ pub fn section(lab: &Lab<'_>) -> String {
     draws::section(&rows, &mut out);
     bounds(lab, &rows, &mut out);
     sync(&rows, &mut out);
-    out.push_str(LATE);
-    out.push_str(&sync_table(&late));
+    late_ends(&late, &mut out);
     out.push_str("\n### What explains what\n\nFor each published number: whether it comes out (within 10 %) on the trace as it \
                   is with Weir's Aalo, and the experiments under which it does. An experiment explains a number only if \
                   the other number about the same thing (the other percentile, the other share) comes out there too; \
@@ -350,7 +393,7 @@ fn bounds(lab: &Lab<'_>, rows: &[Row<'_>], out: &mut String) {
         let most = n(claim.most.map_or(f64::INFINITY, |most| most(bench)));
         if claim.out_of_reach(bench) { format!("**{most}**") } else { most }
     };
-    for row in rows.iter().filter(|row| row.bench.saath.is_empty()) {
+    for row in rows.iter().filter(|row| row.bench.saath.is_empty() && row.bench.parts.is_empty()) {
         let over = over.map(|claim| cell(claim, &row.bench));
         lines.push([row.name.clone(), quoted(row.bench.aalo)].into_iter().chain(over).collect());
     }
@@ -384,13 +427,36 @@ fn line(claims: &[Claim], row: &Row<'_>) -> Vec<String> {
 
 fn sync(rows: &[Row<'_>], out: &mut String) {
     out.push_str("\n### Flows that end out of sync\n");
-    out.push_str(&sync_table(rows));
+    let kept = rows.iter().filter(|row| row.bench.aalo != COFLOWSIM_AALO && row.bench.parts.is_empty());
+    out.push_str(&sync_table(kept));
 }
 
-fn sync_table(rows: &[Row<'_>]) -> String {
+/// Aalo and Saath as they are, and then Saath with whole ports beside Saath as it is.
+fn late_ends(rows: &[Row<'_>], out: &mut String) {
+    out.push_str(LATE);
+    out.push_str(&sync_table(rows.iter().filter(|row| row.bench.saath.is_empty())));
+    out.push_str("\nSaath's two shares, in percent, where all-or-none needs whole ports and where it does not; published 40 and 71:\n");
+    let of_saath = &SYNC[SYNC.len() - 2..];
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for of_setting in rows.chunk_by(|a, b| a.bench.world == b.bench.world && a.bench.saath == b.bench.saath) {
+        let Bench { world, saath, .. } = of_setting[0].bench;
+        let arrivals = if world.epochs { "epochs" } else { "as they are" };
+        let mut line = vec![format!("`saath{saath}`"), arrivals.to_owned()];
+        // One reading of Aalo says it for all.
+        for row in of_setting.iter().filter(|row| row.bench.aalo == TWO[0]) {
+            let shares = of_saath.iter().filter_map(|claim| (claim.measure)(&row.bench));
+            line.push(shares.map(|share| format!("{:.1}", share * 100.0)).collect::<Vec<_>>().join(" / "));
+        }
+        lines.push(line);
+    }
+    let late = LATE_MS.map(|ms| format!("{ms} ms"));
+    let head: Vec<&str> = ["Saath", "arrivals"].into_iter().chain(late.iter().map(String::as_str)).collect();
+    out.push_str(&table(&head, 2, &lines));
+}
+
+fn sync_table<'r, 'l: 'r>(rows: impl Iterator<Item = &'r Row<'l>>) -> String {
     let mut lines = vec![published(&SYNC, &["**published**", ""])];
-    let kept = rows.iter().filter(|row| row.bench.aalo != COFLOWSIM_AALO);
-    lines.extend(kept.map(|row| line(&SYNC, row)));
+    lines.extend(rows.map(|row| line(&SYNC, row)));
     let head = [
         "experiment",
         "Aalo",
@@ -490,7 +556,11 @@ fn reach(claim: &Claim, rows: &[Row<'_>]) -> String {
     let Some(most) = claim.most else { return String::new() };
     let settings: Vec<Bench<'_>> = match claim.on_tcp {
         true => with_tcps(rows).flat_map(Row::variants).collect(),
-        false => rows.iter().filter(|row| row.bench.saath.is_empty()).map(|row| row.bench.clone()).collect(),
+        false => rows
+            .iter()
+            .filter(|row| row.bench.saath.is_empty() && row.bench.parts.is_empty())
+            .map(|row| row.bench.clone())
+            .collect(),
     };
     let out = settings.iter().filter(|bench| claim.out_of_reach(bench)).count();
     let as_it_is = &rows[0].bench;
@@ -518,7 +588,15 @@ fn tried<'r>(claim: &Claim, rows: &'r [Row<'_>]) -> Vec<Tried<'r>> {
     let mut found: Vec<Tried<'r>> = Vec::new();
     for (row, bench) in rows.iter().flat_map(|row| row.variants().map(move |bench| (row, bench))).skip(1) {
         let Some(value) = (claim.measure)(&bench) else { continue };
-        let as_it_is = Bench { saath: "", world: rows[0].bench.world, late_ms: 0, ..bench.clone() };
+        let no_other = |without: Bench<'_>| (claim.measure)(&without) == Some(value);
+        let (saath, parts) = (!bench.saath.is_empty(), !bench.parts.is_empty());
+        if saath && no_other(Bench { saath: "", ..bench.clone() })
+            || parts && no_other(Bench { parts: "", ..bench.clone() })
+        {
+            continue;
+        }
+        let as_it_is =
+            Bench { saath: "", parts: "", world: rows[0].bench.world, late_ms: 0, ..bench.clone() };
         let without = (claim.measure)(&as_it_is).unwrap_or(0.0);
         if row.changed && distance(value, without) < 0.005 {
             continue;
@@ -538,33 +616,54 @@ fn few<T>(list: &[T], text: impl Fn(&T) -> String) -> String {
     format!("{}{more}", shown.join("; "))
 }
 
-/// Which one setting brings most of the published speed-ups at once.
+/// Which one setting brings most of the published speed-ups at once, and which most of all numbers.
 fn together(rows: &[Row<'_>], out: &mut String) {
-    let hits = |bench: &Bench<'_>| {
-        let near = |c: &&Claim| (c.measure)(bench).is_some_and(|value| same(value, c.published));
-        SPEEDUPS.iter().filter(near).map(|c| c.name).collect::<Vec<_>>()
+    let speedups: Vec<&Claim> = SPEEDUPS.iter().collect();
+    let settings: Vec<&Row<'_>> = rows.iter().filter(|row| row.bench.late_ms == 0).collect();
+    let (tried, _, best) = most_at_once(&speedups, &settings);
+    writeln!(
+        out,
+        "\nOf the {tried} settings tried, the one under which most of the {} speed-ups come out, by medians where there are draws, is {best}.",
+        speedups.len(),
+    )
+    .expect("memory takes all");
+    let all: Vec<&Claim> = SPEEDUPS.iter().chain(&SYNC).collect();
+    let (tried, count, best) = most_at_once(&all, &rows.iter().collect::<Vec<_>>());
+    let none = if count == all.len() {
+        ""
+    } else {
+        " No setting tried has them all: an experiment shows what a number can come from, not that it came from there."
     };
-    let settings = rows.iter().filter(|row| row.bench.late_ms == 0);
+    writeln!(
+        out,
+        "Of all {} numbers most come out, in {tried} settings with those about late ends, under {best}.{none}",
+        all.len(),
+    )
+    .expect("memory takes all");
+}
+
+/// How many settings there are, and how many numbers come out at most in one of them: which ones, as text.
+fn most_at_once(claims: &[&Claim], rows: &[&Row<'_>]) -> (usize, usize, String) {
     let settings: Vec<(&str, Bench<'_>)> =
-        settings.flat_map(|row| row.variants().map(|bench| (row.name.as_str(), bench))).collect();
+        rows.iter().flat_map(|row| row.variants().map(|bench| (row.name.as_str(), bench))).collect();
+    let near = |claim: &&&Claim, bench: &Bench<'_>| {
+        (claim.measure)(bench).is_some_and(|value| same(value, claim.published))
+    };
     let mut best = (0, Vec::new());
     for (at, (_, bench)) in settings.iter().enumerate() {
-        let names = hits(bench);
+        let names: Vec<&str> =
+            claims.iter().filter(|claim| near(claim, bench)).map(|claim| claim.name).collect();
         if names.len() > best.1.len() {
             best = (at, names);
         }
     }
     let (name, bench) = &settings[best.0];
     let names = if best.1.is_empty() { "none".to_owned() } else { best.1.join("; ") };
-    writeln!(
-        out,
-        "\nOf the {} settings tried, the one under which most of the {} speed-ups come out, by medians where there are draws, is \"{name}\" with {} and {}: {} of them \
-         ({names}).",
-        settings.len(),
-        SPEEDUPS.len(),
+    let text = format!(
+        "\"{name}\" with {} and {}: {} ({names})",
         quoted(bench.aalo),
         quoted(bench.tcp),
-        best.1.len(),
-    )
-    .expect("memory takes all");
+        best.1.len()
+    );
+    (settings.len(), best.1.len(), text)
 }

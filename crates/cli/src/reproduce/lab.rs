@@ -16,7 +16,7 @@ use weir_sim::outcome::{deviation, mean, percentile};
 use weir_sim::{Options, Outcome};
 use weir_trace::describe;
 
-use super::standin::one_flow::{self, Order};
+use super::standin::one_flow::{self, Order, Switches};
 use super::standin::{Pace, coflowsim};
 use super::world::World;
 use crate::failure::Failure;
@@ -28,14 +28,15 @@ use crate::run::{self, Task};
 pub const COFLOWSIM_FAIR: &str = "CoflowSim's FAIR";
 /// Aalo as CoflowSim has it: a stand-in, see [`coflowsim::aalo`].
 pub const COFLOWSIM_AALO: &str = "CoflowSim's Aalo";
-/// Aalo whose senders send one flow at a time, in these orders: stand-ins, see [`one_flow::aalo`].
+/// Aalo whose senders send one flow at a time, in these orders: stand-ins, see [`one_flow::aalo`]. After a comma, what a policy of Saath
+/// has to say that its senders do so too: see [`one_flow::saath`].
 pub const ONE_FLOW: [(&str, Order); 3] = [
     ("one flow at a time, in any order", Order::Any),
     ("one flow at a time, in a ring", Order::Ring),
     ("one flow at a time, all alike", Order::Alike),
 ];
-/// How late ends of flows may be noticed, in milliseconds: one to eight intervals.
-pub const LATE_MS: [u32; 6] = [8, 16, 24, 32, 48, 64];
+/// How late ends of flows may be noticed, in milliseconds: a quarter of an interval to eight, two steps to each doubling.
+pub const LATE_MS: [u32; 11] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 /// How many times is drawn what is drawn.
 pub const DRAWS: u64 = 20;
 
@@ -276,7 +277,7 @@ impl<'a> Lab<'a> {
         let interval = Time::new(entry.world.interval).unwrap_or(Time::ZERO);
         let queues = ["aalo", "saath"].iter().any(|name| entry.policy.starts_with(name));
         let mut policy = entry.policy.clone();
-        if entry.world.binary && queues && !policy.contains(":start=") {
+        if entry.world.binary && queues && order_of(&policy).is_none() && !policy.contains(":start=") {
             policy.push_str(":start=10MiB");
         }
         let options = Options {
@@ -289,9 +290,9 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// The order of the stand-in of [`ONE_FLOW`] that a policy is.
+/// The order of [`ONE_FLOW`] in which a stand-in's senders send.
 pub fn order_of(policy: &str) -> Option<Order> {
-    ONE_FLOW.iter().find(|(name, _)| *name == policy).map(|&(_, order)| order)
+    ONE_FLOW.iter().find(|(name, _)| policy.ends_with(name)).map(|&(_, order)| order)
 }
 
 /// The draws of a policy: one, unless something is drawn.
@@ -313,7 +314,18 @@ fn stand_in(world: &World, draw: u64, task: &Task<'_>) -> Option<Summary> {
         COFLOWSIM_FAIR => Some(of_ccts(coflowsim::fair(task.workload, pace))),
         COFLOWSIM_AALO => Some(of_ccts(coflowsim::aalo(task.workload, start, pace))),
         policy => {
-            let times = one_flow::aalo(task.workload, start, pace, order_of(policy)?, draw);
+            let order = order_of(policy)?;
+            let on = |switch: &str| !policy.contains(&format!(":{switch}=off"));
+            let times = if policy.starts_with("saath") {
+                let switches = Switches {
+                    lcof: on("lcof"),
+                    per_flow: on("per-flow"),
+                    work_conservation: on("work-conservation"),
+                };
+                one_flow::saath(task.workload, start, pace, order, draw, switches)
+            } else {
+                one_flow::aalo(task.workload, start, pace, order, draw)
+            };
             let ccts = times.iter().map(|flows| flows.iter().copied().fold(0.0, f64::max)).collect();
             let deviations = times.iter().map(|flows| deviation(flows.iter().copied())).collect();
             Some(Summary { deviations, ..of_ccts(ccts) })

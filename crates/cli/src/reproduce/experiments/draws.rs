@@ -13,9 +13,11 @@ This is a guess. In the public simulator of a later system by authors of this pa
 or nothing, and every sender has one that is \"currently allocated\". There flows are matched over the whole fabric, which is what `at=both` with strict \
 queues does with rates in place of whole ports; no Aalo of that kind is public. But under Aalo ports \"act independently in scheduling flows\", \"by enumerating flows from the highest to lowest priority queues\" (2.2). So what if \
 each sender sends one flow of the coflow that it serves (strict queues by total bytes, FIFO inside), with its whole port, and then another one, and \
-receivers share evenly among the flows that come in? What that leaves of a sender's port nobody has. Saath stays as it is. Three orders are \
+receivers share evenly among the flows that come in? What that leaves of a sender's port nobody has. Three orders are \
 tried: any, drawn for every sender; a ring of the receiving ports, which every sender begins at one that is drawn; and the same \
-ring with the same beginning for all senders, which are then in each other's way.";
+ring with the same beginning for all senders, which are then in each other's way. Saath stays as it is, but for \"Saath alike\": there the coordinator, which knows both ends, gives \
+a coflow all of whose ports are free one flow at every sender, to receivers that have none yet, and work conservation gives what is left to the others in the same way. Against \
+\"Saath alike\" speaks that flows which follow one another do not end together: its share of coflows whose flows end at once is under \"Flows that end out of sync\".";
 
 /// The speed-ups over it: least, median and most over all draws, and in how many both percentiles come out.
 pub fn section(rows: &[Row<'_>], out: &mut String) {

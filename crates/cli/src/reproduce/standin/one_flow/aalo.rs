@@ -1,35 +1,11 @@
-//! Aalo whose senders send one flow at a time and do not ask each other.
-//!
-//! That the simulator of the Saath paper had it so is a guess. What speaks for it is the public simulator of a later system of the same
-//! line (github.com/coflowPhilae/simulator), in which a flow has the whole of its two ports or nothing, and every sender one that is "currently
-//! allocated". There flows are matched over the whole fabric, in the order of the trace. An Aalo of its kind is not public; that senders decide alone,
-//! so that receivers have to share, is how the papers describe Aalo, and in which order they send is not known.
+//! Aalo with one flow at a time at each sender.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_core::model::{FlowSpec, Workload};
+use rand_chacha::rand_core::SeedableRng;
+use weir_core::model::Workload;
 
-use super::{Pace, by_arrival, step_at};
-
-const QUEUES: i32 = 10;
-
-/// In which order a sender sends the flows of a coflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Every sender in one of its own, which is drawn.
-    Any,
-    /// By port of the receiver, every sender from one on that is drawn.
-    Ring,
-    /// By port of the receiver, all senders alike.
-    Alike,
-}
-
-/// Flows of a coflow at a sender: where they go, and what is left of them. The last one is sent first.
-struct Part {
-    /// Its coflow, as a rank by arrival.
-    coflow: usize,
-    flows: Vec<(usize, f64)>,
-}
+use super::super::{Pace, by_arrival, step_at};
+use super::{Order, Part, limit, parts};
 
 /// What a sender is sending.
 struct Sending {
@@ -54,7 +30,6 @@ pub fn aalo(workload: &Workload, start: f64, pace: Pace, order: Order, draw: u64
     let arrivals = by_arrival(workload);
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); workload.coflows.len()];
     let arrives = |rank: usize| step_at(workload.coflows[arrivals[rank]].arrival.get(), pace);
-    let limit = |queue: i32| if queue + 1 < QUEUES { start * 10f64.powi(queue) } else { f64::INFINITY };
     let mut coflows = Coflows { sent: vec![0.0; arrivals.len()], queue: vec![0; arrivals.len()] };
     let mut rates = vec![0.0; arrivals.len()];
     let mut senders: Vec<Vec<Part>> = (0..ports).map(|_| Vec::new()).collect();
@@ -67,19 +42,11 @@ pub fn aalo(workload: &Workload, start: f64, pace: Pace, order: Order, draw: u64
         }
         while next < arrivals.len() && arrives(next) <= step {
             let coflow = &workload.coflows[arrivals[next]];
-            let (mut some, none): (Vec<&FlowSpec>, Vec<&FlowSpec>) =
-                coflow.flows.iter().partition(|f| f.bytes.get() > 0.0);
-            times[arrivals[next]].resize(none.len(), 0.0);
-            under_way += some.len();
-            some.sort_by_key(|flow| (flow.src, flow.dst));
-            for flows in some.chunk_by_mut(|a, b| a.src == b.src) {
-                match order {
-                    Order::Any => flows.sort_by_cached_key(|_| random.next_u64()),
-                    Order::Ring => flows.rotate_left(random.next_u32() as usize % flows.len()),
-                    Order::Alike => {}
-                }
-                let last_first = flows.iter().rev().map(|flow| (flow.dst as usize, flow.bytes.get()));
-                senders[flows[0].src as usize].push(Part { coflow: next, flows: last_first.collect() });
+            let none = coflow.flows.iter().filter(|flow| flow.bytes.get() == 0.0);
+            times[arrivals[next]].resize(none.count(), 0.0);
+            for part in parts(coflow, next, order, &mut random) {
+                under_way += part.flows.len();
+                senders[part.src].push(part);
             }
             next += 1;
         }
@@ -99,7 +66,8 @@ pub fn aalo(workload: &Workload, start: f64, pace: Pace, order: Order, draw: u64
         }
         // Until the first flow ends, or the first coflow leaves its queue.
         let seconds = sending.iter().map(|flow| {
-            let queue = (limit(coflows.queue[flow.coflow]) - coflows.sent[flow.coflow]) / rates[flow.coflow];
+            let queue =
+                (limit(coflows.queue[flow.coflow], start) - coflows.sent[flow.coflow]) / rates[flow.coflow];
             queue.min(flow.bytes / rate(flow))
         });
         let seconds = seconds.fold(f64::INFINITY, f64::min);
@@ -114,7 +82,7 @@ pub fn aalo(workload: &Workload, start: f64, pace: Pace, order: Order, draw: u64
             let flows = &mut parts[flow.part].flows;
             if left > 1e-3 {
                 coflows.sent[flow.coflow] += flow.bytes - left;
-                flows.last_mut().expect("it is being sent").1 = left;
+                flows.last_mut().expect("it is being sent").left = left;
                 continue;
             }
             coflows.sent[flow.coflow] += flow.bytes;
@@ -127,7 +95,7 @@ pub fn aalo(workload: &Workload, start: f64, pace: Pace, order: Order, draw: u64
             }
         }
         for flow in &sending {
-            while coflows.sent[flow.coflow] >= limit(coflows.queue[flow.coflow]) {
+            while coflows.sent[flow.coflow] >= limit(coflows.queue[flow.coflow], start) {
                 coflows.queue[flow.coflow] += 1;
             }
         }
@@ -147,15 +115,15 @@ impl Coflows {
     /// What a sender sends that has these parts.
     fn first(&self, parts: &[Part], src: usize) -> Option<Sending> {
         let first = parts.iter().enumerate().min_by_key(|(_, part)| (self.queue[part.coflow], part.coflow));
-        let (part, &Part { coflow, ref flows }) = first?;
-        let &(dst, bytes) = flows.last()?;
-        Some(Sending { src, part, coflow, dst, bytes })
+        let (part, &Part { coflow, ref flows, .. }) = first?;
+        let flow = flows.last()?;
+        Some(Sending { src, part, coflow, dst: flow.dst, bytes: flow.left })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{PACE, near, workload};
+    use super::super::super::tests::{PACE, near, workload};
     use super::*;
     use weir_core::units::Time;
 
