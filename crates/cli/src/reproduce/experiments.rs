@@ -8,6 +8,7 @@ use super::lab::{COFLOWSIM_AALO, COFLOWSIM_FAIR, LATE_MS, Lab, ONE_FLOW, draws_o
 use super::world::{Placement, World};
 
 mod draws;
+mod numbering;
 
 /// One thing done differently.
 struct Experiment {
@@ -145,7 +146,11 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
             "Saath without D1: a coflow's flows one by one, each as fast as its ports allow",
             ":all-or-none=off",
         ),
-        saath("no work conservation", "Saath without D4", NO_WORK_CONSERVATION),
+        saath(
+            "no work conservation",
+            "Saath without D4; against it speaks that the text explains what is out of sync under Saath by \"work conservation\" (6.2)",
+            NO_WORK_CONSERVATION,
+        ),
         parts(single(
             "parts without work conservation",
             "A/N and A/N + P/F without D4, Saath with it: D4 is none of the \"3 complimentary design ideas\" of Fig. 10, and may have been a part of the whole \
@@ -290,6 +295,7 @@ pub fn section(lab: &Lab<'_>) -> String {
     out.push_str(EPOCHS);
     speedups(&rows, &mut out);
     draws::section(&rows, &mut out);
+    numbering::section(lab, &mut out);
     bounds(lab, &rows, &mut out);
     sync(&rows, &mut out);
     late_ends(&late, &mut out);

@@ -1,6 +1,8 @@
 //! The worlds in which policies are replayed: the trace as it is, and as other simulators would have had it.
 
-use weir_core::model::Workload;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use weir_core::model::{Change, Workload};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_trace::TraceUnit;
 
@@ -20,6 +22,8 @@ pub enum Placement {
 pub struct World {
     /// Which ports.
     pub placement: Placement,
+    /// By which draw all ports are numbered anew; 0 for the trace's numbers.
+    pub numbering: u64,
     /// How many times as fast coflows arrive (Fig. 14d).
     pub speed: f64,
     /// Coflows arrive at the start of the 10.24 s in which they would, as CoflowSim admits them.
@@ -38,6 +42,7 @@ impl World {
     pub fn plain(interval: Time) -> World {
         World {
             placement: Placement::Trace,
+            numbering: 0,
             speed: 1.0,
             epochs: false,
             binary: false,
@@ -53,10 +58,23 @@ impl World {
     /// What is replayed; `unit` is what a megabyte of the trace was taken for.
     pub fn workload(&self, trace: &Workload, unit: f64) -> Workload {
         let mut workload = trace.clone();
+        let mut numbers: Vec<u32> = (0..trace.ports).collect();
+        if self.numbering > 0 {
+            let mut random = ChaCha8Rng::seed_from_u64(self.numbering);
+            numbers.sort_by_cached_key(|_| random.next_u64());
+        }
+        for event in &mut workload.events {
+            if let Change::PortRate { port, .. } = &mut event.what {
+                *port = numbers[*port as usize];
+            }
+        }
         for coflow in &mut workload.coflows {
             if self.epochs {
                 let epoch = (coflow.arrival.get() / EPOCH).ceil() - 1.0;
                 coflow.arrival = Time::new(epoch.max(0.0) * EPOCH).unwrap_or(Time::ZERO);
+            }
+            for flow in &mut coflow.flows {
+                (flow.src, flow.dst) = (numbers[flow.src as usize], numbers[flow.dst as usize]);
             }
             if self.placement != Placement::Trace {
                 renumber(coflow.flows.iter_mut().map(|f| &mut f.src));
@@ -118,6 +136,18 @@ mod tests {
         assert_eq!(ends(&world.workload(&trace(), 1e6)), [(0, 4), (1, 4), (0, 9), (1, 9)]);
         let world = World { placement: Placement::Tasks, ..world };
         assert_eq!(ends(&world.workload(&trace(), 1e6)), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn ports_are_numbered_anew_one_to_one() {
+        let world = World { numbering: 3, ..World::plain(Time::ZERO) };
+        let (before, after) = (trace(), world.workload(&trace(), 1e6));
+        let ports = |w: &Workload| w.coflows[0].flows.iter().flat_map(|f| [f.src, f.dst]).collect::<Vec<_>>();
+        let (before, after) = (ports(&before), ports(&after));
+        assert_ne!(before, after);
+        for (i, j) in (0..before.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
+            assert_eq!(before[i] == before[j], after[i] == after[j]);
+        }
     }
 
     #[test]
