@@ -53,6 +53,35 @@ fn figure_1_varys_puts_the_wide_coflow_first() {
 }
 
 #[test]
+fn figure_1_optimal() {
+    // Of all orders that are served greedily the best has the wide coflow last.
+    for e in [0.01, 1e-6] {
+        check(&figure_1(e), "scf", &[4.0 + e, 2.0 + e, 2.0 + e, 2.0 + e, 2.0 + e]);
+        let mut means = Vec::new();
+        let mut order = vec![0, 1, 2, 3, 4];
+        permute(&mut order, 0, &mut |order| {
+            let mut w = figure_1(e);
+            w.coflows = order.iter().map(|&at| w.coflows[at].clone()).collect();
+            means.push(mean(&ccts(&w, "fifo")));
+        });
+        assert_eq!(means.len(), 120);
+        assert_near(&[means.into_iter().fold(f64::INFINITY, f64::min)], &[2.4 + e], 1e-9, "optimum");
+    }
+}
+
+/// Calls `each` with every order of what is from `from` on.
+fn permute(order: &mut Vec<usize>, from: usize, each: &mut dyn FnMut(&[usize])) {
+    if from == order.len() {
+        return each(order);
+    }
+    for at in from..order.len() {
+        order.swap(from, at);
+        permute(order, from + 1, each);
+        order.swap(from, at);
+    }
+}
+
+#[test]
 fn algorithm_1_heeds_weights() {
     // One port, 1 and 3 bytes: Smith's rule puts the larger w/d first.
     let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 2, 3.0)])]);
