@@ -44,8 +44,9 @@ docs: ## Make docs/cli.md, the demo trace and docs/results/bench.md anew
 	mv examples/demo.txt.new examples/demo.txt
 	mkdir -p docs/results
 	{ printf '# Benchmarks\n\n<!-- Made by `make docs`. -->\n\nTimes depend on the machine, ratios less so. `make bench` prints these tables.\n\n'; \
-		printf 'Made with %s on %s.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)"; \
-		$(MAKE) --no-print-directory bench; } > docs/results/bench.md.new
+		printf 'Made with %s on %s, %s, table by table.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)" \
+			"$$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /')"; \
+		for table in policies reference hosts orders solver growth; do $(MAKE) --no-print-directory bench ARGS=$$table || exit 1; done; } > docs/results/bench.md.new
 	mv docs/results/bench.md.new docs/results/bench.md
 
 docs-check: ## Check that what is made from the code is up to date

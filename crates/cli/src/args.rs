@@ -231,7 +231,7 @@ pub struct Running {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = jobs)]
     pub jobs: usize,
 
-    /// No progress on the standard error
+    /// No progress on the standard error; there is none anyway where that is no terminal
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -253,12 +253,12 @@ pub struct Output {
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub struct Details {
-    /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s
+    /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s. `-` is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 
     /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s. A flow's completion
-    /// time counts from its coflow's release
+    /// time counts from its coflow's release. `-` is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
 
@@ -429,7 +429,7 @@ pub struct Explain {
     #[command(flatten)]
     pub replay: Replay,
 
-    /// No progress on the standard error
+    /// No progress on the standard error; there is none anyway where that is no terminal
     #[arg(long, short, help_heading = "Running")]
     pub quiet: bool,
 
