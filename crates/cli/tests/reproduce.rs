@@ -27,6 +27,7 @@ fn the_document_has_every_figure_and_is_the_same_again() {
         "### The order of ports",
         "### Flows that end out of sync",
         "### What explains what",
+        "### What the text says without numbers",
         "## Fig. 2:",
         "## Fig. 3:",
         "## Fig. 9:",

@@ -9,6 +9,7 @@ use super::world::{Placement, World};
 
 mod draws;
 mod numbering;
+mod verdicts;
 
 /// One thing done differently.
 struct Experiment {
@@ -311,6 +312,7 @@ pub fn section(lab: &Lab<'_>) -> String {
         explain(claim, &SYNC, &rows, &mut out);
     }
     together(&rows, &mut out);
+    verdicts::section(lab, &mut out);
     out
 }
 

@@ -227,17 +227,8 @@ pub fn fig11(lab: &Lab<'_>) -> String {
     let bench = Bench::plain(lab);
     let count = lab.facts.len() as f64;
     for aalo in ["aalo", "aalo:sharing=strict"] {
-        let base = bench.get(aalo);
-        let medians = |step: usize| -> [[f64; 3]; 4] {
-            let run = bench.step(step);
-            [1, 2, 3, 4].map(|bin| {
-                let pick = |of: &[f64]| -> Vec<f64> {
-                    of.iter().zip(&lab.facts).filter(|(_, f)| f.bin == bin).map(|(&v, _)| v).collect()
-                };
-                spread(&crate::measure::speedups(&pick(&base.ccts), &pick(&run.ccts)))
-            })
-        };
-        let all = [medians(0), medians(1), medians(2)];
+        let bench = Bench { aalo, ..bench.clone() };
+        let all = [0, 1, 2].map(|step| bins(&bench, step));
         let lines: Vec<Vec<String>> = (0..4)
             .map(|bin| {
                 let here = lab.facts.iter().filter(|f| f.bin == bin + 1).count() as f64;
@@ -266,6 +257,17 @@ pub fn fig11(lab: &Lab<'_>) -> String {
         .expect("memory takes all");
     }
     out
+}
+
+/// Percentiles P10, P50 and P90 of the speed-up of a step over Aalo in each bin of Table 1.
+pub fn bins(bench: &Bench<'_>, step: usize) -> [[f64; 3]; 4] {
+    let (base, run) = (bench.aalo(), bench.step(step));
+    [1, 2, 3, 4].map(|bin| {
+        let pick = |of: &[f64]| -> Vec<f64> {
+            of.iter().zip(&bench.lab.facts).filter(|(_, f)| f.bin == bin).map(|(&v, _)| v).collect()
+        };
+        spread(&crate::measure::speedups(&pick(&base.ccts), &pick(&run.ccts)))
+    })
 }
 
 /// Figure 13: out of sync under Saath and Aalo.

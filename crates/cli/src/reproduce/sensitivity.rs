@@ -11,10 +11,10 @@ use super::lab::{Lab, Summary};
 use super::world::World;
 
 /// What the paper varies it by is in the plots; these values span the ranges that the text names.
-const STARTS: [&str; 5] = ["1MB", "10MB", "100MB", "1GB", "10GB"];
-const GROWTHS: [&str; 4] = ["2", "5", "10", "32"];
+pub const STARTS: [&str; 5] = ["1MB", "10MB", "100MB", "1GB", "10GB"];
+pub const GROWTHS: [&str; 4] = ["2", "5", "10", "32"];
 /// The same, with as many queues as it takes to get from S to the last threshold of E = 10 and K = 10.
-const SPANNING: [(&str, &str); 4] = [("2", "31"), ("5", "14"), ("10", "10"), ("32", "7")];
+pub const SPANNING: [(&str, &str); 4] = [("2", "31"), ("5", "14"), ("10", "10"), ("32", "7")];
 const INTERVALS: [(&str, f64); 5] =
     [("2 ms", 0.002), ("8 ms", 0.008), ("40 ms", 0.04), ("100 ms", 0.1), ("400 ms", 0.4)];
 const SPEEDS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
@@ -33,7 +33,8 @@ struct Curve {
     same_value: Vec<f64>,
 }
 
-fn with(policy: &str, key: &str, value: &str, default: &str) -> String {
+/// A policy with another value of a parameter than its default.
+pub fn with(policy: &str, key: &str, value: &str, default: &str) -> String {
     if value == default { policy.to_owned() } else { format!("{policy}:{key}={value}") }
 }
 
@@ -72,8 +73,11 @@ fn curve(lab: &Lab<'_>, points: &[Point], name: &str, out: &mut String) -> Curve
     curve
 }
 
+/// Below it the text's "insensitive" holds.
+pub const INSENSITIVE: f64 = 1.25;
+
 /// How many times the largest is the smallest.
-fn swing(values: impl Iterator<Item = f64> + Clone) -> f64 {
+pub fn swing(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.clone().fold(0.0, f64::max) / values.fold(f64::INFINITY, f64::min)
 }
 
@@ -112,9 +116,9 @@ fn thresholds(lab: &Lab<'_>, out: &mut String) {
         out,
         "\"Aalo is highly sensitive to S\": {} (swings by {}). \"SAATH is relatively insensitive\": {} (swings by {}). Saath swings less than \
          Aalo: {}.",
-        yes(aalo >= 1.25),
+        yes(aalo >= INSENSITIVE),
         n(aalo),
-        yes(saath < 1.25),
+        yes(saath < INSENSITIVE),
         n(saath),
         yes(saath < aalo)
     )
@@ -127,9 +131,9 @@ fn thresholds(lab: &Lab<'_>, out: &mut String) {
         writeln!(
             out,
             "\"SAATH and Aalo are both insensitive to E\": Saath {} (swings by {}), Aalo {} (swings by {}).",
-            yes(saath < 1.25),
+            yes(saath < INSENSITIVE),
             n(saath),
-            yes(aalo < 1.25),
+            yes(aalo < INSENSITIVE),
             n(aalo)
         )
         .expect("memory takes all");
@@ -250,7 +254,7 @@ fn deadlines(lab: &Lab<'_>, out: &mut String) {
         .collect();
     out.push_str(&table(&["", "published", "measured", "ratio", "within 10 %"], 1, &lines));
     let [saath, _] = swings(&points);
-    writeln!(out, "\"SAATH is insensitive to d\": {} (swings by {}).", yes(saath < 1.25), n(saath))
+    writeln!(out, "\"SAATH is insensitive to d\": {} (swings by {}).", yes(saath < INSENSITIVE), n(saath))
         .expect("memory takes all");
 }
 
