@@ -316,7 +316,7 @@ pub struct Compare {
     pub input: Input,
 
     /// The policies, with their parameters: NAME[:KEY=VALUE...] or tree:FILE,... By default all that `weir policies` lists
-    /// for the network; those that share between applications only if the trace has several
+    /// for the network; those that share between applications only if the trace has several, and `fair` only up to 4096 ports
     #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec)]
     pub policies: Vec<String>,
 

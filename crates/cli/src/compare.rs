@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use weir_core::solve::Levels;
 use weir_core::units::{Rate, Time};
 use weir_sim::{Options, Outcome};
 
@@ -221,6 +222,8 @@ impl Network {
             Network::Switch(_, short) => {
                 let mut all = spec::all(&source.workload.names);
                 all.retain(|name| short.as_ref().is_none_or(|short| short.takes(name)));
+                let ports = source.workload.ports as usize;
+                all.retain(|name| name != "fair" || ports <= Levels::MAX_PORTS);
                 all
             }
             Network::Wide(..) => wide::all(),

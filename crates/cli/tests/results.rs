@@ -158,6 +158,16 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
+fn all_policies_are_those_that_fit() {
+    let place = Place::new();
+    place.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");
+    let found = place.json("compare wide.txt --no-timing --format json");
+    let names: Vec<&str> = found.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
+    assert!(names.contains(&"saath") && !names.contains(&"fair"), "{names:?}");
+    assert!(place.run("compare wide.txt --policies fair").err.contains("up to 4096 ports"));
+}
+
+#[test]
 fn sweep_goes_over_the_grid() {
     let place = Place::new();
     let line = "sweep trace.txt --policies saath,fifo --baseline fifo --vary start=1MB,10MB --vary arrival=1,2,4 \
