@@ -61,6 +61,14 @@ impl Short {
         }
     }
 
+    /// The file that it is in.
+    pub fn name(&self) -> &str {
+        match self {
+            Short::Incast(cost) => cost.name(),
+            Short::Fabric(Fabric { name, .. }) => name,
+        }
+    }
+
     /// What there is, for people.
     pub fn caption(&self, port_rate: Rate) -> String {
         match self {

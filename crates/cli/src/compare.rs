@@ -74,6 +74,8 @@ impl Outputs {
         outcomes: &[Outcome],
     ) -> Result<(), Failure> {
         let mut files = Vec::new();
+        // Who reads the standard output may have seen enough; the files are written all the same.
+        let mut seen_enough = None;
         for (file, fill) in [(self.per_coflow, coflow_lines as Fill), (self.per_flow, flow_lines as Fill)] {
             let Some(mut file) = file else { continue };
             if let Err(error) = fill(&mut file, source, policies, outcomes) {
@@ -81,7 +83,12 @@ impl Outputs {
                     csv::ErrorKind::Io(error) => error,
                     other => io::Error::other(format!("{other:?}")),
                 };
-                return Err(file.failure(&error));
+                let failure = file.failure(&error);
+                if failure.code > 0 {
+                    return Err(failure);
+                }
+                seen_enough = Some(failure);
+                continue;
             }
             files.push(file);
         }
@@ -90,10 +97,11 @@ impl Outputs {
                 return Err(file.failure(&error));
             }
             files.push(file);
-            return files.into_iter().try_for_each(Pending::finish);
+            files.into_iter().try_for_each(Pending::finish)?;
+            return seen_enough.map_or(Ok(()), Err);
         }
         files.into_iter().try_for_each(Pending::finish)?;
-        Sink::Stdout.fill(text)
+        seen_enough.map_or_else(|| Sink::Stdout.fill(text), Err)
     }
 }
 
@@ -223,7 +231,7 @@ impl Network {
                 let mut all = spec::all(&source.workload.names);
                 all.retain(|name| short.as_ref().is_none_or(|short| short.takes(name)));
                 let ports = source.workload.ports as usize;
-                all.retain(|name| name != "fair" || ports <= Levels::MAX_PORTS);
+                all.retain(|name| name != "fair" || short.is_some() || ports <= Levels::MAX_PORTS);
                 all
             }
             Network::Wide(..) => wide::all(),
@@ -282,7 +290,10 @@ pub fn caption(
         Some(interval) => format!("a schedule every {interval}"),
     };
     let port_rate = port_rate.map(|port_rate| short.map_or(port_rate, |short| short.port_rate(port_rate)));
-    let short = short.zip(port_rate).map_or(String::new(), |(short, port_rate)| short.caption(port_rate));
+    let short = short.map_or(String::new(), |short| match port_rate {
+        Some(port_rate) => short.caption(port_rate),
+        None => format!("{}.\n", short.name()),
+    });
     let port_rate = port_rate.map_or("`port-rate`".to_owned(), |port_rate| port_rate.to_string());
     format!("{}Ports of {port_rate}, {schedules}.\n{short}", traced(source))
 }

@@ -51,7 +51,12 @@ impl Cost {
         )
     }
 
-    /// What there is, for people.
+    /// The file of the measurements.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it costs on ports of a rate, for people.
     pub fn caption(&self, port_rate: Rate) -> String {
         let goodput = self.goodput(port_rate);
         let best = goodput.best();

@@ -35,14 +35,20 @@ impl Source {
             format: trace.format,
         };
         if per_stage {
-            source.workload = source.workload.per_stage();
-            // Stages may wait for each other in a circle where their coflows do not.
-            let check = source.workload.check();
-            check.map_err(|error| {
-                Failure::input(format_args!("{}: with --per-stage: {error}", source.name))
-            })?;
+            source.workload = source.per_stage(&source.workload)?;
         }
         Ok(source)
+    }
+
+    /// One coflow for every stage of a workload that is this one, or this one at another speed.
+    ///
+    /// # Errors
+    /// Stages that wait for each other in a circle, where their coflows do not.
+    pub fn per_stage(&self, workload: &Workload) -> Result<Workload, Failure> {
+        let merged = workload.per_stage();
+        let wrong = |error| Failure::input(format_args!("{}: with --per-stage: {error}", self.name));
+        merged.check().map_err(wrong)?;
+        Ok(merged)
     }
 
     /// What a megabyte of the trace was taken for, where the trace itself does not say.

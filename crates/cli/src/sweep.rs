@@ -105,13 +105,21 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_distinct(&args.input, (&args.wide, &args.behind), &asked, &out)?;
     let sink = Sink::new(args.output.out.as_deref())?;
 
-    let source = Source::read(&args.input, args.replay.per_stage)?;
+    let mut source = Source::read(&args.input, false)?;
     let wide = Wide::read(&args.wide)?;
     let short = Short::read(&args.behind)?;
     for point in points.iter_mut().chain([&mut as_it_is]) {
         short.iter().for_each(|short| short.apply(&mut point.options));
     }
-    let sped: Vec<Workload> = speeds.iter().map(|&factor| source.workload.sped_up(factor)).collect();
+    // Coflows come faster, and what comes is merged: stages begin sooner then too.
+    let sped = speeds.iter().map(|&factor| {
+        let sped = source.workload.sped_up(factor);
+        if args.replay.per_stage { source.per_stage(&sped) } else { Ok(sped) }
+    });
+    let sped: Vec<Workload> = sped.collect::<Result<_, Failure>>()?;
+    if args.replay.per_stage {
+        source.workload = sped[0].clone();
+    }
 
     // A policy that a parameter does not touch is replayed once for all its values.
     let mut spots: Vec<Spot<'_>> = Vec::new();
@@ -148,6 +156,9 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
                 r.add_named(format!("vary_{}", vary.key), value.clone());
             }
             r.append(setting.record(&spots[at].policy, &outcomes[at], Some(&baseline))?);
+            if fixed.is_some() {
+                r.add("fixed_baseline", true);
+            }
             records.push(r);
         }
     }

@@ -158,6 +158,17 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
+fn stages_come_sooner_too_where_arrivals_are_faster() {
+    let place = Place::new();
+    let text = "weir-trace 1\nports 2\ncoflow 1 job=1 stage=0\nflow 0 1 125MB\ncoflow 2 arrival=8s job=1 stage=0\nflow 0 1 125MB\n";
+    place.write("stage.weir", text);
+    let found = place
+        .json("sweep stage.weir --per-stage --policies saath --vary arrival=1,4 --no-timing --format json");
+    // The second job has its data after 8 s, and after 2.
+    assert_eq!((&found[0]["mean_cct_s"], &found[1]["mean_cct_s"]), (&9.0.into(), &3.0.into()));
+}
+
+#[test]
 fn all_policies_are_those_that_fit() {
     let place = Place::new();
     place.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");

@@ -196,7 +196,6 @@ fn most_first<K>(sums: BTreeMap<K, f64>, cct: f64) -> Vec<(K, f64)> {
 pub struct Explainer {
     index: usize,
     port_rate: f64,
-    slack: f64,
     /// What each flow is long and has left, in the order of the specification.
     sizes: Vec<f64>,
     left: Vec<f64>,
@@ -258,7 +257,6 @@ impl Explainer {
         Explainer {
             index,
             port_rate: options.port_rate.get(),
-            slack: options.slack(),
             left: sizes.clone(),
             sizes,
             restarts: restarts.collect(),
@@ -403,7 +401,7 @@ impl Explainer {
     /// Lets flows lose what they have sent, where they started anew.
     fn restart(&mut self, now: f64) {
         while let Some(&(at, flow)) = self.restarts.get(self.restarted) {
-            if at > now + self.slack {
+            if at > now {
                 return;
             }
             self.restarted += 1;

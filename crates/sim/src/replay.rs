@@ -47,7 +47,7 @@ pub enum Behind {
 impl Options {
     /// What rounding may put between two things that happen at once, in seconds: a millionth of the interval, but no more than
     /// 10 ns, so that what comes early by that has sent next to nothing.
-    pub(crate) fn slack(&self) -> f64 {
+    fn slack(&self) -> f64 {
         (self.interval.get() * 1e-6).min(1e-8)
     }
 }
@@ -339,6 +339,9 @@ impl Replay<'_> {
             let limit = self.limit(next.max(now));
             now = self.run_out(limit, next.max(now), observer);
             now = self.happen(limit, now, observer);
+            if wake <= limit {
+                now = now.max(wake);
+            }
             if self.done == self.workload.coflows.len() {
                 break;
             }

@@ -187,8 +187,8 @@ fn experiments(lab: &Lab<'_>) -> Vec<Experiment> {
         single("no work conservation + tasks by number + epochs", "all three", crowded, NO_WORK_CONSERVATION),
         alike("Saath alike", "Saath sends one flow at a time too, as said below", plain),
         alike("Saath alike + epochs", "both of them", epochs),
-        parts(alike("Saath alike, parts without work conservation", "both of them", plain)),
-        parts(alike("Saath alike, parts without work conservation + epochs", "all three", epochs)),
+        parts(alike("Saath alike + parts without work conservation", "both of them", plain)),
+        parts(alike("Saath alike + parts without work conservation + epochs", "all three", epochs)),
         Experiment {
             aalos: [TWO, &[COFLOWSIM_AALO], SINGLE].concat(),
             tcps: &TCPS,
@@ -216,6 +216,7 @@ impl Row<'_> {
         let with = match claim {
             Claim { on_aalo: true, .. } => bench.aalo,
             Claim { on_tcp: true, .. } if bench.tcp != TCPS[0] => bench.tcp,
+            _ if order_of(bench.saath).is_some() => bench.saath,
             _ => return self.name.clone(),
         };
         format!("{}, {}", self.name, quoted(with))
@@ -596,11 +597,7 @@ fn tried<'r>(claim: &Claim, rows: &'r [Row<'_>]) -> Vec<Tried<'r>> {
     let mut found: Vec<Tried<'r>> = Vec::new();
     for (row, bench) in rows.iter().flat_map(|row| row.variants().map(move |bench| (row, bench))).skip(1) {
         let Some(value) = (claim.measure)(&bench) else { continue };
-        let no_other = |without: Bench<'_>| (claim.measure)(&without) == Some(value);
-        let (saath, parts) = (!bench.saath.is_empty(), !bench.parts.is_empty());
-        if saath && no_other(Bench { saath: "", ..bench.clone() })
-            || parts && no_other(Bench { parts: "", ..bench.clone() })
-        {
+        if unconcerned(claim, &bench, value) {
             continue;
         }
         let as_it_is =
@@ -617,6 +614,14 @@ fn tried<'r>(claim: &Claim, rows: &'r [Row<'_>]) -> Vec<Tried<'r>> {
     found
 }
 
+/// Whether what is different about Saath in a setting leaves a number as it is.
+fn unconcerned(claim: &Claim, bench: &Bench<'_>, value: f64) -> bool {
+    let (saath, parts) = (Bench { saath: "", ..bench.clone() }, Bench { parts: "", ..bench.clone() });
+    let [saath, parts] = [(bench.saath, saath), (bench.parts, parts)]
+        .map(|(different, without)| !different.is_empty() && (claim.measure)(&without) == Some(value));
+    saath || parts
+}
+
 /// The first four of a list, and how many more there are.
 fn few<T>(list: &[T], text: impl Fn(&T) -> String) -> String {
     let shown: Vec<String> = list.iter().take(4).map(text).collect();
@@ -631,7 +636,7 @@ fn together(rows: &[Row<'_>], out: &mut String) {
     let (tried, _, best) = most_at_once(&speedups, &settings);
     writeln!(
         out,
-        "\nOf the {tried} settings tried, the one under which most of the {} speed-ups come out, by medians where there are draws, is {best}.",
+        "\nOf the {tried} settings tried, one under which most of the {} speed-ups come out, by medians where there are draws, is {best}.",
         speedups.len(),
     )
     .expect("memory takes all");

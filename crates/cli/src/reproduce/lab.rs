@@ -197,6 +197,7 @@ impl<'a> Lab<'a> {
         match entries.iter().find(asked) {
             Some(entry) => entry.found.clone(),
             None => {
+                debug_assert!(entries.iter().all(|e| e.found.is_none()), "{policy} is asked for too late");
                 entries.push(Entry { world, policy: policy.to_owned(), late, draw, found: None });
                 None
             }

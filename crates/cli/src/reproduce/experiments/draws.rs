@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::super::claims::{Bench, Claim, STEPS};
 use super::super::doc::{n, same, table};
 use super::super::lab::{DRAWS, draws_of, order_of};
-use super::{Row, SPEEDUPS};
+use super::{Row, SPEEDUPS, unconcerned};
 
 const ABOUT: &str = "\n\
 ### One flow at a time\n\n\
@@ -69,7 +69,10 @@ pub fn hits(claim: &Claim, others: &[&Claim], rows: &[Row<'_>]) -> String {
     if !claim.on_aalo {
         return String::new();
     }
-    let counts = single_flow(rows).map(|row| (row, count(claim, others, &row.bench)));
+    let concerned = single_flow(rows).filter(|row| {
+        (claim.measure)(&row.bench).is_some_and(|value| !unconcerned(claim, &row.bench, value))
+    });
+    let counts = concerned.map(|row| (row, count(claim, others, &row.bench)));
     let found: Vec<String> = counts
         .filter(|(_, count)| *count > 0)
         .map(|(row, count)| format!("{} ({})", row.label(&row.bench, claim), of_draws(count, row)))

@@ -10,7 +10,7 @@ use super::{TWO, quoted};
 
 const ABOUT: &str = "\n\
 ### What the text says without numbers\n\n\
-What Fig. 3, 11 and 14 are said to show, where that is not so on the trace as it is, or not under all readings. Bold is what comes out as the text has it; \"swings by\" and \"lifts\" are as \
+What Fig. 3, 11 and 14 are said to show, under other settings too. Bold is what comes out as the text has it; \"swings by\" and \"lifts\" are as \
 under those figures, where S, E and K are too.";
 
 /// Something that the text says.
@@ -63,7 +63,7 @@ const VERDICTS: [Verdict; 10] = [
         measure: |b| insensitive(swing_e(b, "saath", &GROWTHS.map(|growth| (growth, "10")))),
     },
     Verdict {
-        text: "the same of Aalo",
+        text: "Fig. 14b: \"insensitive to E\": Aalo, with K = 10, swings by",
         measure: |b| insensitive(swing_e(b, b.aalo, &GROWTHS.map(|growth| (growth, "10")))),
     },
     Verdict {
@@ -71,7 +71,7 @@ const VERDICTS: [Verdict; 10] = [
         measure: |b| insensitive(swing_e(b, "saath", &SPANNING)),
     },
     Verdict {
-        text: "Fig. 14d: Saath over Aalo \"from 1.53x to 1.9x\" with A, 1.24 times as much at A = 4",
+        text: "Fig. 14d: Saath over Aalo \"from 1.53x to 1.9x\" with A, 1.24 times as much with arrivals four times as fast",
         measure: |b| {
             let fast = Bench { world: World { speed: 4.0 * b.world.speed, ..b.world }, ..b.clone() };
             let growth = fast.speedup(2, b.aalo)[1] / b.speedup(2, b.aalo)[1];

@@ -53,7 +53,7 @@ struct Sending {
 }
 
 /// Coflows are taken by queue, inside by contention. Those all of whose ports are free have one flow at every sender, as long as there is a receiver that is
-/// still free; then, with work conservation, so have the others with the ports that are left. Every flow has the whole of both its ports. All that
+/// still free; then, with work conservation, so have the others of the queue with the ports that are left. Every flow has the whole of both its ports. All that
 /// happens counts from the next step. Completion times of flows, by coflow: 0 for those without bytes, then in the order in which they ended.
 ///
 /// `start` is the threshold of the first of ten queues, in bytes; each next is ten times as high.
@@ -98,16 +98,18 @@ pub fn saath(
         free.senders.insert_range(..);
         free.receivers.insert_range(..);
         sending.clear();
-        missed.clear();
         for (at, coflow) in coflows.iter().enumerate() {
             if coflow.ports.all_of(&free) {
                 coflow.send(at, &mut free, &mut sending);
             } else if switches.work_conservation {
                 missed.push(at);
             }
-        }
-        for &at in &missed {
-            coflows[at].send(at, &mut free, &mut sending);
+            // After each queue, as in Fig. 7.
+            if coflows.get(at + 1).is_none_or(|next| next.queue > coflow.queue) {
+                for at in missed.drain(..) {
+                    coflows[at].send(at, &mut free, &mut sending);
+                }
+            }
         }
         // Until the first flow ends, or the first coflow leaves its queue.
         let mut bytes = f64::INFINITY;
@@ -283,6 +285,24 @@ mod tests {
         };
         near(&times(true)[0], &[1.0, 3.0, 3.0]);
         near(&times(false)[0], &[3.0, 3.0, 3.0]);
+    }
+
+    #[test]
+    fn work_conservation_comes_before_the_next_queue() {
+        // The first coflow leaves the first queue at 1 s, when two more arrive. The third is missed, since the second has port 0, but its flow from port 1 goes
+        // before the first coflow.
+        let coflows: &[&[(u32, u32, f64)]] =
+            &[&[(1, 1, 20.0)], &[(0, 0, 30.0)], &[(0, 0, 30.0), (1, 2, 10.0)]];
+        let times = |work_conservation| {
+            let switches = Switches { lcof: false, work_conservation, per_flow: false };
+            let mut w = workload(coflows);
+            for later in &mut w.coflows[1..] {
+                later.arrival = weir_core::units::Time::new(1.0).unwrap();
+            }
+            saath(&w, 10.0, PACE, Order::Alike, 0, switches)
+        };
+        near(&times(true)[0], &[3.0]);
+        near(&times(false)[0], &[2.0]);
     }
 
     #[test]
