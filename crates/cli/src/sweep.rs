@@ -81,6 +81,14 @@ impl Spot<'_> {
     }
 }
 
+/// Where a policy at a point is among what is replayed; it is put there if nothing like it is.
+fn place_in<'a>(spots: &mut Vec<Spot<'a>>, policy: &str, point: &'a Point) -> usize {
+    spots.iter().position(|spot| spot.is_like(policy, point)).unwrap_or_else(|| {
+        spots.push(Spot { policy: policy.to_owned(), point });
+        spots.len() - 1
+    })
+}
+
 /// Runs `weir sweep`.
 ///
 /// # Errors
@@ -127,18 +135,11 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     for (point, plan) in points.iter().zip(&plans) {
         let mut row = Vec::new();
         for Spec { text, .. } in plan {
-            let known = spots.iter().position(|spot| spot.is_like(text, point));
-            row.push(known.unwrap_or(spots.len()));
-            if known.is_none() {
-                spots.push(Spot { policy: text.clone(), point });
-            }
+            row.push(place_in(&mut spots, text, point));
         }
         places.push(row);
     }
-    let fixed = args.fixed_baseline.then(|| {
-        spots.push(Spot { policy: policies[place].clone(), point: &as_it_is });
-        spots.len() - 1
-    });
+    let fixed = args.fixed_baseline.then(|| place_in(&mut spots, &policies[place], &as_it_is));
     let outcomes = replayed(&spots, &sped, wide.as_ref(), args)?;
 
     let mut records = Vec::new();

@@ -336,8 +336,9 @@ impl Replay<'_> {
             }
             // What is as good as due does happen at its own time, and what comes of it does not begin before: or a port would carry
             // two flows at once for as long.
-            let limit = self.limit(next.max(now));
-            now = self.run_out(limit, next.max(now), observer);
+            now = next.max(now);
+            let limit = self.limit(now);
+            now = self.run_out(limit, now, observer);
             now = self.happen(limit, now, observer);
             if wake <= limit {
                 now = now.max(wake);

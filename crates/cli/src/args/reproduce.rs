@@ -197,7 +197,7 @@ pub struct LiveReproduction {
 /// `weir reproduce saath`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It replays the trace some hundreds of times: a quarter of an hour for the public one, on two cores.
+    after_help = "It replays the trace more than a thousand times: about half an hour for the public one, on two cores.
 
 Example:
   weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2"

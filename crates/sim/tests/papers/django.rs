@@ -50,6 +50,7 @@ fn figure_1_receiver_driven() {
 fn figure_1_nobody_orders() {
     for w in [shared_receiver(), shared_sender()] {
         check(&w, "fair", &[2.0, 3.0]);
+        assert_eq!(mean(&ccts(&w, "fair")), 2.5);
     }
 }
 

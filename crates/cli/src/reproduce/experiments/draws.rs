@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::super::claims::{Bench, Claim, STEPS};
 use super::super::doc::{n, same, table};
 use super::super::lab::{DRAWS, draws_of, order_of};
-use super::{Row, SPEEDUPS, unconcerned};
+use super::explanations::unconcerned;
+use super::{Row, SPEEDUPS};
 
 const ABOUT: &str = "\n\
 ### One flow at a time\n\n\

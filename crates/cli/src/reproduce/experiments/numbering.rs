@@ -15,8 +15,7 @@ the paper does not say. Weir goes by the numbers of ports, for work conservation
 pub fn section(lab: &Lab<'_>, out: &mut String) {
     let bench = |numbering| Bench { world: World { numbering, ..lab.plain }, ..Bench::plain(lab) };
     let row = |name: &str, text: &dyn Fn(f64) -> String, measure: &dyn Fn(&Bench<'_>) -> f64| {
-        let mut drawn: Vec<f64> = (1..=DRAWS).map(|draw| measure(&bench(draw))).collect();
-        drawn.sort_by(f64::total_cmp);
+        let drawn: Vec<f64> = (1..=DRAWS).map(|draw| measure(&bench(draw))).collect();
         let at = |p: f64| text(weir_sim::outcome::percentile(&drawn, p));
         vec![name.to_owned(), text(measure(&bench(0))), at(50.0), at(0.0), at(100.0)]
     };

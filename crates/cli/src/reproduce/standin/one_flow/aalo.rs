@@ -71,7 +71,7 @@ pub fn aalo(workload: &Workload, start: f64, pace: Pace, order: Order, draw: u64
             queue.min(flow.bytes / rate(flow))
         });
         let seconds = seconds.fold(f64::INFINITY, f64::min);
-        let mut steps = ((seconds / pace.step - 1e-6).ceil() as u64).max(1);
+        let mut steps = step_at(seconds, pace).max(1);
         if next < arrivals.len() {
             steps = steps.min(arrives(next) - step);
         }

@@ -127,7 +127,7 @@ pub fn saath(
                 }
             }
         }
-        let mut steps = ((bytes / pace.rate / pace.step - 1e-6).ceil() as u64).max(1);
+        let mut steps = step_at(bytes / pace.rate, pace).max(1);
         if next < arrivals.len() {
             steps = steps.min(arrives(next) - step);
         }
