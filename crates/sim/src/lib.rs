@@ -7,6 +7,7 @@
 pub mod bound;
 pub mod explain;
 pub mod outcome;
+mod ports;
 pub mod replay;
 pub mod service;
 pub mod stage;

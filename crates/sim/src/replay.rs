@@ -1,6 +1,5 @@
 //! The event loop: virtual time for the engine.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Rate, Time};
 
 use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, deviation};
+use crate::ports::Ports;
 use crate::transport::{Transport, realise};
 
 /// How to replay.
@@ -40,7 +40,7 @@ pub struct Options {
 pub enum Behind {
     /// Receiving ports to which many flows send.
     Goodput(Arc<Goodput>),
-    /// Links between switches. Port 0 is the first host of their topology, and ports carry what hosts' cables do.
+    /// Links between switches. The workload's port 0 is the first host of their topology, and ports carry what hosts' cables do.
     Trunks(Arc<Trunks>),
 }
 
@@ -113,8 +113,11 @@ pub enum ReplayError {
 }
 
 /// The network between two schedules, for an [`Observer`].
+///
+/// Ports are numbered as coflows list them; [`Moment::port`] says what the workload calls one.
 pub struct Moment<'a> {
     engine: &'a Engine,
+    ports: &'a Ports,
     transport: Option<&'a dyn Transport>,
     now: f64,
 }
@@ -128,6 +131,11 @@ impl Moment<'_> {
     /// The ports.
     pub fn fabric(&self) -> &Fabric {
         self.engine.network().fabric()
+    }
+
+    /// What the workload calls a port.
+    pub fn port(&self, number: u32) -> u32 {
+        self.ports.name(number)
     }
 
     /// The coflows under way, in order of release.
@@ -205,9 +213,10 @@ struct Progress {
 struct Replay<'a> {
     workload: &'a Workload,
     options: &'a Options,
+    ports: Ports,
     engine: Engine,
     /// What is short besides ports, if anything ever is.
-    behind: Option<&'a Behind>,
+    behind: Option<Behind>,
     /// Moves the flows if the policy leaves that to the transport.
     transport: Option<Box<dyn Transport>>,
     agenda: BinaryHeap<Reverse<(Key, Item)>>,
@@ -247,19 +256,26 @@ pub fn replay(
     let fabric = Fabric::big_switch(workload.ports, port_rate);
     let count = workload.coflows.len();
     let mut engine = Engine::new(fabric, policy, &workload.names)?;
-    let mut behind = options.behind.as_ref();
-    match behind {
-        Some(Behind::Goodput(goodput)) if goodput.costs() => engine = engine.carrying(Arc::clone(goodput)),
-        Some(Behind::Goodput(_)) => behind = None,
+    let ports = Ports::as_listed(workload);
+    let behind = match &options.behind {
+        Some(Behind::Goodput(goodput)) if !goodput.costs() => None,
         Some(Behind::Trunks(trunks)) if trunks.ports() < workload.ports as usize => {
             return Err(ReplayError::Hosts { ports: workload.ports as usize, hosts: trunks.ports() });
         }
+        Some(Behind::Trunks(trunks)) => {
+            Some(Behind::Trunks(Arc::new(Trunks::clone(trunks).plugged(ports.names()))))
+        }
+        other => other.clone(),
+    };
+    match &behind {
+        Some(Behind::Goodput(goodput)) => engine = engine.carrying(Arc::clone(goodput)),
         Some(Behind::Trunks(trunks)) => engine = engine.crossing(Trunks::clone(trunks)),
         None => {}
     }
     let mut replay = Replay {
         workload,
         options,
+        ports,
         engine,
         behind,
         transport: None,
@@ -360,7 +376,8 @@ impl Replay<'_> {
                 // A threshold that rounding keeps just out of reach.
                 wake = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
-            let moment = Moment { engine: &self.engine, transport: self.transport.as_deref(), now };
+            let (engine, ports) = (&self.engine, &self.ports);
+            let moment = Moment { engine, ports, transport: self.transport.as_deref(), now };
             if !observer.scheduled(&moment) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { done: self.done, coflows });
@@ -402,7 +419,7 @@ impl Replay<'_> {
         if self.transport.is_none()
             && let Some(queues) = self.engine.allocation().queues()
         {
-            let mut transport = realise(queues, network, self.behind)?;
+            let mut transport = realise(queues, network, self.behind.as_ref())?;
             for &slot in network.active() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self.size(self.by_slot[slot as usize], network.coflow(slot).original(flow));
@@ -527,11 +544,14 @@ impl Replay<'_> {
 
     fn release(&mut self, index: usize, at: f64, now: f64, observer: &mut dyn Observer) {
         let workload = self.workload;
-        let mut spec = Cow::Borrowed(&workload.coflows[index]);
+        let mut spec = workload.coflows[index].clone();
+        for flow in &mut spec.flows {
+            (flow.src, flow.dst) = (self.ports.number(flow.src), self.ports.number(flow.dst));
+        }
         for (&(_, flow), &later) in self.not_before.range((index, 0)..=(index, u32::MAX)) {
             if later > at + spec.flows[flow as usize].release.get() {
                 let release = Time::new(later - at).expect("a time after another");
-                spec.to_mut().flows[flow as usize].release = release;
+                spec.flows[flow as usize].release = release;
             }
         }
         self.progress[index].ends = vec![at; spec.flows.len()];
@@ -591,7 +611,7 @@ impl Replay<'_> {
     fn event(&mut self, position: usize, now: f64) {
         match self.workload.events[position].what {
             Change::PortRate { port, side, factor } => {
-                self.engine.scale_port(port, side, factor, now);
+                self.engine.scale_port(self.ports.number(port), side, factor, now);
             }
             Change::Restart { coflow, flow } => {
                 if let Some((slot, place)) = self.find(coflow, flow) {
@@ -635,7 +655,7 @@ impl Replay<'_> {
             };
             sent = self.size(index, original) - left;
         }
-        self.lost.push((src, dst, sent));
+        self.lost.push((self.ports.name(src), self.ports.name(dst), sent));
         self.engine.restart(slot, flow, now);
         if live {
             self.start(index, slot, flow, now);

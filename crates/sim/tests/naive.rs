@@ -2,6 +2,8 @@
 //! has its bytes and its rate, every schedule is made from nothing.
 
 mod common;
+#[path = "../benches/naive/ports.rs"]
+mod ports;
 
 use common::{Kinds, cases, near, run_with, workloads};
 use proptest::prelude::*;
@@ -225,6 +227,8 @@ struct World<'a> {
 
 impl World<'_> {
     fn new(workload: &Workload, policy: Policy, interval: f64) -> World<'_> {
+        let order = ports::ports(workload);
+        let place = |port: u32| order.iter().position(|&p| p == port as usize);
         let coflows = workload.coflows.iter().map(|spec| {
             let mut round = vec![0; spec.flows.len()];
             for (i, flow) in spec.flows.iter().enumerate() {
@@ -232,7 +236,7 @@ impl World<'_> {
                 round[i] = before.iter().filter(|f| (f.src, f.dst) == (flow.src, flow.dst)).count();
             }
             let mut places: Vec<usize> = (0..spec.flows.len()).collect();
-            places.sort_by_key(|&i| (spec.flows[i].src, round[i], spec.flows[i].dst));
+            places.sort_by_key(|&i| (place(spec.flows[i].src), round[i], place(spec.flows[i].dst)));
             let flow = |&i: &usize| Flow {
                 src: spec.flows[i].src as usize,
                 dst: spec.flows[i].dst as usize,

@@ -296,9 +296,9 @@ fn renumbered(w: &Workload) -> Workload {
     other
 }
 
-/// `w` with its ports in another order.
-fn replugged(w: &Workload) -> Workload {
-    let port = |p: u32| w.ports - 1 - p;
+/// `w` with port `p` called `names[p]`.
+fn replugged(w: &Workload, names: &[u32]) -> Workload {
+    let port = |p: u32| names[p as usize];
     let mut other = w.clone();
     for flow in other.coflows.iter_mut().flat_map(|c| &mut c.flows) {
         (flow.src, flow.dst) = (port(flow.src), port(flow.dst));
@@ -306,6 +306,18 @@ fn replugged(w: &Workload) -> Workload {
     for event in &mut other.events {
         if let Change::PortRate { port: p, .. } = &mut event.what {
             *p = port(*p);
+        }
+    }
+    other
+}
+
+/// `w` with the flows of each coflow listed the other way round.
+fn relisted(w: &Workload) -> Workload {
+    let mut other = w.clone();
+    other.coflows.iter_mut().for_each(|coflow| coflow.flows.reverse());
+    for event in &mut other.events {
+        if let Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } = &mut event.what {
+            *flow = w.coflows[*coflow].flows.len() - 1 - *flow;
         }
     }
     other
@@ -389,16 +401,34 @@ proptest! {
     }
 
     #[test]
-    fn port_numbers_decide_nothing_where_flows_need_no_order(w in workloads(DYNAMIC)) {
+    fn names_of_ports_decide_nothing((w, names) in workloads(Kinds::ALL).prop_flat_map(|w| {
+        let names: Vec<u32> = (0..w.ports).collect();
+        (Just(w), Just(names).prop_shuffle())
+    })) {
+        for policy in POLICIES {
+            for interval in [0.0, 0.7] {
+                let of = |w: &Workload| run_with(w, policy, 1.0, interval, &mut Silent).unwrap();
+                let (a, b) = (of(&w), of(&replugged(&w, &names)));
+                prop_assert_eq!(fingerprint(&a), fingerprint(&b), "{}", policy);
+                let sides = |o: &Outcome, p: usize| (o.send_utilisation[p], o.recv_utilisation[p]);
+                for (port, &name) in names.iter().enumerate() {
+                    prop_assert_eq!(sides(&a, port), sides(&b, name as usize), "{}", policy);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_flows_decides_nothing_where_they_need_none(w in workloads(DYNAMIC)) {
         for policy in ["fair", "pfp", "aalo:start=2B:growth=2:queues=4:at=both:sharing=strict"] {
-            let (a, b) = (run(&w, policy).ccts(), run(&replugged(&w), policy).ccts());
+            let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
             same(&a, &b, 1e-6, policy)?;
         }
-        // The others serve the flows of one coflow in the order of ports where something is left over; with one
-        // flow at each port, none of them takes anything from another.
+        // The others serve the flows of one coflow in the order of ports, which are numbered as they are listed, where something is
+        // left over; with one flow at each port, none of them takes anything from another.
         let w = matchings(w);
         for policy in POLICIES {
-            let (a, b) = (run(&w, policy).ccts(), run(&replugged(&w), policy).ccts());
+            let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
             same(&a, &b, 1e-6, policy)?;
         }
     }

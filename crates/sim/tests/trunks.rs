@@ -166,7 +166,8 @@ impl Recorder {
                     continue;
                 }
                 let ((src, dst), original) = (coflow.ends_of(flow), coflow.original(flow));
-                self.trunks.path(src, dst, coflow.index, original, &mut path);
+                let (from, to) = (moment.port(src), moment.port(dst));
+                self.trunks.path(from, to, coflow.index, original, &mut path);
                 let mut links = vec![src as usize, ports + dst as usize];
                 links.extend(path.iter().map(|&link| 2 * ports + link as usize));
                 let own =

@@ -9,7 +9,7 @@ use super::world::{Placement, World};
 
 mod draws;
 mod explanations;
-mod numbering;
+mod listing;
 mod verdicts;
 
 /// One thing done differently.
@@ -298,7 +298,7 @@ pub fn section(lab: &Lab<'_>) -> String {
     out.push_str(EPOCHS);
     speedups(&rows, &mut out);
     draws::section(&rows, &mut out);
-    numbering::section(lab, &mut out);
+    listing::section(lab, &mut out);
     bounds(lab, &rows, &mut out);
     sync(&rows, &mut out);
     late_ends(&late, &mut out);

@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_core::model::{Change, Workload};
+use weir_core::model::{Change, FlowSpec, Workload};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_trace::TraceUnit;
 
@@ -22,8 +22,8 @@ pub enum Placement {
 pub struct World {
     /// Which ports.
     pub placement: Placement,
-    /// By which draw all ports are numbered anew; 0 for the trace's numbers.
-    pub numbering: u64,
+    /// By which draw there is another order of ports, in which all coflows list their flows; 0 for the trace's.
+    pub listing: u64,
     /// How many times as fast coflows arrive (Fig. 14d).
     pub speed: f64,
     /// Coflows arrive at the start of the 10.24 s in which they would, as CoflowSim admits them.
@@ -42,7 +42,7 @@ impl World {
     pub fn plain(interval: Time) -> World {
         World {
             placement: Placement::Trace,
-            numbering: 0,
+            listing: 0,
             speed: 1.0,
             epochs: false,
             binary: false,
@@ -58,23 +58,13 @@ impl World {
     /// What is replayed; `unit` is what a megabyte of the trace was taken for.
     pub fn workload(&self, trace: &Workload, unit: f64) -> Workload {
         let mut workload = trace.clone();
-        let mut numbers: Vec<u32> = (0..trace.ports).collect();
-        if self.numbering > 0 {
-            let mut random = ChaCha8Rng::seed_from_u64(self.numbering);
-            numbers.sort_by_cached_key(|_| random.next_u64());
-        }
-        for event in &mut workload.events {
-            if let Change::PortRate { port, .. } = &mut event.what {
-                *port = numbers[*port as usize];
-            }
+        if self.listing > 0 {
+            self.list_anew(&mut workload);
         }
         for coflow in &mut workload.coflows {
             if self.epochs {
                 let epoch = (coflow.arrival.get() / EPOCH).ceil() - 1.0;
                 coflow.arrival = Time::new(epoch.max(0.0) * EPOCH).unwrap_or(Time::ZERO);
-            }
-            for flow in &mut coflow.flows {
-                (flow.src, flow.dst) = (numbers[flow.src as usize], numbers[flow.dst as usize]);
             }
             if self.placement != Placement::Trace {
                 renumber(coflow.flows.iter_mut().map(|f| &mut f.src));
@@ -91,6 +81,29 @@ impl World {
         }
         let speed = if self.binary { self.speed * 1.024 } else { self.speed };
         if speed == 1.0 { workload } else { workload.sped_up(speed) }
+    }
+
+    /// Puts the flows of all coflows in a drawn order of ports.
+    fn list_anew(&self, workload: &mut Workload) {
+        let mut random = ChaCha8Rng::seed_from_u64(self.listing);
+        let drawn: Vec<u64> = (0..workload.ports).map(|_| random.next_u64()).collect();
+        let mut places = Vec::with_capacity(workload.coflows.len());
+        for coflow in &mut workload.coflows {
+            let mut order: Vec<usize> = (0..coflow.flows.len()).collect();
+            order.sort_by_key(|&flow| {
+                let FlowSpec { src, dst, .. } = coflow.flows[flow];
+                (drawn[src as usize], drawn[dst as usize])
+            });
+            coflow.flows = order.iter().map(|&flow| coflow.flows[flow]).collect();
+            let mut place = vec![0; order.len()];
+            order.into_iter().enumerate().for_each(|(to, from)| place[from] = to);
+            places.push(place);
+        }
+        for event in &mut workload.events {
+            if let Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } = &mut event.what {
+                *flow = places[*coflow][*flow];
+            }
+        }
     }
 
     /// What a port carries.
@@ -116,7 +129,7 @@ fn renumber<'a>(ports: impl Iterator<Item = &'a mut u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::model::{CoflowSpec, FlowSpec, Names};
+    use weir_core::model::{CoflowSpec, Names, TimedEvent};
 
     fn trace() -> Workload {
         let flow = |src, dst| FlowSpec::new(src, dst, Bytes::new(1e6).unwrap());
@@ -139,15 +152,25 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_numbered_anew_one_to_one() {
-        let world = World { numbering: 3, ..World::plain(Time::ZERO) };
-        let (before, after) = (trace(), world.workload(&trace(), 1e6));
-        let ports = |w: &Workload| w.coflows[0].flows.iter().flat_map(|f| [f.src, f.dst]).collect::<Vec<_>>();
-        let (before, after) = (ports(&before), ports(&after));
-        assert_ne!(before, after);
-        for (i, j) in (0..before.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
-            assert_eq!(before[i] == before[j], after[i] == after[j]);
-        }
+    fn flows_are_listed_anew_and_events_follow() {
+        let mut before = trace();
+        before.coflows.push(CoflowSpec { id: 2, ..before.coflows[0].clone() });
+        before.coflows[1].flows.reverse();
+        let restart = |coflow| move |flow| Change::Restart { coflow, flow };
+        let whats = (0..4).map(restart(0)).chain((0..4).map(restart(1)));
+        before.events = whats.map(|what| TimedEvent { at: Time::ZERO, what }).collect();
+        let world = World { listing: 3, ..World::plain(Time::ZERO) };
+        let after = world.workload(&before, 1e6);
+        assert_ne!(before.coflows[0].flows, after.coflows[0].flows);
+        assert_eq!(after.coflows[0].flows, after.coflows[1].flows);
+        let named = |w: &Workload| -> Vec<FlowSpec> {
+            let flow = |event: &TimedEvent| match event.what {
+                Change::Restart { coflow, flow } => w.coflows[coflow].flows[flow],
+                _ => unreachable!(),
+            };
+            w.events.iter().map(flow).collect()
+        };
+        assert_eq!(named(&before), named(&after));
     }
 
     #[test]

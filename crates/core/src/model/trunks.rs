@@ -1,7 +1,7 @@
 //! Links between switches that flows from port to port cross.
 //!
 //! Coflows are scheduled at ports: the hosts' own links. On a network whose links between switches carry less than all hosts together,
-//! those are short as well. A flow has one of the shortest paths, by a hash of its ports and its place in the workload (ECMP), as long as it
+//! those are short as well. A flow has one of the shortest paths, by a hash of its hosts and its place in the workload (ECMP), as long as it
 //! lives.
 
 use super::topology::{Link, LinkId, NodeId, Routes, Topology};
@@ -11,7 +11,9 @@ use crate::units::Rate;
 #[derive(Debug, Clone)]
 pub struct Trunks {
     routes: Routes,
-    hosts: Rate,
+    /// By port the host that has it.
+    hosts: Vec<NodeId>,
+    port_rate: Rate,
     /// In bytes per second.
     capacities: Vec<f64>,
     /// By link of the topology its position here; none if it is a host's.
@@ -68,18 +70,29 @@ impl Trunks {
             })
         };
         let positions = topology.links().iter().map(position).collect();
-        let hosts = first.unwrap_or(Rate::ZERO);
-        Ok(Trunks { routes: Routes::new(topology, seed), hosts, capacities, positions, path: Vec::new() })
+        let hosts = (0..topology.hosts() as u32).map(NodeId).collect();
+        let port_rate = first.unwrap_or(Rate::ZERO);
+        let routes = Routes::new(topology, seed);
+        Ok(Trunks { routes, hosts, port_rate, capacities, positions, path: Vec::new() })
     }
 
-    /// How many ports there are: port 0 is the first host.
+    /// The same with other numbers for its ports: port 0 is what was port `ports[0]`, and so on.
+    ///
+    /// # Panics
+    /// If there was no such port.
+    pub fn plugged(self, ports: impl IntoIterator<Item = u32>) -> Trunks {
+        let hosts = ports.into_iter().map(|port| self.hosts[port as usize]).collect();
+        Trunks { hosts, ..self }
+    }
+
+    /// How many ports there are: port 0 is the first host, unless they are [`Trunks::plugged`] otherwise.
     pub fn ports(&self) -> usize {
-        self.routes.topology().hosts()
+        self.hosts.len()
     }
 
     /// What the cable of each host carries, which is what its port does.
     pub fn port_rate(&self) -> Rate {
-        self.hosts
+        self.port_rate
     }
 
     /// What the links carry, in bytes per second.
@@ -93,7 +106,8 @@ impl Trunks {
         path.clear();
         if src != dst {
             let number = (coflow as u64) << 32 | u64::from(flow);
-            self.routes.path(NodeId(src), NodeId(dst), number, &mut self.path);
+            let (from, to) = (self.hosts[src as usize], self.hosts[dst as usize]);
+            self.routes.path(from, to, number, &mut self.path);
             path.extend(self.path.iter().filter_map(|link| self.positions[link.index()]));
         }
     }

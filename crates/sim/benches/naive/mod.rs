@@ -1,5 +1,7 @@
 //! The same replays as straightforward code does them: every flow touched at every event. Only to compare with.
 
+mod ports;
+
 use weir_core::model::Workload;
 use weir_sim::Options;
 
@@ -31,9 +33,16 @@ impl Rule {
     }
 }
 
-/// The completion time of every coflow of a workload without events, parents and late data.
-pub fn replay(workload: &Workload, rule: Rule, options: &Options) -> Vec<f64> {
-    let (ports, rate) = (workload.ports as usize, options.port_rate.get());
+/// By port its place in the order of ports.
+pub fn places(workload: &Workload) -> Vec<usize> {
+    let mut places = vec![0; workload.ports as usize];
+    ports::ports(workload).into_iter().enumerate().for_each(|(place, port)| places[port] = place);
+    places
+}
+
+/// The completion time of every coflow of a workload without events, parents and late data; `places` are those of its ports.
+pub fn replay(workload: &Workload, places: &[usize], rule: Rule, options: &Options) -> Vec<f64> {
+    let (count, rate) = (workload.ports as usize, options.port_rate.get());
     let interval = options.interval.get();
     let slack = interval * 1e-6;
     let tick = |at: f64| if interval == 0.0 { at } else { ((at - slack) / interval).ceil() * interval };
@@ -80,12 +89,12 @@ pub fn replay(workload: &Workload, rule: Rule, options: &Options) -> Vec<f64> {
                     rate: 0.0,
                 })
                 .collect();
-            new.sort_by_key(|f| (f.src, f.dst));
+            new.sort_by_key(|f| (places[f.src], places[f.dst]));
             flows.extend(new);
         }
         match rule {
-            Rule::Fair => fair(&mut flows, ports, rate),
-            Rule::Varys => varys(&mut flows, ports, rate),
+            Rule::Fair => fair(&mut flows, count, rate),
+            Rule::Varys => varys(&mut flows, count, rate),
         }
     }
     workload.coflows.iter().zip(ends).map(|(coflow, end)| end - coflow.arrival.get()).collect()

@@ -109,8 +109,9 @@ fn first_sender(w: &Workload, policy: &str) -> u32 {
     impl Observer for First {
         fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
             let rated = moment.allocation().flows();
-            let ends = rated.iter().map(|rated| moment.coflow(rated.slot).ends_of(rated.flow));
-            self.0 = self.0.or(ends.filter(|&(_, dst)| dst == 2).map(|(src, _)| src).next());
+            let mut ends = rated.iter().map(|rated| moment.coflow(rated.slot).ends_of(rated.flow));
+            let first = ends.find(|&(_, dst)| moment.port(dst) == 2);
+            self.0 = self.0.or(first.map(|(src, _)| moment.port(src)));
             true
         }
     }

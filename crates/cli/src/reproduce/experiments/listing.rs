@@ -1,4 +1,4 @@
-//! What the numbers of ports decide.
+//! What the order decides in which coflows list their flows.
 
 use super::super::claims::{Bench, Claim};
 use super::super::doc::{n, table};
@@ -7,13 +7,14 @@ use super::super::world::World;
 use super::{SPEEDUPS, SYNC};
 
 const ABOUT: &str = "\n\
-### The order of ports\n\n\
+### The order of flows\n\n\
 \"for f in c do f.rate = min(f.sender.remainBW, f.receiver.remainBW)\" (Fig. 7, line 20): which flow of a coflow comes first decides what is left for the next one, and \
-the paper does not say. Weir goes by the numbers of ports, for work conservation and for what busy receivers leave under Aalo. What if the same ports had other numbers?";
+the paper does not say. Weir goes by ports, sending port first, in the order in which coflows list them, for work conservation and for what busy receivers leave under Aalo. What if all coflows \
+listed them in another order, the same for all?";
 
-/// Numbers under the trace's numbering and under others.
+/// Numbers under the trace's order and under others.
 pub fn section(lab: &Lab<'_>, out: &mut String) {
-    let bench = |numbering| Bench { world: World { numbering, ..lab.plain }, ..Bench::plain(lab) };
+    let bench = |listing| Bench { world: World { listing, ..lab.plain }, ..Bench::plain(lab) };
     let row = |name: &str, text: &dyn Fn(f64) -> String, measure: &dyn Fn(&Bench<'_>) -> f64| {
         let drawn: Vec<f64> = (1..=DRAWS).map(|draw| measure(&bench(draw))).collect();
         let at = |p: f64| text(weir_sim::outcome::percentile(&drawn, p));
@@ -29,6 +30,6 @@ pub fn section(lab: &Lab<'_>, out: &mut String) {
     lines.extend(SPEEDUPS.iter().filter(|claim| claim.on_aalo).map(of_claim));
     lines.extend(SYNC.iter().filter(|claim| !claim.on_aalo).map(of_claim));
     out.push_str(ABOUT);
-    out.push_str(&format!(" {DRAWS} numberings, drawn:\n"));
+    out.push_str(&format!(" {DRAWS} orders, drawn:\n"));
     out.push_str(&table(&["", "as in the trace", "median", "least", "most"], 1, &lines));
 }

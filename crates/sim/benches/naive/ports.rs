@@ -1,0 +1,38 @@
+//! The order of ports, worked out pair by pair.
+
+use weir_core::model::Workload;
+
+/// The ports in the order of a replay: always the one used first of those that none of those left has to precede, or of all left.
+pub fn ports(workload: &Workload) -> Vec<usize> {
+    let count = workload.ports as usize;
+    let mut arrivals: Vec<_> = workload.coflows.iter().collect();
+    arrivals.sort_by(|a, b| a.arrival.get().total_cmp(&b.arrival.get()));
+    let mut precedes = vec![vec![false; count]; count];
+    let mut uses = Vec::new();
+    for coflow in arrivals {
+        let sides = [0, 1].map(|side| coflow.flows.iter().map(move |f| [f.src, f.dst][side] as usize));
+        for side in sides {
+            let mut listed: Vec<usize> = Vec::new();
+            for port in side {
+                if !listed.contains(&port) {
+                    listed.iter().for_each(|&before| precedes[before][port] = true);
+                    listed.push(port);
+                }
+            }
+        }
+        uses.extend(coflow.flows.iter().flat_map(|f| [f.src as usize, f.dst as usize]));
+    }
+    uses.extend(0..count);
+    let mut left = Vec::new();
+    for port in uses {
+        if !left.contains(&port) {
+            left.push(port);
+        }
+    }
+    let mut order = Vec::new();
+    while !left.is_empty() {
+        let free = left.iter().position(|&port| left.iter().all(|&before| !precedes[before][port]));
+        order.push(left.remove(free.unwrap_or(0)));
+    }
+    order
+}

@@ -1,0 +1,215 @@
+//! The order of ports.
+//!
+//! Papers serve what others leave "for each flow of the coflow" and do not say which comes first. The engine goes by the numbers of ports,
+//! so what a trace happens to call its ports would decide. A replay therefore numbers them once, by the whole workload, as coflows list them:
+//! a port that a coflow's flows send from, or go to, comes before those that its flows send from, or go to, further down its list. The next
+//! port is always the one that is used first of those that no list has after one that is still to come. Where there is none, since lists
+//! contradict each other (those of two coflows, or of the two sides of one), it is the one that is used first of all that are left. The first use is
+//! that by the coflow that arrives first (of those that arrive together, the first of the workload), by its first flow, sending port first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use weir_core::model::{FlowSpec, Workload};
+
+/// No number.
+const NONE: u32 = u32::MAX;
+
+/// The ports of a workload in their order.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    /// By what the workload calls a port.
+    numbers: Vec<u32>,
+    /// By number.
+    names: Vec<u32>,
+}
+
+impl Ports {
+    /// Numbers them as they are listed. O(flows + coflows log coflows + ports log ports).
+    pub fn as_listed(workload: &Workload) -> Ports {
+        let ports = workload.ports as usize;
+        let (uses, places) = first_uses(workload);
+        let mut lists = Lists::new(workload);
+        // By place among the first uses: those that no other has to precede.
+        let ready = |port: u32| Reverse(places[port as usize]);
+        let mut free: BinaryHeap<_> =
+            (0..workload.ports).filter(|&port| lists.waits[port as usize] == 0).map(ready).collect();
+        let (mut numbers, mut names) = (vec![NONE; ports], Vec::with_capacity(ports));
+        let mut rest = uses.iter().copied();
+        while names.len() < ports {
+            let left = |port: u32| numbers[port as usize] == NONE;
+            let port = match free.pop() {
+                Some(Reverse(place)) => uses[place as usize],
+                // Each is listed after one that is left: lists contradict each other.
+                None => rest.find(|&port| left(port)).expect("a port is left"),
+            };
+            numbers[port as usize] = names.len() as u32;
+            names.push(port);
+            lists.pass(port, |port| numbers[port as usize] != NONE, |port| free.push(ready(port)));
+        }
+        Ports { numbers, names }
+    }
+
+    /// The number of the port that the workload calls `name`.
+    pub fn number(&self, name: u32) -> u32 {
+        self.numbers[name as usize]
+    }
+
+    /// What the workload calls them, by number.
+    pub fn names(&self) -> impl Iterator<Item = u32> {
+        self.names.iter().copied()
+    }
+
+    /// What the workload calls the port of this number.
+    pub fn name(&self, number: u32) -> u32 {
+        self.names[number as usize]
+    }
+}
+
+/// The ports as they are first used, and by port its place among them.
+fn first_uses(workload: &Workload) -> (Vec<u32>, Vec<u32>) {
+    let mut coflows: Vec<usize> = (0..workload.coflows.len()).collect();
+    let arrival = |index: usize| workload.coflows[index].arrival.get();
+    coflows.sort_by(|&a, &b| arrival(a).total_cmp(&arrival(b)));
+    let flows = coflows.iter().flat_map(|&index| &workload.coflows[index].flows);
+    let (mut uses, mut places) = (Vec::new(), vec![NONE; workload.ports as usize]);
+    for port in flows.flat_map(|flow| [flow.src, flow.dst]).chain(0..workload.ports) {
+        if places[port as usize] == NONE {
+            places[port as usize] = uses.len() as u32;
+            uses.push(port);
+            if uses.len() == places.len() {
+                break;
+            }
+        }
+    }
+    (uses, places)
+}
+
+/// What coflows list, on each side, of which the ports that are numbered are taken away.
+struct Lists {
+    /// Each port of a side of a coflow once, as it is listed; and where each of these lists begins, and the last one ends.
+    ports: Vec<u32>,
+    begins: Vec<usize>,
+    /// By list where its first port is that is left.
+    heads: Vec<usize>,
+    /// By port the lists that it is first of, and in how many it is after another that is left.
+    first_of: Vec<Vec<u32>>,
+    waits: Vec<u32>,
+}
+
+impl Lists {
+    fn new(workload: &Workload) -> Lists {
+        let count = workload.ports as usize;
+        let (mut ports, mut begins) = (Vec::new(), vec![0]);
+        let (mut first_of, mut waits) = (vec![Vec::new(); count], vec![0; count]);
+        for side in [|flow: &FlowSpec| flow.src, |flow: &FlowSpec| flow.dst] {
+            // By port the last coflow that used it.
+            let mut users = vec![usize::MAX; count];
+            for (index, coflow) in workload.coflows.iter().enumerate() {
+                let begin = ports.len();
+                for port in coflow.flows.iter().map(side) {
+                    if std::mem::replace(&mut users[port as usize], index) != index {
+                        ports.push(port);
+                    }
+                }
+                if ports.len() == begin + 1 {
+                    // It says nothing about the order.
+                    ports.truncate(begin);
+                    continue;
+                }
+                first_of[ports[begin] as usize].push(begins.len() as u32 - 1);
+                ports[begin + 1..].iter().for_each(|&port| waits[port as usize] += 1);
+                begins.push(ports.len());
+            }
+        }
+        let heads = begins[..begins.len() - 1].to_vec();
+        Lists { ports, begins, heads, first_of, waits }
+    }
+
+    /// Takes away what is `numbered`, which `port` is from now on, and calls `free` with the ports that wait for no other any more.
+    fn pass(&mut self, port: u32, numbered: impl Fn(u32) -> bool, mut free: impl FnMut(u32)) {
+        for list in std::mem::take(&mut self.first_of[port as usize]) {
+            let (head, end) = (&mut self.heads[list as usize], self.begins[list as usize + 1]);
+            let left = self.ports[*head..end].iter().position(|&port| !numbered(port));
+            *head = left.map_or(end, |skipped| *head + skipped);
+            if let Some(&first) = self.ports[..end].get(*head) {
+                self.first_of[first as usize].push(list);
+                self.waits[first as usize] -= 1;
+                if self.waits[first as usize] == 0 {
+                    free(first);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../benches/naive/ports.rs"]
+mod naive;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_core::model::{CoflowSpec, Names};
+    use weir_core::units::{Bytes, Time};
+
+    /// The order of ports for coflows with flows between these ports, the next one a second later.
+    fn order(ports: u32, coflows: &[&[(u32, u32)]]) -> Vec<u32> {
+        let flow = |&(src, dst): &(u32, u32)| FlowSpec::new(src, dst, Bytes::new(1.0).unwrap());
+        let coflow = |(at, flows): (usize, &&[(u32, u32)])| {
+            CoflowSpec::new(at as u64, Time::new(at as f64).unwrap(), flows.iter().map(flow).collect())
+        };
+        let coflows = coflows.iter().enumerate().map(coflow).collect();
+        let ports =
+            Ports::as_listed(&Workload { ports, coflows, events: Vec::new(), names: Names::default() });
+        let names: Vec<u32> = ports.names().collect();
+        for (number, &name) in names.iter().enumerate() {
+            assert_eq!((ports.number(name), ports.name(number as u32)), (number as u32, name));
+        }
+        names
+    }
+
+    #[test]
+    fn ports_come_as_they_are_used_first() {
+        assert_eq!(order(6, &[&[(4, 1)], &[(0, 4)], &[(3, 1)]]), [4, 1, 0, 3, 2, 5]);
+    }
+
+    #[test]
+    fn a_port_comes_before_those_that_a_coflow_lists_later() {
+        // 2 is used last, but listed before 1 on one side, and 1 before 0 on the other.
+        assert_eq!(order(3, &[&[(1, 1)], &[(0, 0)], &[(2, 1), (1, 0)]]), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_port_listed_twice_counts_where_it_is_first() {
+        assert_eq!(order(4, &[&[(0, 2), (0, 3), (1, 2), (1, 3)]]), [0, 2, 3, 1]);
+    }
+
+    #[test]
+    fn where_lists_contradict_each_other_first_use_decides() {
+        let both: &[&[(u32, u32)]] = &[&[(1, 3), (0, 3)], &[(0, 3), (1, 3)]];
+        assert_eq!(order(4, both), [3, 2, 1, 0]);
+        // What comes before both still does, and what comes after one of them: 4 is used before the other.
+        let more: &[&[(u32, u32)]] =
+            &[&[(1, 3), (4, 3), (2, 3), (0, 3)], &[(0, 3), (1, 3)], &[(5, 3), (0, 3)]];
+        assert_eq!(order(6, more), [3, 5, 1, 4, 2, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_is_that_found_pair_by_pair(
+            coflows in prop::collection::vec((0..4u32, prop::collection::vec((0..7u32, 0..7u32), 1..6)), 0..8),
+        ) {
+            let flow = |(src, dst)| FlowSpec::new(src, dst, Bytes::new(1.0).unwrap());
+            let coflow = |(id, (arrival, flows)): (usize, (u32, Vec<_>))| {
+                let arrival = Time::new(f64::from(arrival)).unwrap();
+                CoflowSpec::new(id as u64, arrival, flows.into_iter().map(flow).collect())
+            };
+            let coflows = coflows.into_iter().enumerate().map(coflow).collect();
+            let workload = Workload { ports: 7, coflows, events: Vec::new(), names: Names::default() };
+            let found: Vec<usize> = Ports::as_listed(&workload).names().map(|port| port as usize).collect();
+            prop_assert_eq!(found, naive::ports(&workload));
+        }
+    }
+}
