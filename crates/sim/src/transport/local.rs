@@ -17,13 +17,14 @@ use std::sync::Arc;
 use weir_core::allocation::{Allocation, Queues, Weights};
 use weir_core::model::{Ended, Fabric, Goodput, Mask, Network, Slot};
 use weir_core::order::Key;
-use weir_core::solve::Residual;
 
 use super::{Progress, Transport};
 
 mod level;
+mod passing;
 
 use level::{below, cut_off, sums};
+use passing::Passing;
 
 /// No group, no entry.
 const NONE: u32 = u32::MAX;
@@ -53,50 +54,41 @@ struct Flows {
     sending: f64,
 }
 
-/// A row or a receiver: flows with one rate.
+/// The flows of a *group*, which have one rate: a row or a receiver.
 #[derive(Debug)]
 struct Group {
-    /// What one of its flows was sent until the last settling.
-    count: f64,
-    rate: f64,
-    /// Its flows by the count at which they end; entries of flows that left are stale.
+    /// By the count at which they end; entries of flows that left are stale.
     ends: BinaryHeap<Reverse<(Key, Slot, u32)>>,
-    /// The count at which the first of its flows ends, or less if a flow left since; infinite if there is none.
+    /// The count at which the first of them ends, or less if a flow left since; infinite if there is none.
     first: f64,
     /// Whether it may be less.
     left: bool,
-    /// Whether the time at which that flow ends has to be found anew.
-    moved: bool,
 }
 
 impl Group {
     fn new() -> Group {
-        Group {
-            count: 0.0,
-            rate: 0.0,
-            ends: BinaryHeap::new(),
-            first: f64::INFINITY,
-            left: false,
-            moved: true,
-        }
+        Group { ends: BinaryHeap::new(), first: f64::INFINITY, left: false }
     }
 
-    fn enter(&mut self, end: f64, slot: Slot, flow: u32) {
+    /// Takes a flow in; says whether it is the first to end.
+    fn enter(&mut self, end: f64, slot: Slot, flow: u32) -> bool {
         self.ends.push(Reverse((Key(end), slot, flow)));
-        if end < self.first {
-            (self.first, self.moved) = (end, true);
+        let first = end < self.first;
+        if first {
+            self.first = end;
         }
+        first
     }
 
-    fn leave(&mut self, end: f64) {
-        if end <= self.first {
-            (self.left, self.moved) = (true, true);
-        }
+    /// Lets a flow go; says whether it may have been the first to end.
+    fn leave(&mut self, end: f64) -> bool {
+        self.left |= end <= self.first;
+        end <= self.first
     }
 
     fn clear(&mut self) {
         self.ends.clear();
-        (self.first, self.left, self.moved) = (f64::INFINITY, false, true);
+        (self.first, self.left) = (f64::INFINITY, false);
     }
 }
 
@@ -142,21 +134,6 @@ struct Offer {
     limited: bool,
 }
 
-/// A flow that gets something passed on.
-#[derive(Debug, Clone, Copy)]
-struct Passed {
-    slot: Slot,
-    flow: u32,
-    /// The flow's.
-    group: u32,
-    rate: f64,
-    /// With that of its group.
-    total: f64,
-    since: f64,
-    settling: u64,
-    end: f64,
-}
-
 /// Queues at the senders.
 pub(super) struct Local {
     weights: Weights,
@@ -169,14 +146,15 @@ pub(super) struct Local {
     rows: Vec<Row>,
     /// Rows, then receivers.
     groups: Vec<Group>,
+    /// By group: what one of its flows was sent until the last settling, and the rate since.
+    counts: Vec<f64>,
+    rates: Vec<f64>,
     /// Groups whose rate is above zero.
     running: Mask,
-    /// By running group: when its first flow ends, as found last.
+    /// By group: when its first flow ends, as found last; infinite if it is not running.
     next: Vec<f64>,
-    /// The same of the flows that get something passed on.
-    passed_next: f64,
-    /// The rates of the rows once more, close together.
-    row_rates: Vec<f64>,
+    /// Groups of which that has to be found anew if they are running.
+    moved: Mask,
     /// By receiver: what it is offered, by whom, and whether that is more than it carries.
     offers: Vec<Vec<Offer>>,
     offered: Vec<f64>,
@@ -185,20 +163,13 @@ pub(super) struct Local {
     order: Vec<(usize, Slot)>,
     dirty_send: Mask,
     dirty_recv: Mask,
-    passed: Vec<Passed>,
-    passed_vacant: Vec<u32>,
-    /// The entries of the last settling; those of flows that ended since are vacant.
-    passing: Vec<u32>,
-    spare: Vec<u32>,
-    settling: u64,
     since: f64,
-    residual: Residual,
     left_send: Vec<f64>,
     left_recv: Vec<f64>,
     heads: Vec<Option<Head>>,
     moving: Vec<(u32, u32)>,
-    rates: Vec<f64>,
-    given: Vec<(Slot, u32, f64)>,
+    wanted: Vec<f64>,
+    passing: Passing,
     goodput: Option<Arc<Goodput>>,
 }
 
@@ -218,29 +189,24 @@ impl Local {
             coflows: Vec::new(),
             rows: vec![Row::default(); ports * classes],
             groups: std::iter::repeat_with(Group::new).take(groups).collect(),
+            counts: vec![0.0; groups],
+            rates: vec![0.0; groups],
             running: Mask::empty(groups),
             next: vec![f64::INFINITY; groups],
-            passed_next: f64::INFINITY,
-            row_rates: vec![0.0; ports * classes],
+            moved: Mask::empty(groups),
             offers: vec![Vec::new(); ports],
             offered: vec![0.0; ports],
             busy: vec![false; ports],
             order: Vec::new(),
             dirty_send: Mask::empty(ports),
             dirty_recv: Mask::empty(ports),
-            passed: Vec::new(),
-            passed_vacant: Vec::new(),
-            passing: Vec::new(),
-            spare: Vec::new(),
-            settling: 0,
             since: 0.0,
-            residual: Residual::default(),
             left_send: Vec::new(),
             left_recv: Vec::new(),
             heads: Vec::new(),
             moving: Vec::new(),
-            rates: Vec::new(),
-            given: Vec::new(),
+            wanted: Vec::new(),
+            passing: Passing::default(),
             goodput,
         }
     }
@@ -269,11 +235,11 @@ impl Local {
     }
 
     fn set_rate(&mut self, group: usize, rate: f64) {
-        let g = &mut self.groups[group];
-        if g.rate == rate {
+        if self.rates[group] == rate {
             return;
         }
-        (g.rate, g.moved) = (rate, true);
+        self.rates[group] = rate;
+        self.moved.insert(group);
         if rate > 0.0 {
             self.running.insert(group);
         } else {
@@ -285,55 +251,36 @@ impl Local {
     /// Bytes a flow has left at `now`, which is not before the last settling.
     fn left(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let f = &self.coflows[slot as usize].flows[flow as usize];
-        let passed = match self.passed.get(f.passed as usize) {
-            Some(passed) => passed.rate * (now - passed.since),
+        let group = f.group as usize;
+        let count = match self.counts.get(group) {
+            Some(count) => count + self.rates[group] * (now - self.since),
             None => 0.0,
         };
-        let count = match self.groups.get(f.group as usize) {
-            Some(group) => group.count + group.rate * (now - self.since),
-            None => 0.0,
-        };
-        (f.end - count - passed).max(0.0)
+        (f.end - count - self.passing.got(f.passed, now)).max(0.0)
     }
 
     fn base_rate(&self, slot: Slot, flow: u32) -> f64 {
         let f = &self.coflows[slot as usize].flows[flow as usize];
-        self.groups.get(f.group as usize).map_or(0.0, |group| group.rate)
-    }
-
-    /// Folds what was passed on to a flow until now, the time of the last count, into its end.
-    fn fold_passed(&mut self, slot: Slot, flow: u32) {
-        let f = &mut self.coflows[slot as usize].flows[flow as usize];
-        if let Some(passed) = self.passed.get_mut(f.passed as usize) {
-            f.end -= passed.rate * (self.since - passed.since);
-            passed.since = self.since;
-        }
-    }
-
-    fn drop_passed(&mut self, slot: Slot, flow: u32) {
-        let f = &mut self.coflows[slot as usize].flows[flow as usize];
-        if f.passed != NONE {
-            let entry = std::mem::replace(&mut f.passed, NONE);
-            self.passed[entry as usize].slot = NONE;
-            self.passed_vacant.push(entry);
-        }
+        self.rates.get(f.group as usize).copied().unwrap_or(0.0)
     }
 
     /// Lets a flow go by another group, or none. At the time of the last count.
     fn regroup(&mut self, slot: Slot, flow: u32, group: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
-        if let Some(before) = self.groups.get_mut(f.group as usize) {
-            before.leave(f.end);
-            f.end -= before.count;
+        let before = f.group as usize;
+        if let Some(count) = self.counts.get(before) {
+            if self.groups[before].leave(f.end) {
+                self.moved.insert(before);
+            }
+            f.end -= count;
         }
         f.group = group;
-        if let Some(passed) = self.passed.get_mut(f.passed as usize) {
-            passed.group = group;
-        }
-        if let Some(group) = self.groups.get_mut(group as usize) {
-            f.end += group.count;
-            if f.passed == NONE {
-                group.enter(f.end, slot, flow);
+        self.passing.regroup(f.passed, group);
+        let group = group as usize;
+        if let Some(count) = self.counts.get(group) {
+            f.end += count;
+            if f.passed == NONE && self.groups[group].enter(f.end, slot, flow) {
+                self.moved.insert(group);
             }
         }
     }
@@ -342,8 +289,7 @@ impl Local {
     fn advance(&mut self, now: f64) {
         let time = now - self.since;
         for group in self.running.iter() {
-            let group = &mut self.groups[group];
-            group.count += group.rate * time;
+            self.counts[group] += self.rates[group] * time;
         }
         for flows in &mut self.coflows {
             flows.sent += flows.sending * time;
@@ -392,7 +338,6 @@ impl Local {
         for (class, row) in rows.enumerate() {
             let Some(Head { slot, seq, index, share }) = heads[class] else {
                 self.set_rate(row, 0.0);
-                self.row_rates[row] = 0.0;
                 continue;
             };
             if self.rows[row].head.is_none() {
@@ -402,10 +347,9 @@ impl Local {
             let flows = coflow.senders()[index].live;
             self.rows[row].flows = flows;
             let rate = share / f64::from(flows.max(1));
-            if self.groups[row].rate != rate {
-                let more = rate - self.row_rates[row];
+            if self.rates[row] != rate {
+                let more = rate - self.rates[row];
                 self.set_rate(row, rate);
-                self.row_rates[row] = rate;
                 coflow.visit_sender(index, coflow.recv_mask(), |flow, dst| {
                     self.change_offer(row as u32, slot, flow, dst as usize, more, network);
                 });
@@ -421,7 +365,7 @@ impl Local {
         }
         let limited = self.coflows[slot as usize].flows[flow as usize].group != row;
         let capacity = network.fabric().recv()[dst];
-        let still = limited && self.row_rates[row as usize] > self.groups[self.receiver(dst)].rate;
+        let still = limited && self.rates[row as usize] > self.rates[self.receiver(dst)];
         if still && self.goodput.is_none() {
             return;
         }
@@ -454,6 +398,7 @@ impl Local {
         let Some((slot, seq)) = self.rows[row].head.take() else { return };
         self.rows[row] = Row::default();
         self.groups[row].clear();
+        self.moved.insert(row);
         let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
         let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
         let mut over = std::mem::take(&mut self.moving);
@@ -483,7 +428,7 @@ impl Local {
 
     /// How many flows their rows let send to a receiver. O(offers).
     fn connections(&self, dst: usize) -> usize {
-        self.offers[dst].iter().filter(|offer| self.row_rates[offer.row as usize] > 0.0).count()
+        self.offers[dst].iter().filter(|offer| self.rates[offer.row as usize] > 0.0).count()
     }
 
     /// One receiver: who is limited by it, and to what. O(offers) for each time that the even share rises.
@@ -493,20 +438,20 @@ impl Local {
         }
         let group = self.receiver(dst);
         let mut offers = std::mem::take(&mut self.offers[dst]);
-        let mut rates = std::mem::take(&mut self.rates);
-        rates.clear();
-        rates.extend(offers.iter().map(|offer| self.row_rates[offer.row as usize]));
-        let before = self.groups[group].rate;
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(offers.iter().map(|offer| self.rates[offer.row as usize]));
+        let before = self.rates[group];
         // In one go what is offered, and the first step to the level, from where it was.
-        let [offered, known, taken] = sums(&rates, |rate| {
+        let [offered, known, taken] = sums(&wanted, |rate| {
             let [one, taken] = below(rate, before);
             [rate, one, taken]
         });
         // Rounding must not make a receiver busy that gets just what it carries.
         let busy = offered > capacity * (1.0 + 1e-12);
-        let level = if busy { cut_off(&rates, capacity, [known, taken]) } else { f64::INFINITY };
+        let level = if busy { cut_off(&wanted, capacity, [known, taken]) } else { f64::INFINITY };
         self.set_rate(group, if busy { level } else { 0.0 });
-        for (offer, &rate) in offers.iter_mut().zip(&rates) {
+        for (offer, &rate) in offers.iter_mut().zip(&wanted) {
             let limited = rate > level;
             let row = &mut self.rows[offer.row as usize];
             match (offer.limited, limited) {
@@ -522,7 +467,7 @@ impl Local {
             let limit = if limited { group as u32 } else { offer.row };
             self.regroup(offer.slot, offer.flow, limit);
         }
-        self.rates = rates;
+        self.wanted = wanted;
         self.offers[dst] = offers;
         self.offered[dst] = offered;
         self.busy[dst] = busy;
@@ -544,138 +489,10 @@ impl Local {
                 src += 1;
             }
             let served = f64::from(row.flows - row.limited);
-            let rate = self.row_rates[group] * served + row.levels;
+            let rate = self.rates[group] * served + row.levels;
             self.coflows[slot as usize].sending += rate;
             self.left_send[src] = (self.left_send[src] - rate).max(0.0);
         }
-    }
-
-    /// Passes on what is left.
-    fn pass_on(&mut self, network: &Network) {
-        self.settling += 1;
-        self.residual.set(network.fabric(), &self.left_send, &self.left_recv);
-        let mut given = std::mem::take(&mut self.given);
-        given.clear();
-        for &(_, slot) in &self.order {
-            if self.residual.is_exhausted() {
-                break;
-            }
-            self.residual.fill(network.coflow(slot), |flow, rate| given.push((slot, flow, rate)));
-        }
-        self.carry(&mut given, network);
-        let spare = std::mem::take(&mut self.spare);
-        let before = std::mem::replace(&mut self.passing, spare);
-        let mut known = before.iter();
-        for &(slot, flow, rate) in &given {
-            self.coflows[slot as usize].sending += rate;
-            let entry = self.passed_of(slot, flow, &mut known);
-            self.passing.push(entry);
-            let passed = &mut self.passed[entry as usize];
-            let total = rate + self.groups.get(passed.group as usize).map_or(0.0, |group| group.rate);
-            passed.settling = self.settling;
-            if passed.rate != rate {
-                self.fold_passed(slot, flow);
-                self.passed[entry as usize].rate = rate;
-            }
-            if self.passed[entry as usize].total != total {
-                let end = self.since + self.left(slot, flow, self.since) / total;
-                let passed = &mut self.passed[entry as usize];
-                (passed.total, passed.end) = (total, end);
-            }
-        }
-        self.given = given;
-        for &entry in &before {
-            let Passed { slot, flow, settling, .. } = self.passed[entry as usize];
-            if slot != NONE && settling != self.settling {
-                self.fold_passed(slot, flow);
-                self.drop_passed(slot, flow);
-                let f = self.coflows[slot as usize].flows[flow as usize];
-                if let Some(group) = self.groups.get_mut(f.group as usize) {
-                    group.enter(f.end, slot, flow);
-                }
-            }
-        }
-        self.spare = before;
-        self.spare.clear();
-    }
-
-    /// Takes from what is passed on what receivers do not carry of so many flows: each flow that did not send before is one more.
-    /// O(offers of receivers that get something).
-    fn carry(&self, given: &mut Vec<(Slot, u32, f64)>, network: &Network) {
-        let Some(goodput) = &self.goodput else { return };
-        // By receiver: how many send, and what they get.
-        let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.ports];
-        given.retain_mut(|(slot, flow, rate)| {
-            let dst = network.coflow(*slot).ends_of(*flow).1 as usize;
-            let offered = || (self.connections(dst), self.offered[dst]);
-            let (count, taken) = *receivers[dst].get_or_insert_with(offered);
-            let count = count + usize::from(self.base_rate(*slot, *flow) == 0.0);
-            let capacity = network.fabric().recv()[dst];
-            *rate = rate.min(capacity * goodput.part(count) - taken);
-            // Less than rounding leaves is nothing.
-            let sends = *rate > 1e-9 * capacity;
-            if sends {
-                receivers[dst] = Some((count, taken + *rate));
-            }
-            sends
-        });
-    }
-
-    /// The entry of a flow that gets something passed on. Mostly that is the next of those of the last settling, which are told without a look
-    /// at the flow.
-    fn passed_of(&mut self, slot: Slot, flow: u32, known: &mut std::slice::Iter<'_, u32>) -> u32 {
-        let over = |entry: u32| {
-            let passed = &self.passed[entry as usize];
-            passed.slot == NONE || passed.settling == self.settling
-        };
-        while known.as_slice().first().is_some_and(|&entry| over(entry)) {
-            known.next();
-        }
-        let next = known.as_slice().first().copied();
-        let is = |entry: &u32| {
-            let passed = &self.passed[*entry as usize];
-            passed.slot == slot && passed.flow == flow
-        };
-        if let Some(entry) = next.filter(is) {
-            known.next();
-            return entry;
-        }
-        let entry = self.coflows[slot as usize].flows[flow as usize].passed;
-        if entry == NONE {
-            return self.new_passed(slot, flow);
-        }
-        // Some of the next may get nothing any more.
-        if let Some(at) = known.as_slice().iter().take(8).position(|&next| next == entry) {
-            known.nth(at);
-        }
-        entry
-    }
-
-    /// An entry for a flow that gets something passed on, and did not before.
-    fn new_passed(&mut self, slot: Slot, flow: u32) -> u32 {
-        let f = &self.coflows[slot as usize].flows[flow as usize];
-        let fresh = Passed {
-            slot,
-            flow,
-            group: f.group,
-            rate: 0.0,
-            total: 0.0,
-            since: self.since,
-            settling: 0,
-            end: 0.0,
-        };
-        let entry = match self.passed_vacant.pop() {
-            Some(entry) => {
-                self.passed[entry as usize] = fresh;
-                entry
-            }
-            None => {
-                self.passed.push(fresh);
-                self.passed.len() as u32 - 1
-            }
-        };
-        self.coflows[slot as usize].flows[flow as usize].passed = entry;
-        entry
     }
 
     /// The flow of a group that ends first by its count, and that count.
@@ -699,29 +516,23 @@ impl Local {
         if self.groups[group].left {
             self.first(group);
         }
-        let Group { count, rate, first, .. } = self.groups[group];
-        self.since + (first - count).max(0.0) / rate
+        self.since + (self.groups[group].first - self.counts[group]).max(0.0) / self.rates[group]
     }
 
     /// Takes a flow out that ended or lost its data at `at`.
     fn take_out(&mut self, slot: Slot, flow: u32, at: f64, network: &Network) {
         let (src, dst) = network.coflow(slot).ends_of(flow);
-        let mut rate = self.base_rate(slot, flow);
-        if let Some(passed) =
-            self.passed.get(self.coflows[slot as usize].flows[flow as usize].passed as usize)
-        {
-            rate += passed.rate;
-        }
+        let rate = Transport::rate(self, slot, flow, network);
         self.drop_passed(slot, flow);
         let group = self.coflows[slot as usize].flows[flow as usize].group as usize;
         let offer = self.withdraw(slot, flow, dst as usize);
         if group == self.receiver(dst as usize)
             && let Some(Offer { row, .. }) = offer
         {
-            self.rows[row as usize].free(self.groups[group].rate);
+            self.rows[row as usize].free(self.rates[group]);
         }
-        if group < self.row_rates.len() {
-            let less = -self.row_rates[group];
+        if group < self.rows.len() {
+            let less = -self.rates[group];
             self.change_offer(group as u32, slot, flow, dst as usize, less, network);
         } else {
             self.dirty_recv.insert(dst as usize);
@@ -730,8 +541,8 @@ impl Local {
         flows.sent += rate * (at - self.since);
         flows.sending -= rate;
         let f = &mut flows.flows[flow as usize];
-        if let Some(group) = self.groups.get_mut(group) {
-            group.leave(f.end);
+        if self.groups.get_mut(group).is_some_and(|group| group.leave(f.end)) {
+            self.moved.insert(group);
         }
         f.group = NONE;
         self.dirty_send.insert(src as usize);
@@ -799,27 +610,24 @@ impl Transport for Local {
     }
 
     fn next_end(&mut self) -> f64 {
-        let passed = self.passing.iter().map(|&entry| &self.passed[entry as usize]);
-        let ends = passed.filter(|passed| passed.slot != NONE).map(|passed| passed.end);
-        self.passed_next = ends.fold(f64::INFINITY, f64::min);
-        let mut next = self.passed_next;
-        let running = std::mem::take(&mut self.running);
-        for group in running.iter() {
-            // At a rate that stands still, so does the end.
-            if std::mem::take(&mut self.groups[group].moved) {
+        // At a rate that stands still, so does the end.
+        let mut moved = std::mem::take(&mut self.moved);
+        for group in moved.iter() {
+            if self.rates[group] > 0.0 {
                 self.next[group] = self.first_end(group);
             }
-            next = next.min(self.next[group]);
         }
-        self.running = running;
-        next
+        moved.clear();
+        self.moved = moved;
+        self.running.iter().fold(self.passing.next_end(), |next, group| next.min(self.next[group]))
     }
 
     fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>) {
-        if self.passed_next <= limit {
-            for entry in 0..self.passing.len() {
-                let Passed { slot, flow, end, .. } = self.passed[self.passing[entry] as usize];
-                if slot != NONE && end <= limit {
+        if self.passing.next_end() <= limit {
+            for at in 0..self.passing.len() {
+                if let Some((slot, flow, end)) = self.passing.end(at)
+                    && end <= limit
+                {
                     self.take_out(slot, flow, end, network);
                     ended.push(Ended { slot, flow, at: end });
                 }
@@ -835,7 +643,8 @@ impl Transport for Local {
                 };
                 // What was found before stands as long as nothing moved: found anew it may be later by a rounding error, again
                 // and again, and the flow would never end.
-                if end != known || std::mem::take(&mut self.groups[group].moved) {
+                if end != known || self.moved.contains(group) {
+                    self.moved.remove(group);
                     self.next[group] = self.first_end(group);
                     continue;
                 }
@@ -849,8 +658,7 @@ impl Transport for Local {
 
     fn rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
         let Some(flows) = self.coflows.get(slot as usize) else { return 0.0 };
-        let passed = self.passed.get(flows.flows[flow as usize].passed as usize);
-        self.base_rate(slot, flow) + passed.map_or(0.0, |passed| passed.rate)
+        self.base_rate(slot, flow) + self.passing.rate(flows.flows[flow as usize].passed)
     }
 
     fn progress(&self, slot: Slot) -> Option<Progress> {
