@@ -57,7 +57,7 @@ const POLICY: &str = "What to replay";
     version,
     arg_required_else_help = true,
     subcommand_required = true,
-    after_help = "Exit codes: 0 done; 1 what was asked for could not be done; 2 wrong usage or bad input; 130 interrupted.",
+    after_help = "Exit codes: 0 done; 1 what was asked for could not be done; 2 wrong usage or bad input; 130 or 143 interrupted.",
     after_long_help = EXAMPLES
 )]
 pub struct Cli {
@@ -68,7 +68,7 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Exit codes: 0 done; 1 what was asked for could not be done (a replay that stalls, an output that is
-full); 2 wrong usage or bad input; 130 interrupted.
+full); 2 wrong usage or bad input; 130 or 143 interrupted.
 
 Examples:
   weir compare examples/demo.txt --policies saath,aalo,fair --baseline aalo
