@@ -227,8 +227,8 @@ struct World<'a> {
 
 impl World<'_> {
     fn new(workload: &Workload, policy: Policy, interval: f64) -> World<'_> {
-        let order = ports::ports(workload);
-        let place = |port: u32| order.iter().position(|&p| p == port as usize);
+        let order = ports::places(workload);
+        let place = |port: u32| order[port as usize];
         let coflows = workload.coflows.iter().map(|spec| {
             let mut round = vec![0; spec.flows.len()];
             for (i, flow) in spec.flows.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 mod ports;
 
+pub use ports::places;
 use weir_core::model::Workload;
 use weir_sim::Options;
 
@@ -31,13 +32,6 @@ impl Rule {
             Rule::Varys => "varys",
         }
     }
-}
-
-/// By port its place in the order of ports.
-pub fn places(workload: &Workload) -> Vec<usize> {
-    let mut places = vec![0; workload.ports as usize];
-    ports::ports(workload).into_iter().enumerate().for_each(|(place, port)| places[port] = place);
-    places
 }
 
 /// The completion time of every coflow of a workload without events, parents and late data; `places` are those of its ports.

@@ -2,8 +2,8 @@
 
 use weir_core::model::Workload;
 
-/// The ports in the order of a replay: always the one used first of those that none of those left has to precede, or of all left.
-pub fn ports(workload: &Workload) -> Vec<usize> {
+/// By port its place in the order of a replay: next is always the one used first of those that none of those left has to precede, or of all left.
+pub fn places(workload: &Workload) -> Vec<usize> {
     let count = workload.ports as usize;
     let mut arrivals: Vec<_> = workload.coflows.iter().collect();
     arrivals.sort_by(|a, b| a.arrival.get().total_cmp(&b.arrival.get()));
@@ -29,10 +29,10 @@ pub fn ports(workload: &Workload) -> Vec<usize> {
             left.push(port);
         }
     }
-    let mut order = Vec::new();
-    while !left.is_empty() {
+    let mut places = vec![0; count];
+    for place in 0..count {
         let free = left.iter().position(|&port| left.iter().all(|&before| !precedes[before][port]));
-        order.push(left.remove(free.unwrap_or(0)));
+        places[left.remove(free.unwrap_or(0))] = place;
     }
-    order
+    places
 }

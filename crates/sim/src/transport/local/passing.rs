@@ -50,6 +50,15 @@ impl Passing {
         self.entries.get(number as usize).map_or(0.0, |passed| passed.rate * (now - passed.since))
     }
 
+    /// The same, which goes into its flow's end now.
+    fn take(&mut self, number: u32, now: f64) -> f64 {
+        let got = self.got(number, now);
+        if let Some(passed) = self.entries.get_mut(number as usize) {
+            passed.since = now;
+        }
+        got
+    }
+
     /// The flow of an entry goes by another group.
     pub fn regroup(&mut self, number: u32, group: u32) {
         if let Some(passed) = self.entries.get_mut(number as usize) {
@@ -205,10 +214,7 @@ impl Local {
     /// Folds what was passed on to a flow until now, the time of the last count, into its end.
     fn fold_passed(&mut self, slot: Slot, flow: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
-        if let Some(passed) = self.passing.entries.get_mut(f.passed as usize) {
-            f.end -= passed.rate * (self.since - passed.since);
-            passed.since = self.since;
-        }
+        f.end -= self.passing.take(f.passed, self.since);
     }
 
     /// A flow gets nothing passed on any more.
