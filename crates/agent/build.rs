@@ -1,5 +1,4 @@
-//! Compiles the programs in `bpf/`. Without a compiler for them the crate is built all the same, and says so when it is asked
-//! for them.
+//! Compiles the BPF programs in `bpf/`. Without clang the crate builds without them and reports that when they are needed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,24 +11,34 @@ fn main() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     println!("cargo::rerun-if-changed={}", source.display());
     let object = |name: &str| out.join(name).with_extension("o");
-    let lacks =
+    let missing =
         PROGRAMS.iter().find_map(|name| compile(&source.join(name).with_extension("c"), &object(name)).err());
-    if let Some(why) = &lacks {
+    if let Some(why) = &missing {
         for name in PROGRAMS {
-            fs::write(object(name), "").expect("cargo's folder for what is built can be written to");
+            fs::write(object(name), "").expect("cargo's output directory is writable");
         }
-        // What is not there counts as changed: the next build tries again.
-        println!("cargo::rerun-if-changed={}", out.join("never").display());
-        println!("cargo::warning=the agent is built without its programs in the kernel: {why}");
+        watch_for_compiler();
+        println!("cargo::warning=the agent is built without its BPF programs: {why}");
     }
-    println!("cargo::rustc-env=WEIR_BPF_LACKS={}", lacks.unwrap_or_default());
+    println!("cargo::rustc-env=WEIR_BPF_LACKS={}", missing.unwrap_or_default());
+}
+
+/// Runs this script again once clang or libbpf's headers are installed: the directories that would contain them change
+/// then. Paths that do not exist yet cannot be named, since cargo would run the script at every build.
+fn watch_for_compiler() {
+    println!("cargo::rerun-if-env-changed=PATH");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = env::split_paths(&path).chain([PathBuf::from("/usr/include")]);
+    for directory in directories.filter(|directory| directory.is_absolute() && directory.is_dir()) {
+        println!("cargo::rerun-if-changed={}", directory.display());
+    }
 }
 
 fn compile(from: &Path, to: &Path) -> Result<(), String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let mut clang = Command::new("clang");
     clang.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
-    // Where Debian has the kernel's headers that differ between processors.
+    // Debian installs the kernel headers that differ between processors here.
     clang.arg("-idirafter").arg(format!("/usr/include/{arch}-linux-gnu"));
     let output = clang.arg("-c").arg(from).arg("-o").arg(to).output();
     let output = output.map_err(|error| format!("clang cannot be run: {error}"))?;
@@ -37,5 +46,5 @@ fn compile(from: &Path, to: &Path) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(said.lines().next().unwrap_or("clang failed without a word").to_owned())
+    Err(said.lines().next().unwrap_or("clang failed without a message").to_owned())
 }

@@ -15,9 +15,9 @@ use weir_agent::queues::{self, Desired, Interface, QueueError};
 use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
 
 use crate::args::{self, Port};
-use crate::failure::Failure;
 use crate::serve::asked_to_stop;
-use crate::{interrupt, output};
+use weir_console::failure::Failure;
+use weir_console::{interrupt, output};
 
 /// Runs `weir agent`.
 ///

@@ -1,15 +1,17 @@
 //! What can be asked for on the command line.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
+#[cfg(feature = "live")]
 mod live;
 mod network;
 mod predict;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 mod profile;
+#[cfg(feature = "papers")]
 mod reproduce;
 mod saba;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 mod testbed;
 mod trace;
 
@@ -19,27 +21,26 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::{Rate, Time};
 use weir_trace::TraceUnit;
 
-use crate::failure::Failure;
-use crate::spec;
 use crate::sweep::Vary;
+use weir_console::failure::Failure;
+use weir_console::spec;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 pub use agent::{Agent, AgentQueues, AgentTraffic, Found};
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 pub use live::{AgentRun, Port};
+#[cfg(feature = "live")]
 pub use live::{Credentials, Ctl, Log, PolicyWish, Serve, Wish};
 pub use network::{Fabric, FabricCheck, FabricDescribe, FabricGenerate, Share};
 pub use predict::{Predict, PredictConnections, PredictTrain};
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 pub use profile::{Profile, ProfilePlace, application};
-pub use reproduce::{
-    CompositionReproduction, DJANGO_SEEDS, DjangoReproduction, NetshareReproduction, Reproduce, Reproduction,
-    SIPHON_SEEDS, SabaReproduction, SiphonReproduction,
-};
-#[cfg(target_os = "linux")]
-pub use reproduce::{Experiment, LiveReproduction};
+#[cfg(all(feature = "papers", feature = "live", target_os = "linux"))]
+pub use reproduce::LiveReproduction;
+#[cfg(feature = "papers")]
+pub use reproduce::{Page, Replayed, Reproduce};
 pub use saba::{Saba, SabaProfile, SabaRun, SabaWeights, Way};
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 pub use testbed::{Testbed, TestbedDown, TestbedIncast, TestbedList, TestbedRun, TestbedUp};
 pub use trace::{Check, Convert, Describe, Generate, Trace, TraceFormat};
 
@@ -90,7 +91,8 @@ pub enum Command {
     Explain(Explain),
     /// Share a network between services over time, under NetShare's mechanisms
     Share(Share),
-    /// Do a paper's evaluation again, published and measured side by side
+    /// Run a paper's evaluation again: published figures next to measured ones
+    #[cfg(feature = "papers")]
     #[command(subcommand, arg_required_else_help = true)]
     Reproduce(Reproduce),
     /// Saba's profiler, its weights at a port, and simulated jobs under it and its rivals
@@ -100,7 +102,7 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     Predict(Predict),
     /// Find out how sensitive a real command is to bandwidth: run it with less and less, and fit a model (Saba)
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "live", target_os = "linux"))]
     Profile(Profile),
     /// List the policies, or say what the parameters of one are
     Policies(Policies),
@@ -111,15 +113,17 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     Fabric(Fabric),
     /// Make networks of Linux namespaces, and send real traffic through them
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "live", target_os = "linux"))]
     #[command(subcommand, arg_required_else_help = true)]
     Testbed(Testbed),
     /// Coordinate hosts: decide who sends how fast, and tell their agents
+    #[cfg(feature = "live")]
     Serve(Serve),
     /// Ask a coordinator how things are, and change its policy and weights
+    #[cfg(feature = "live")]
     Ctl(Ctl),
     /// Carry out on this host what a coordinator decides, give its interfaces queues by weight, and mark its traffic
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "live", target_os = "linux"))]
     #[command(subcommand, arg_required_else_help = true)]
     Agent(Agent),
     /// Print completions for a shell
@@ -484,6 +488,15 @@ pub fn interval(text: &str) -> Result<Time, String> {
     let interval: Time =
         text.parse().map_err(|error| format!("{error}, or 0 to schedule whenever something happens"))?;
     if interval.get() <= 1e9 { Ok(interval) } else { Err("expected at most 1e9s".to_owned()) }
+}
+
+/// A count from 1 to 1000.
+#[cfg(any(feature = "live", feature = "papers"))]
+pub fn up_to_1000(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count @ 1..=1000) => Ok(count),
+        _ => Err("expected a whole number from 1 to 1000".to_owned()),
+    }
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

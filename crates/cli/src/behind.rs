@@ -8,9 +8,9 @@ use weir_core::units::Rate;
 use weir_sim::{Behind, Options};
 
 use crate::args;
-use crate::failure::Failure;
 use crate::incast::Cost;
-use crate::table::{count, rate};
+use weir_console::failure::Failure;
+use weir_console::table::{count, rate};
 
 /// What was asked for.
 pub enum Short {

@@ -10,16 +10,16 @@ use weir_sim::{Options, Outcome};
 
 use crate::args::{self, Format};
 use crate::behind::Short;
-use crate::failure::Failure;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
-use crate::output::{self, Pending, Sink};
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::run::{self, Task};
-use crate::spec;
-use crate::table::{Align, Table, bytes, count, number, optional, percent, seconds};
 use crate::wide::{self, Wide};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending, Sink};
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::run::{self, Task};
+use weir_console::spec;
+use weir_console::table::{Align, Table, bytes, count, number, optional, percent, seconds};
 
 /// How a replay is to go.
 pub fn options(replay: &args::Replay, keep_flows: bool) -> Options {

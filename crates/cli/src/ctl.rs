@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use weir_client::{Coordinator, CoordinatorError, escaped};
 
 use crate::args::{self, Format, PolicyWish, Wish};
-use crate::failure::Failure;
-use crate::output::{Sink, print};
-use crate::record::{self, Record};
-use crate::spec;
-use crate::table::{Align, Table, number};
+use weir_console::failure::Failure;
+use weir_console::output::{Sink, print};
+use weir_console::record::{self, Record};
+use weir_console::spec;
+use weir_console::table::{Align, Table, number};
 
 /// Runs `weir ctl`.
 ///

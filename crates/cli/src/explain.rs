@@ -9,13 +9,13 @@ use weir_sim::{CoflowOutcome, Moment, Observer, replay};
 
 use crate::args::{self, Format};
 use crate::compare::{caption, options};
-use crate::failure::Failure;
 use crate::input::Source;
-use crate::output::{self, Sink};
-use crate::progress::{Progress, Watch};
-use crate::record::{self, Record};
-use crate::spec;
-use crate::table::{Align, Table, bytes, count, number, percent, seconds};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Sink};
+use weir_console::progress::{Progress, Watch};
+use weir_console::record::{self, Record};
+use weir_console::spec;
+use weir_console::table::{Align, Table, bytes, count, number, percent, seconds};
 
 /// Lines of a time line that is still read.
 const LINES: usize = 24;

@@ -7,10 +7,10 @@ pub use weir_trace::topology::PLANS;
 use weir_trace::topology::{self, describe::Description};
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::output::{self, Sink};
-use crate::record::{self, Record};
-use crate::table::{Align, BITS, Table, count, number, rate};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Sink};
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, BITS, Table, count, number, rate};
 
 /// Runs `weir fabric`.
 ///

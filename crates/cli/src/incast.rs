@@ -8,8 +8,8 @@ use weir_core::units::Rate;
 use weir_trace::incast::Measured;
 
 use crate::args;
-use crate::failure::Failure;
-use crate::table::{bytes, count, percent, rate};
+use weir_console::failure::Failure;
+use weir_console::table::{bytes, count, percent, rate};
 
 /// Measurements that were read, and the buffer that is asked for.
 pub struct Cost {

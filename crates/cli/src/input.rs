@@ -5,7 +5,7 @@ use weir_core::model::Workload;
 use weir_trace::{Format, Limits, TraceUnit};
 
 use crate::args;
-use crate::failure::Failure;
+use weir_console::failure::Failure;
 
 /// A trace that was read, and what it was read as.
 pub struct Source {

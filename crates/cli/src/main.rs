@@ -1,54 +1,71 @@
 //! `weir`, the command line.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
 mod args;
 mod behind;
 mod compare;
+#[cfg(feature = "live")]
 mod ctl;
 mod explain;
 mod fabric;
-mod failure;
 mod incast;
 mod input;
-mod interrupt;
 mod measure;
-mod output;
 mod policies;
 mod predict;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 mod profile;
-mod progress;
-mod record;
 mod reference;
+#[cfg(feature = "papers")]
 mod reproduce;
-mod run;
 mod saba;
+#[cfg(feature = "live")]
 mod serve;
 mod share;
-mod spec;
 mod sweep;
-mod table;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "live", target_os = "linux"))]
 mod testbed;
 mod trace;
 mod wide;
 
+use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use weir_console::failure::Failure;
 
 use args::{Cli, Command};
-use failure::Failure;
+
+/// The commands that this build lacks, and the feature that contains each.
+const MISSING: &[(&str, &[&str])] = &[
+    #[cfg(not(feature = "live"))]
+    ("live", &["agent", "ctl", "profile", "serve", "testbed"]),
+    #[cfg(not(feature = "papers"))]
+    ("papers", &["reproduce"]),
+];
 
 fn main() -> ExitCode {
-    let Err(failure) = dispatch(&Cli::parse().command) else { return ExitCode::SUCCESS };
+    let result = match missing_feature() {
+        Some((command, feature)) => Err(Failure::input(format_args!(
+            "{command}: this build lacks the command: built without `{feature}`; run `make install`"
+        ))),
+        None => dispatch(&Cli::parse().command),
+    };
+    let Err(failure) = result else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
-        // If nobody listens there either, the exit code has to do.
+        // If standard error is closed, the exit code has to be enough.
         let _ = writeln!(io::stderr(), "weir: {}", failure.message);
     }
     ExitCode::from(failure.code)
+}
+
+/// The requested command and the feature that it needs, if this build lacks that feature.
+fn missing_feature() -> Option<(String, &'static str)> {
+    let command = env::args().nth(1)?;
+    let (feature, _) = MISSING.iter().find(|(_, commands)| commands.contains(&command.as_str()))?;
+    Some((command, feature))
 }
 
 fn dispatch(command: &Command) -> Result<(), Failure> {
@@ -58,26 +75,22 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Sweep(args) => sweep::sweep(args),
         Command::Explain(args) => explain::explain(args),
         Command::Share(args) => share::share(args),
-        Command::Reproduce(args::Reproduce::Saath(args)) => reproduce::saath(args),
-        Command::Reproduce(args::Reproduce::Netshare(args)) => reproduce::netshare(args),
-        Command::Reproduce(args::Reproduce::Saba(args)) => reproduce::saba(args),
-        Command::Reproduce(args::Reproduce::Django(args)) => reproduce::django(args),
-        Command::Reproduce(args::Reproduce::Siphon(args)) => reproduce::siphon(args),
-        Command::Reproduce(args::Reproduce::Composition(args)) => reproduce::composition(args),
-        #[cfg(target_os = "linux")]
-        Command::Reproduce(args::Reproduce::Live(args)) => reproduce::live(args),
+        #[cfg(feature = "papers")]
+        Command::Reproduce(args) => reproduce::reproduce(args),
         Command::Saba(args) => saba::saba(args),
         Command::Predict(args) => predict::predict(args),
-        #[cfg(target_os = "linux")]
+        #[cfg(all(feature = "live", target_os = "linux"))]
         Command::Profile(args) => profile::profile(args),
         Command::Policies(args) => policies::policies(args),
         Command::Trace(args) => trace::trace(args),
         Command::Fabric(args) => fabric::fabric(args),
-        #[cfg(target_os = "linux")]
+        #[cfg(all(feature = "live", target_os = "linux"))]
         Command::Testbed(args) => testbed::testbed(args),
+        #[cfg(feature = "live")]
         Command::Serve(args) => serve::serve(args),
+        #[cfg(feature = "live")]
         Command::Ctl(args) => ctl::ctl(args),
-        #[cfg(target_os = "linux")]
+        #[cfg(all(feature = "live", target_os = "linux"))]
         Command::Agent(args) => agent::agent(args),
         Command::Completions(args) => reference::completions(args),
         Command::Man(args) => reference::man(args),

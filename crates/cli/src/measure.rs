@@ -3,14 +3,14 @@
 use serde_json::Value;
 use weir_core::model::Workload;
 use weir_sim::bound::Bounds;
-use weir_sim::outcome::{mean, percentile};
+use weir_sim::outcome::{mean, percentile, speedups};
 use weir_sim::{Options, Outcome};
 
 use crate::behind::Short;
-use crate::failure::Failure;
 use crate::input::Source;
-use crate::record::Record;
 use crate::wide::Wide;
+use weir_console::failure::Failure;
+use weir_console::record::Record;
 
 /// What a replay went by, besides the policy.
 pub struct Setting {
@@ -169,29 +169,5 @@ impl Baseline {
         }
         r.add("speedup_mean", mean_of(&ups));
         r.add("speedup_left_out", ccts.len() - ups.len());
-    }
-}
-
-/// For each coflow, its CCT under the baseline over its CCT. One that takes no time under both is as fast under
-/// both; one that takes none under one of them has no quotient, and is left out.
-pub fn speedups(baseline: &[f64], ccts: &[f64]) -> Vec<f64> {
-    baseline
-        .iter()
-        .zip(ccts)
-        .filter_map(|(&base, &cct)| match (base == 0.0, cct == 0.0) {
-            (true, true) => Some(1.0),
-            (false, false) => Some(base / cct),
-            _ => None,
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn coflows_without_time_do_not_distort() {
-        assert_eq!(speedups(&[2.0, 0.0, 0.0, 1.0], &[1.0, 0.0, 1.0, 0.0]), [2.0, 1.0]);
     }
 }

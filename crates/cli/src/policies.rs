@@ -4,11 +4,11 @@ use weir_core::policy::{Entry, TABLE};
 use weir_core::wide_area;
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::output::Sink;
-use crate::record::{self, Record};
-use crate::spec;
-use crate::table::{Align, Table};
+use weir_console::failure::Failure;
+use weir_console::output::Sink;
+use weir_console::record::{self, Record};
+use weir_console::spec;
+use weir_console::table::{Align, Table};
 
 /// Runs `weir policies`.
 ///

@@ -5,10 +5,10 @@ use weir_predict::{Answer, Fit, Model, Records, Settings, connections as fit, fi
 use weir_sim::outcome::mean;
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::output::{self, Pending, Sink};
-use crate::record::{self, Record};
-use crate::table::{Align, Table, count, number, percent};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending, Sink};
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, Table, count, number, percent};
 
 /// Runs `weir predict`.
 ///

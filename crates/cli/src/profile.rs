@@ -1,32 +1,22 @@
 //! `weir profile`: Saba's offline profiler (sections 4 and 7.1) on a real command, whose bandwidth is limited meanwhile.
 
-mod command;
-mod estimate;
-mod place;
-
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{HumanDuration, ProgressBar};
-use weir_core::saba::Fraction;
-use weir_core::saba::profile::{FRACTIONS, Job, Profile, ProfileError};
-use weir_core::units::Time;
+use weir_console::profile::{Place, Runs, Timed, measure};
 use weir_sim::outcome::percentile;
 use weir_testbed::Bed;
-use weir_trace::sensitivity::{self, Row, SensitivityTable};
-
-pub use command::Timed;
-pub use place::Place;
+use weir_trace::sensitivity::{self, Profiled, Row, SensitivityTable};
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::output::{self, Pending};
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::saba::{self, Profiled, percent};
-use crate::table::{Align, Table, count, number};
-use crate::testbed;
+use crate::saba;
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending};
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, Table, count, number, whole_percent};
+use weir_console::testbed;
 
 /// Runs that are shorter, in seconds, are mostly processes that begin and end.
 const SHORT: f64 = 0.1;
@@ -58,7 +48,7 @@ pub fn profile(args: &args::Profile) -> Result<(), Failure> {
         Ok((measure(&name, &command, place, args.runs.into(), &progress)?, place.describe()))
     })?;
     let degree = usize::from(args.degree);
-    let profiled = Profiled::new(&name, runs.profile.clone())?;
+    let profiled = Profiled::new(&name, runs.profile.clone()).map_err(Failure::undone)?;
     if let Some(mut file) = out {
         let row = profiled.row(degree);
         match rows.iter_mut().find(|other| other.name == name) {
@@ -113,101 +103,6 @@ fn at<T>(
     place.with(|| work(&place))
 }
 
-/// All runs of a command.
-pub struct Runs {
-    /// How long each took, in seconds, by parts of the bandwidth from little to all.
-    pub times: Vec<(Fraction, Vec<f64>)>,
-    /// By the medians.
-    pub profile: Profile,
-}
-
-/// A command as a job: each of its runs is several, and the median counts.
-struct Repeated<'a> {
-    command: &'a Timed,
-    place: &'a Place<'a>,
-    runs: usize,
-    /// From all bandwidth to little, as they come.
-    times: Vec<(Fraction, Vec<f64>)>,
-    bar: ProgressBar,
-}
-
-impl Repeated<'_> {
-    fn once(&self) -> Result<f64, Failure> {
-        let took = self.command.run(self.place, || self.bar.tick())?;
-        self.bar.inc(1);
-        Ok(took.as_secs_f64())
-    }
-
-    /// Says how long the rest may take.
-    fn tell(&self) {
-        let done: Vec<(f64, f64)> =
-            self.times.iter().map(|(part, times)| (part.get(), median(times))).collect();
-        let over = |part: &&Fraction| {
-            let times = self.times.iter().find(|(at, _)| at == *part).map_or(0, |(_, times)| times.len());
-            self.runs - times
-        };
-        let ahead = FRACTIONS.iter().flat_map(|part| std::iter::repeat_n(part.get(), over(&part)));
-        if let Some(left) = estimate::left(&done, &ahead.collect::<Vec<f64>>()) {
-            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
-            self.bar.set_message(format!("about {} to go", HumanDuration(left)));
-        }
-    }
-}
-
-impl Job for Repeated<'_> {
-    type Error = Failure;
-
-    fn run(&mut self, bandwidth: Fraction) -> Result<Time, Failure> {
-        self.place.limit(bandwidth)?;
-        self.times.push((bandwidth, Vec::with_capacity(self.runs)));
-        for _ in 0..self.runs {
-            let took = self.once()?;
-            self.times.last_mut().expect("it was just put there").1.push(took);
-            self.tell();
-        }
-        let times = &self.times.last().expect("it was just put there").1;
-        Ok(Time::new(median(times)).expect("durations are finite, and not negative"))
-    }
-}
-
-fn median(times: &[f64]) -> f64 {
-    percentile(times, 50.0)
-}
-
-/// Profiles a command at a place: once to warm up, and `runs` times with each part of the bandwidth. Bandwidth stays as the last run had it.
-///
-/// # Errors
-/// The first run that fails, or that no slowdown can be calculated from.
-pub fn measure(
-    name: &str,
-    command: &Timed,
-    place: &Place<'_>,
-    runs: usize,
-    progress: &Progress,
-) -> Result<Runs, Failure> {
-    let bar = progress.steps(name, 1 + runs * FRACTIONS.len());
-    let mut job = Repeated { command, place, runs, times: Vec::with_capacity(FRACTIONS.len()), bar };
-    let failed = |why: &str, failure: Failure| Failure {
-        code: failure.code,
-        message: format!("{name}, {why}: {}", failure.message),
-    };
-    let warmed = place.limit(Fraction::ALL).and_then(|()| job.once());
-    let profile = match warmed {
-        Ok(_) => Profile::of(&mut job, &FRACTIONS).map_err(|error| match error {
-            ProfileError::Run { bandwidth, source } => {
-                let run = job.times.last().map_or(0, |(_, times)| times.len()) + 1;
-                failed(&format!("run {run} at {} of the bandwidth", percent(bandwidth)), source)
-            }
-            error => Failure::undone(format_args!("{name}: {error}")),
-        }),
-        Err(failure) => Err(failed("the run that warms up", failure)),
-    };
-    job.bar.finish_and_clear();
-    let mut times = job.times;
-    times.reverse();
-    Ok(Runs { times, profile: profile? })
-}
-
 /// Lines to plot: each run, the medians, and the models from the least part that was run to all.
 fn points(runs: &Runs, profiled: &Profiled) -> Vec<Record> {
     let all = runs.profile.samples().last().expect("there is one with all bandwidth").time.get();
@@ -244,7 +139,7 @@ fn text(place: &str, runs: &Runs, profiled: &Profiled, degree: usize) -> String 
     let mut table = Table::new(&columns);
     for ((part, times), sample) in runs.times.iter().zip(runs.profile.samples()) {
         let ends = [0.0, 100.0].map(|p| percentile(times, p));
-        let mut line = vec![percent(*part)];
+        let mut line = vec![whole_percent(part.get())];
         line.extend([sample.time.get(), ends[0], ends[1], sample.slowdown].map(number));
         line.extend(profiled.fits.iter().map(|fit| number(fit.sensitivity.slowdown(*part))));
         table.line(line);

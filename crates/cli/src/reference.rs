@@ -7,8 +7,8 @@ use std::io;
 use clap::{Arg, Command, CommandFactory};
 
 use crate::args::{self, Cli};
-use crate::failure::Failure;
-use crate::output::{self, Pending};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending};
 
 /// Runs `weir completions`.
 ///

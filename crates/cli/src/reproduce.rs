@@ -1,124 +1,83 @@
-//! `weir reproduce`: evaluations of papers done again, published and measured side by side.
-//!
-//! Numbers of a paper are written down with where they stand there ([`claims`], [`figures`], [`sensitivity`]); all others are measured, and
-//! the sentences that depend on them are made from them.
+//! `weir reproduce`: writes the page of a paper's evaluation.
 
-mod claims;
-mod clock;
-mod composition;
-mod django;
-mod doc;
-mod experiments;
-mod figures;
-mod lab;
-#[cfg(target_os = "linux")]
-mod live;
-mod netshare;
-mod saba;
-mod sensitivity;
-mod siphon;
-mod spread;
-mod standin;
-mod world;
+use std::path::Path;
 
-use std::fmt::Write;
-
-use weir_trace::describe::{self, Description};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Sink};
+use weir_console::progress::Progress;
+use weir_papers::{Running, Trace, composition, django, netshare, saath, saba, siphon};
 
 use crate::args;
-use crate::failure::Failure;
-use crate::input::{Source, limits};
-use crate::output::{self, Sink};
-use crate::progress::Progress;
-use crate::table::{bytes, seconds};
+use crate::input::limits;
 
-pub use composition::composition;
-pub use django::django;
-use lab::Lab;
-#[cfg(target_os = "linux")]
-pub use live::live;
-pub use netshare::netshare;
-pub use saba::saba;
-pub use siphon::siphon;
-
-/// Runs `weir reproduce saath`.
+/// Runs `weir reproduce`.
 ///
 /// # Errors
-/// Whatever ends it early.
-pub fn saath(args: &args::Reproduction) -> Result<(), Failure> {
-    output::check_distinct(&args.trace, &[("--out", args.making.out.as_deref())])?;
-    let sink = Sink::new(args.making.out.as_deref())?;
-    let trace = weir_trace::read(&args.trace, args.reading.trace_unit, &limits(&args.reading))?;
-    let name = args.trace.file_name().unwrap_or(args.trace.as_os_str()).to_string_lossy().into_owned();
-    let source = Source { name, workload: trace.workload, format: trace.format };
-    if source.workload.coflows.is_empty() {
-        return Err(Failure::input(format_args!("{}: expected a trace with coflows", args.trace.display())));
-    }
-    let unit = source.unit().unwrap_or(args.reading.trace_unit);
-    let description = Description::new(&source.workload, describe::threshold(unit))
-        .map_err(|error| Failure::input(format_args!("{}: {error}", args.trace.display())))?;
-    let lab = Lab::new(&source.workload, unit.bytes(), args.port_rate, args.interval);
-    // The first time it only asks.
-    document(args, &source, &description, &lab);
-    lab.run(args.making.running.jobs, &Progress::new(args.making.running.quiet))?;
-    sink.fill(document(args, &source, &description, &lab).as_bytes())
-}
-
-fn document(args: &args::Reproduction, source: &Source, description: &Description, lab: &Lab<'_>) -> String {
-    let mut out = head(args, source, description, lab);
-    out.push_str(&figures::headline(lab));
-    out.push_str(&experiments::section(lab));
-    out.push_str(&figures::fig2(lab, description));
-    out.push_str(&figures::fig3(lab));
-    out.push_str(&figures::fig9(lab));
-    out.push_str(&figures::fig10(lab));
-    out.push_str(&figures::fig11(lab));
-    out.push_str(&figures::fig13(lab));
-    out.push_str(&sensitivity::fig14(lab));
-    out.push_str(&figures::testbed(lab));
-    out.push_str(&sensitivity::overhead(lab, !args.no_timing));
-    doc::tidy(out)
-}
-
-fn head(args: &args::Reproduction, source: &Source, description: &Description, lab: &Lab<'_>) -> String {
-    let mut out = String::from("# Saath, published and measured\n\n");
-    let unit = args.reading.trace_unit;
-    let mut command = format!("weir reproduce saath --trace {} --out docs/results/saath.md", source.name);
-    for (given, default, option) in [
-        (unit.to_string(), "MB", "--trace-unit"),
-        (args.port_rate.to_string(), "1Gbit", "--port-rate"),
-        (args.interval.to_string(), "8ms", "--interval"),
-    ] {
-        if given != default {
-            write!(command, " {option} {given}").expect("memory takes all");
+/// If the trace cannot be read, the page cannot be written, or its evaluation fails.
+pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
+    match args {
+        args::Reproduce::Saath(args) => {
+            let options = saath::Options {
+                port_rate: args.port_rate,
+                interval: args.interval,
+                timing: !args.no_timing,
+            };
+            replayed(&args.replayed, &args.page, |trace, running| saath::page(trace, &options, running))
         }
+        args::Reproduce::Netshare(args) => page(&args.page, |running| netshare::page(args.seeds, running)),
+        args::Reproduce::Saba(args) => {
+            let options = saba::Options { setups: args.setups, seed: args.seed, timing: !args.no_timing };
+            page(&args.page, |running| saba::page(&options, running))
+        }
+        args::Reproduce::Siphon(args) => {
+            replayed(&args.replayed, &args.page, |trace, running| siphon::page(trace, args.seeds, running))
+        }
+        args::Reproduce::Django(args) => replayed(&args.replayed, &args.page, |trace, running| {
+            django::page(trace, args.seeds, !args.no_timing, running)
+        }),
+        args::Reproduce::Composition(args) => {
+            page(&args.page, |running| composition::page(args.seeds, running))
+        }
+        #[cfg(all(feature = "live", target_os = "linux"))]
+        args::Reproduce::Live(args) => live(args),
     }
-    writeln!(
-        out,
-        "Made by `{command}`. The paper is Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial Dimension\", \
-         CoNEXT '17. Its numbers are quoted with the place where they stand; every other number was computed by that one command, and so was \
-         every \"yes\" and \"no\" and every sentence that says what comes out.\n"
-    )
-    .expect("memory takes all");
-    writeln!(
-        out,
-        "- Trace: `{}`{}: {} coflows, {} flows, {} on {} ports; {}.\n- Ports of {}, a schedule every {}; in a simulator without packets, losses and delays of messages.\n\
-         - Saath and Aalo: S = 10 MB, E = 10, K = 10; Saath with d = 2 (section 6 and D5). What else Weir chose where the papers are silent is said \
-         by `weir policies saath` and `weir policies aalo`, and tried under \"Experiments\".\n\
-         - Four readings of Aalo: `aalo` decides at senders, with weights between queues, as the Aalo paper has it; `sharing=strict` has strict \
-         priorities between queues, as section 2.2 of the Saath paper describes it; `at=both` has the queues at receivers too, as \
-         in CoflowSim.\n- A speed-up is per coflow: its CCT under the other policy over its CCT under Saath.\n- {} replays.",
-        source.name,
-        if source.name == "FB2010-1Hr-150-0.txt" { ", the public trace of coflow-benchmark" } else { "" },
-        description.coflows,
-        description.flows,
-        bytes(description.bytes),
-        description.ports,
-        source.understood(),
-        args.port_rate,
-        seconds(args.interval.get()),
-        lab.replays(),
-    )
-    .expect("memory takes all");
-    out
+}
+
+/// Writes a page.
+fn page(
+    args: &args::Page,
+    make: impl FnOnce(&Running<'_>) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    let sink = Sink::new(args.out.as_deref())?;
+    let progress = Progress::new(args.running.quiet);
+    let running = Running { jobs: args.running.jobs, progress: &progress };
+    sink.fill(make(&running)?.as_bytes())
+}
+
+/// Writes the page of an evaluation that replays a trace.
+fn replayed(
+    args: &args::Replayed,
+    out: &args::Page,
+    make: impl FnOnce(&Trace, &Running<'_>) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    output::check_distinct(&args.trace, &[("--out", out.out.as_deref())])?;
+    let read = weir_trace::read(&args.trace, args.reading.trace_unit, &limits(&args.reading))?;
+    let trace =
+        Trace { name: file_name(&args.trace), workload: read.workload, unit: args.reading.trace_unit };
+    page(out, |running| make(&trace, running))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[cfg(all(feature = "live", target_os = "linux"))]
+fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
+    use weir_papers::live;
+    let sink = Sink::new(args.out.as_deref())?;
+    let mut only = live::Experiment::ALL.to_vec();
+    only.retain(|one| args.only.is_empty() || args.only.contains(one));
+    let options =
+        live::Options { only, phase: args.phase, coflows: args.coflows as usize, bed: args.bed.name.clone() };
+    sink.fill(live::page(&options, &Progress::new(args.quiet))?.as_bytes())
 }

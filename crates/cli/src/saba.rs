@@ -5,19 +5,18 @@ mod run;
 use std::collections::BTreeSet;
 
 use weir_core::saba::controller::AppId;
-use weir_core::saba::profile::{Fit, Profile};
 use weir_core::saba::share::Shares;
 use weir_core::saba::{Fraction, Sensitivity};
-use weir_core::solve::polynomial::{Degree, Polynomial};
+use weir_core::solve::polynomial::Polynomial;
 use weir_core::solve::separable::Solver;
 use weir_sim::stage::workload::Workload;
-use weir_trace::sensitivity::{self, Concern, Row, SensitivityTable};
+use weir_trace::sensitivity::{self, Concern, Profiled, SensitivityTable};
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::output::{self, Pending, Sink};
-use crate::record::{self, Record};
-use crate::table::{Align, Table, number};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending, Sink};
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, Table, number, whole_percent};
 
 /// Runs `weir saba`.
 ///
@@ -28,32 +27,6 @@ pub fn saba(args: &args::Saba) -> Result<(), Failure> {
         args::Saba::Profile(args) => profile(args),
         args::Saba::Weights(args) => weights(args),
         args::Saba::Run(args) => run::run(args),
-    }
-}
-
-/// An application that was profiled.
-pub struct Profiled {
-    /// What it is called.
-    pub name: String,
-    profile: Profile,
-    /// By degree, from 1.
-    pub fits: Vec<Fit>,
-}
-
-impl Profiled {
-    /// An application with this profile.
-    ///
-    /// # Errors
-    /// A profile that no model fits.
-    pub fn new(name: &str, profile: Profile) -> Result<Profiled, Failure> {
-        let fits: Result<Vec<Fit>, _> = Degree::ALL.iter().map(|degree| profile.fit(*degree)).collect();
-        let fits = fits.map_err(|error| Failure::undone(format_args!("{name}: {error}")))?;
-        Ok(Profiled { name: name.to_owned(), profile, fits })
-    }
-
-    /// Its row in a table, with the model of this degree.
-    pub fn row(&self, degree: usize) -> Row {
-        Row::new(&self.name, &self.profile, &self.fits[degree - 1])
     }
 }
 
@@ -81,7 +54,7 @@ fn profile(args: &args::SabaProfile) -> Result<(), Failure> {
 fn simulated(workload: &Workload) -> Result<Profiled, Failure> {
     let profile =
         workload.profile().map_err(|error| Failure::undone(format_args!("{}: {error}", workload.name)))?;
-    Profiled::new(workload.name, profile)
+    Profiled::new(workload.name, profile).map_err(Failure::undone)
 }
 
 /// The workloads of these names, each once, in the order of Table 1.
@@ -101,11 +74,6 @@ fn choose<'a>(all: &'a [Workload], names: &[String]) -> Result<Vec<&'a Workload>
     Ok(wanted.into_iter().map(|at| &all[at]).collect())
 }
 
-/// A part of the bandwidth, as people say it.
-pub fn percent(part: Fraction) -> String {
-    format!("{:.0} %", 100.0 * part.get())
-}
-
 /// What a model lacks.
 pub fn lacks(sensitivity: &Sensitivity) -> &'static str {
     let shape = sensitivity.shape();
@@ -122,7 +90,7 @@ pub fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
     let record = |p: &Profiled| {
         let mut r = Record::default();
         r.add("workload", p.name.as_str());
-        for sample in p.profile.samples() {
+        for sample in p.profile().samples() {
             r.add_named(format!("slowdown_{}", sample.bandwidth.get()), sample.slowdown);
         }
         for (fit, degree) in p.fits.iter().zip(1..) {
@@ -140,8 +108,8 @@ pub fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
 }
 
 fn text(profiled: &[Profiled], degree: usize) -> String {
-    let samples = profiled.first().map_or(&[][..], |p| p.profile.samples());
-    let bandwidths: Vec<String> = samples.iter().map(|s| percent(s.bandwidth)).collect();
+    let samples = profiled.first().map_or(&[][..], |p| p.profile().samples());
+    let bandwidths: Vec<String> = samples.iter().map(|s| whole_percent(s.bandwidth.get())).collect();
     let mut columns = vec![("workload", Align::Left)];
     columns.extend(bandwidths.iter().map(|b| (b.as_str(), Align::Right)));
     columns.extend(["R^2 k=1", "k=2", "k=3"].map(|name| (name, Align::Right)));
@@ -150,7 +118,7 @@ fn text(profiled: &[Profiled], degree: usize) -> String {
     let mut table = Table::new(&columns);
     for p in profiled {
         let mut line = vec![p.name.clone()];
-        line.extend(p.profile.samples().iter().map(|s| number(s.slowdown)));
+        line.extend(p.profile().samples().iter().map(|s| number(s.slowdown)));
         line.extend(p.fits.iter().map(|fit| number(fit.r2)));
         line.push(lacks(&p.fits[degree - 1].sensitivity).to_owned());
         table.line(line);

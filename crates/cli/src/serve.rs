@@ -10,9 +10,9 @@ use weir_coordinator::config;
 use weir_coordinator::serve::Coordinator;
 
 use crate::args::{self, Log};
-use crate::failure::Failure;
-use crate::interrupt;
-use crate::output;
+use weir_console::failure::Failure;
+use weir_console::interrupt;
+use weir_console::output;
 
 /// How often to look whether somebody asked to stop.
 const GLANCE: Duration = Duration::from_millis(50);

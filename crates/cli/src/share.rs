@@ -2,15 +2,14 @@
 
 use serde_json::Value;
 use weir_core::model::scenario::Scenario;
-use weir_sim::service::{Mechanism, Segment, ShareError, Shared, share as run};
+use weir_sim::service::{Mechanism, Segment, Shared};
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::interrupt;
-use crate::output::{self, Sink};
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::table::{Align, BITS, Table, count, number, rate};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Sink};
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, BITS, Table, count, number, rate};
 
 /// Runs `weir share`.
 ///
@@ -26,7 +25,7 @@ pub fn share(args: &args::Share) -> Result<(), Failure> {
     let progress = Progress::new(args.quiet);
     let mut outcomes = Vec::new();
     for mechanism in mechanisms {
-        outcomes.push((mechanism, under(&scenario, mechanism, &progress)?));
+        outcomes.push((mechanism, weir_console::run::share(&scenario, mechanism, &progress)?));
     }
     if let Some(sink) = over_time {
         sink.fill(&record::csv(&lines(&scenario, &outcomes)))?;
@@ -51,25 +50,6 @@ fn mechanisms(asked: &[Option<Mechanism>]) -> Vec<Mechanism> {
         }
     }
     found
-}
-
-/// Runs a scenario under a mechanism, until somebody asks to stop.
-///
-/// # Errors
-/// If there is no outcome.
-pub fn under(scenario: &Scenario, mechanism: Mechanism, progress: &Progress) -> Result<Shared, Failure> {
-    let bar = progress.steps(mechanism.name(), scenario.end.get().ceil() as usize);
-    let outcome = run(scenario, mechanism, |at| {
-        bar.set_position(at.get() as u64);
-        !interrupt::asked()
-    });
-    bar.finish_and_clear();
-    outcome.map_err(|error| match error {
-        ShareError::Interrupted { .. } => {
-            Failure::interrupted(format_args!("{mechanism}: {error}; nothing was written"))
-        }
-        ShareError::Scenario(_) | ShareError::TooLarge { .. } => Failure::input(error),
-    })
 }
 
 /// What a service got in a phase.

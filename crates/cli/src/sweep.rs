@@ -11,16 +11,16 @@ use weir_sim::{Options, Outcome};
 use crate::args::{self, Format};
 use crate::behind::Short;
 use crate::compare::{caption, check_distinct, options, traced};
-use crate::failure::Failure;
 use crate::input::Source;
 use crate::measure::{Baseline, Setting};
-use crate::output::Sink;
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::run::{self, Task};
-use crate::spec;
-use crate::table::{Align, Table, optional};
 use crate::wide::Wide;
+use weir_console::failure::Failure;
+use weir_console::output::Sink;
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::run::{self, Task};
+use weir_console::spec;
+use weir_console::table::{Align, Table, optional};
 
 /// A parameter and the values to try: `start=1MB,10MB`.
 #[derive(Debug, Clone)]

@@ -4,24 +4,21 @@ mod incast;
 
 use std::path::Path;
 
-use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;
-use weir_core::netshare::Throttle;
-use weir_core::units::Time;
 use weir_sim::service::{Mechanism, Shared};
-use weir_testbed::bed::{self, GoOn, Listed};
+use weir_testbed::bed::{self, Listed};
 use weir_testbed::probe::{self, Check};
-use weir_testbed::{Bed, BedError, CommandError, Name, Phase, Plan, RunError, batch, queues, run};
+use weir_testbed::{Bed, Name, Phase, Plan, batch, queues};
 use weir_trace::topology;
 
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::interrupt;
-use crate::output::{self, Sink};
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::share;
-use crate::table::{Align, BITS, Table, number, percent, rate};
+use weir_console::failure::Failure;
+use weir_console::interrupt;
+use weir_console::output::{self, Sink};
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, BITS, Table, number, percent, rate};
+use weir_console::testbed::{GO_ON, failure, measure, on_a_bed};
 
 /// Runs `weir testbed`.
 ///
@@ -39,9 +36,6 @@ pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
         args::Testbed::Check => check(),
     }
 }
-
-/// Signals are heeded between steps.
-const GO_ON: GoOn<'static> = &|| !interrupt::asked();
 
 fn up(args: &args::TestbedUp) -> Result<(), Failure> {
     let topology = topology::read(&args.fabric)?;
@@ -139,30 +133,6 @@ fn check() -> Result<(), Failure> {
     Err(Failure::undone(probe::STILL_WORKS))
 }
 
-/// What to say about a bed that could not be made, with what the machine lacks if that is why.
-pub fn failure(error: &BedError) -> Failure {
-    match error {
-        BedError::Command(CommandError::Interrupted) => {
-            Failure::interrupted("interrupted; nothing of the bed is left")
-        }
-        BedError::Plan(_) => Failure::input(error),
-        BedError::Command(_) | BedError::File { .. } => {
-            let mut message = error.to_string();
-            let missing: Vec<Check> =
-                probe::probe().into_iter().filter(|check| check.missing.is_some()).collect();
-            for Check { what, needed_for, missing } in &missing {
-                let why = missing.as_deref().unwrap_or_default();
-                message.push_str(&format!("\n  missing: {what}: {why}; needed for {needed_for}"));
-            }
-            if !missing.is_empty() {
-                message.push_str(&format!("\n{}", probe::STILL_WORKS));
-            }
-            Failure::undone(message)
-        }
-        BedError::Up(_) | BedError::Busy(_) | BedError::Left(..) => Failure::undone(error),
-    }
-}
-
 fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     output::check_distinct(&args.scenario, &[("--out", args.output.out.as_deref())])?;
     let sink = Sink::new(args.output.out.as_deref())?;
@@ -171,7 +141,7 @@ fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     let progress = Progress::new(args.quiet);
     let mut predicted = Vec::new();
     for &mechanism in &args.mechanism {
-        predicted.push((mechanism, share::under(&scenario, mechanism, &progress)?));
+        predicted.push((mechanism, weir_console::run::share(&scenario, mechanism, &progress)?));
     }
     let lines = on_a_bed(&args.bed.name, &scenario.topology, |bed| {
         let mut lines = Vec::new();
@@ -206,89 +176,6 @@ fn check_scenario(scenario: &Scenario, mechanisms: &[Mechanism]) -> Result<(), F
         )));
     }
     Ok(())
-}
-
-/// A bed that goes away in the end, whatever happens.
-struct Passing(Option<Bed>);
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        // After a panic; `on_a_bed` does it where an error can be told.
-        if let Some(bed) = self.0.take() {
-            let _ = bed.down();
-        }
-    }
-}
-
-/// Does something on the bed of this name, or on one that is there for no longer than that.
-///
-/// # Errors
-/// What `work` answers, or what keeps a bed from being made or taken away.
-pub fn on_a_bed<T>(
-    name: &Name,
-    topology: &Topology,
-    work: impl FnOnce(&Bed) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    if let Some(bed) = Bed::open(name).map_err(|error| failure(&error))? {
-        if bed.topology() != topology {
-            let why = format_args!(
-                "bed `{name}` has another network: expected another --name, or `weir testbed down --name {name}` before"
-            );
-            return Err(Failure::input(why));
-        }
-        let done = work(&bed);
-        bed.set_queues(None).map_err(|error| failure(&error))?;
-        return done;
-    }
-    let mut passing = Passing(Some(Bed::up(name, topology, GO_ON).map_err(|error| failure(&error))?));
-    let done = work(passing.0.as_ref().expect("it was just put there"));
-    let gone = passing.0.take().map_or(Ok(()), Bed::down);
-    let done = done?;
-    gone.map_err(|error| failure(&error))?;
-    Ok(done)
-}
-
-/// Runs a scenario over a bed that is up, in the phases that the simulator found.
-///
-/// # Errors
-/// Whatever ends it early.
-pub fn measure(
-    bed: &Bed,
-    scenario: &Scenario,
-    mechanism: Mechanism,
-    shared: &Shared,
-    progress: &Progress,
-) -> Result<Vec<Phase>, Failure> {
-    let queueing = mechanism.queues().then(|| scenario.queueing());
-    bed.set_queues(queueing.as_ref()).map_err(|error| failure(&error))?;
-    let phases: Vec<(Time, Time)> = shared.phases.iter().map(|phase| (phase.from, phase.to)).collect();
-    let throttle = mechanism.throttles().then(|| Throttle::new(scenario.floor));
-    send(bed, scenario, &phases, throttle.as_ref(), mechanism.name(), progress)
-}
-
-/// Runs a scenario over a bed as it is. `what` is for people who wait.
-///
-/// # Errors
-/// Whatever ends it early.
-pub fn send(
-    bed: &Bed,
-    scenario: &Scenario,
-    phases: &[(Time, Time)],
-    throttle: Option<&Throttle>,
-    what: &str,
-    progress: &Progress,
-) -> Result<Vec<Phase>, Failure> {
-    let bar = progress.steps(&format!("{what}, in real time"), scenario.end.get().ceil() as usize);
-    let measured = run(bed.plan(), scenario, phases, throttle, |at| {
-        bar.set_position(at.get() as u64);
-        !interrupt::asked()
-    });
-    bar.finish_and_clear();
-    measured.map_err(|error| match error {
-        RunError::Interrupted { .. } => Failure::interrupted(format!("{what}: {error}; nothing was written")),
-        RunError::Connections(_) => Failure::input(error),
-        RunError::Socket { .. } => Failure::undone(error),
-    })
 }
 
 /// What a service got in a phase, in bytes per second.

@@ -11,11 +11,11 @@ use weir_trace::generate::{Arrival, Kind, Law, Preset, Skew, Spec, generate, spr
 use weir_trace::{TraceUnit, WriteError, coflow_benchmark, format};
 
 use crate::args::{self, Format, TraceFormat};
-use crate::failure::Failure;
 use crate::input::{self, Source};
-use crate::output::{self, Pending, Sink};
-use crate::record;
-use crate::table::{Align, Table, bytes, count, number, percent, seconds};
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending, Sink};
+use weir_console::record;
+use weir_console::table::{Align, Table, bytes, count, number, percent, seconds};
 
 /// Runs `weir trace`.
 ///

@@ -3,13 +3,13 @@
 use weir_core::model::{WideArea, Workload};
 use weir_core::wide_area;
 use weir_sim::Outcome;
-use weir_sim::wide_area::{Inside, Options, WideAreaReplayError, replay};
+use weir_sim::wide_area::{Inside, Options, replay};
 
 use crate::args;
-use crate::failure::Failure;
-use crate::progress::Progress;
-use crate::run::pool;
-use crate::spec;
+use weir_console::failure::Failure;
+use weir_console::progress::Progress;
+use weir_console::run::pool;
+use weir_console::spec;
 
 /// A wide area that was read.
 #[derive(Clone)]
@@ -80,23 +80,12 @@ impl Wide {
         let watch = progress.watch(policy, workload.coflows.len());
         let scheme = spec::build_wide(policy, &workload.names)?;
         let outcome = replay(workload, &self.area, scheme, &options, |done| watch.reached(done));
-        outcome.map_err(|error| failure(policy, &error))
+        outcome.map_err(|error| Failure::wide_area(policy, &error))
     }
 
     /// The same, with its bandwidth drawn by another seed.
     pub fn with_seed(&self, seed: u64) -> Wide {
         Wide { seed, ..self.clone() }
-    }
-}
-
-/// A replay under `policy` has no outcome.
-pub fn failure(policy: &str, error: &WideAreaReplayError) -> Failure {
-    let message = format!("{policy}: {error}");
-    match error {
-        WideAreaReplayError::Interrupted { .. } => {
-            Failure::interrupted(format_args!("{message}; nothing was written"))
-        }
-        _ => Failure::input(message),
     }
 }
 

@@ -97,3 +97,27 @@ pub fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
     }
     (values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / count).sqrt() / mean
 }
+
+/// For each coflow, its CCT under the baseline over its CCT. One that takes no time under both is as fast under
+/// both; one that takes none under one of them has no quotient, and is left out.
+pub fn speedups(baseline: &[f64], ccts: &[f64]) -> Vec<f64> {
+    baseline
+        .iter()
+        .zip(ccts)
+        .filter_map(|(&base, &cct)| match (base == 0.0, cct == 0.0) {
+            (true, true) => Some(1.0),
+            (false, false) => Some(base / cct),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coflows_without_time_do_not_distort() {
+        assert_eq!(speedups(&[2.0, 0.0, 0.0, 1.0], &[1.0, 0.0, 1.0, 0.0]), [2.0, 1.0]);
+    }
+}

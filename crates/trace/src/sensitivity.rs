@@ -18,7 +18,7 @@ use toml::Spanned;
 use weir_core::saba::profile::{Fit, Profile};
 use weir_core::saba::sensitivity::Shape;
 use weir_core::saba::{Fraction, Sensitivity};
-use weir_core::solve::polynomial::{MAX_COEFFICIENT, Polynomial, PolynomialError};
+use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, PolynomialError};
 
 use crate::error::{TraceError, shown};
 use crate::fields::Source;
@@ -80,6 +80,47 @@ impl fmt::Display for Concern {
             _ => "is not convex",
         };
         write!(f, "application `{}`: from none to all of the bandwidth the model {what}", self.name)
+    }
+}
+
+/// A profiled application with a fitted model of each degree.
+#[derive(Debug, Clone)]
+pub struct Profiled {
+    /// The application's name.
+    pub name: String,
+    profile: Profile,
+    /// By degree, from 1.
+    pub fits: Vec<Fit>,
+}
+
+/// No model fits the profile of an application.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{name}: {source}")]
+pub struct UnfitError {
+    /// The application's name.
+    pub name: String,
+    source: PolynomialError,
+}
+
+impl Profiled {
+    /// Fits a model of each degree to a profile.
+    ///
+    /// # Errors
+    /// A profile that no model fits.
+    pub fn new(name: &str, profile: Profile) -> Result<Profiled, UnfitError> {
+        let fits: Result<Vec<Fit>, _> = Degree::ALL.iter().map(|degree| profile.fit(*degree)).collect();
+        let fits = fits.map_err(|source| UnfitError { name: name.to_owned(), source })?;
+        Ok(Profiled { name: name.to_owned(), profile, fits })
+    }
+
+    /// The measured profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Its row in a table, with the model of this degree, from 1.
+    pub fn row(&self, degree: usize) -> Row {
+        Row::new(&self.name, &self.profile, &self.fits[degree - 1])
     }
 }
 

@@ -15,7 +15,7 @@ use weir_core::units::Rate;
 #[cfg(target_os = "linux")]
 use super::agent::Found;
 use super::{OUTPUT, Output, port_rate};
-use crate::failure::Failure;
+use weir_console::failure::Failure;
 
 const WHO: &str = "Who this is";
 

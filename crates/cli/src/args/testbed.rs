@@ -8,7 +8,7 @@ use weir_sim::service::Mechanism;
 use weir_testbed::Name;
 use weir_testbed::incast::MOST_CONNECTIONS;
 
-use super::reproduce::up_to_1000;
+use super::up_to_1000;
 use super::{OUTPUT, Output, port_rate};
 
 /// `weir testbed`.

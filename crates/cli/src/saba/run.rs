@@ -14,13 +14,13 @@ use weir_sim::stage::{Profiled, Stage};
 use weir_trace::jobs::{self, Jobs, Model, Of};
 
 use crate::args::{self, Format, Way};
-use crate::failure::Failure;
-use crate::interrupt;
-use crate::output::{self, Sink};
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::run::pool;
-use crate::table::{Align, Table, count, number};
+use weir_console::failure::Failure;
+use weir_console::interrupt;
+use weir_console::output::{self, Sink};
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::run::pool;
+use weir_console::table::{Align, Table, count, number};
 
 /// The most queues of all links that are different.
 const MAX_QUEUES: usize = 50_000_000;

@@ -4,14 +4,14 @@ use weir_core::model::Plan;
 use weir_sim::outcome::{mean, percentile};
 use weir_testbed::incast::{Incast, IncastError, Lab, Sample, Tcp};
 
-use super::{failure, on_a_bed};
 use crate::args::{self, Format};
-use crate::failure::Failure;
-use crate::interrupt;
-use crate::output::Sink;
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::table::{Align, BITS, Table, number, percent, rate};
+use weir_console::failure::Failure;
+use weir_console::interrupt;
+use weir_console::output::Sink;
+use weir_console::progress::Progress;
+use weir_console::record::{self, Record};
+use weir_console::table::{Align, BITS, Table, number, percent, rate};
+use weir_console::testbed::{failure, on_a_bed};
 
 /// A run, and which of its kind.
 struct Run {

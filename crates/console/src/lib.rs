@@ -1,0 +1,15 @@
+//! What the commands of `weir` and the evaluations in `weir-papers` share: failures with exit codes, interruption by
+//! signals, progress bars, tables, records, output files, and replays that several threads run.
+
+pub mod failure;
+pub mod interrupt;
+pub mod output;
+#[cfg(all(feature = "live", target_os = "linux"))]
+pub mod profile;
+pub mod progress;
+pub mod record;
+pub mod run;
+pub mod spec;
+pub mod table;
+#[cfg(all(feature = "live", target_os = "linux"))]
+pub mod testbed;

@@ -1,0 +1,152 @@
+//! Where bandwidth is limited for a profile.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::{Child, Command};
+
+use weir_agent::queues::{Desired, Interface, QueueError, Root};
+use weir_core::saba::Fraction;
+use weir_core::saba::profile::FRACTIONS;
+use weir_core::units::Rate;
+use weir_testbed::{Bed, namespace};
+
+use crate::failure::Failure;
+use crate::table::whole_percent;
+use crate::testbed;
+
+/// Where bandwidth is limited, and where commands run.
+pub enum Place<'a> {
+    /// The cables of hosts of a bed, both ways.
+    Hosts {
+        /// The bed.
+        bed: &'a Bed,
+        /// Positions in its plan; commands run on the first.
+        hosts: Vec<usize>,
+    },
+    /// What leaves an interface of this machine.
+    Interface {
+        /// Which.
+        interface: Interface,
+        /// What its link carries.
+        rate: Rate,
+        /// The most segments of its packets.
+        segments: u32,
+    },
+}
+
+/// What comes back when this goes, after a panic too.
+struct Back<'p, 'a>(&'p Place<'a>);
+
+impl Drop for Back<'_, '_> {
+    fn drop(&mut self) {
+        // `with` does it where an error can be told.
+        let _ = self.0.restore();
+    }
+}
+
+impl<'a> Place<'a> {
+    /// Hosts of a bed by their names; all of them if there are none.
+    ///
+    /// # Errors
+    /// A host that the bed does not have, or that comes twice.
+    pub fn hosts(bed: &'a Bed, names: &[String]) -> Result<Place<'a>, Failure> {
+        let all: Vec<usize> = (0..bed.topology().hosts()).collect();
+        let mut hosts: Vec<usize> = Vec::with_capacity(names.len());
+        for name in names {
+            let at = all.iter().find(|&&at| bed.plan().nodes[at].name == *name);
+            let at = *at.filter(|at| !hosts.contains(at)).ok_or_else(|| {
+                let bed = &bed.plan().name;
+                Failure::input(format_args!("--hosts: `{name}`: expected hosts of bed `{bed}`, each once"))
+            })?;
+            hosts.push(at);
+        }
+        Ok(Place::Hosts { bed, hosts: if names.is_empty() { all } else { hosts } })
+    }
+
+    /// An interface of this machine, whose link carries `rate`.
+    ///
+    /// # Errors
+    /// One that is not there or has queues of Weir's already, or a link that cannot be throttled so far.
+    pub fn interface(interface: Interface, rate: Rate) -> Result<Place<'a>, Failure> {
+        let segments = interface.segments().map_err(Failure::undone)?;
+        for part in [FRACTIONS[0], Fraction::ALL] {
+            desired(rate, segments, part).map_err(|error| {
+                Failure::input(format_args!("--rate: {} of it: {}", whole_percent(part.get()), error.message))
+            })?;
+        }
+        if interface.read().map_err(Failure::undone)?.root == Root::Ours {
+            return Err(Failure::undone(format_args!(
+                "{interface} has queues of Weir's already; `weir agent cleanup` takes them away"
+            )));
+        }
+        Ok(Place::Interface { interface, rate, segments })
+    }
+
+    /// Does something, after which all bandwidth is back whatever came of it.
+    ///
+    /// # Errors
+    /// What `work` answers, or what keeps bandwidth from being put back.
+    pub fn with<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let back = Back(self);
+        let done = work();
+        std::mem::forget(back);
+        let restored = self.restore();
+        let done = done?;
+        restored?;
+        Ok(done)
+    }
+
+    /// Leaves a part of the bandwidth.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn limit(&self, part: Fraction) -> Result<(), Failure> {
+        match self {
+            Place::Hosts { bed, hosts } => {
+                bed.throttle(hosts, part).map_err(|error| testbed::failure(&error))
+            }
+            Place::Interface { interface, rate, segments } => {
+                let desired = desired(*rate, *segments, part)?;
+                interface.reconcile(&desired).map(drop).map_err(|error: QueueError| Failure::undone(error))
+            }
+        }
+    }
+
+    fn restore(&self) -> Result<(), Failure> {
+        match self {
+            Place::Hosts { .. } => self.limit(Fraction::ALL),
+            Place::Interface { interface, .. } => interface.restore().map(drop).map_err(Failure::undone),
+        }
+    }
+
+    /// Starts a program there.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        match self {
+            // Processes are where the thread is that starts them.
+            Place::Hosts { bed, hosts } => {
+                namespace::inside(&bed.plan().nodes[hosts[0]].namespace, || command.spawn())?
+            }
+            Place::Interface { .. } => command.spawn(),
+        }
+    }
+
+    /// In words.
+    pub fn describe(&self) -> String {
+        match self {
+            Place::Hosts { bed, hosts } => {
+                let names: Vec<&str> = hosts.iter().map(|&at| bed.plan().nodes[at].name.as_str()).collect();
+                format!("the cables of {} of bed `{}`", names.join(", "), bed.plan().name)
+            }
+            Place::Interface { interface, rate, .. } => format!("what leaves {interface}, of {rate}"),
+        }
+    }
+}
+
+/// One queue for all, at a part of the rate.
+fn desired(rate: Rate, segments: u32, part: Fraction) -> Result<Desired, Failure> {
+    let rate = Rate::new(rate.get() * part.get()).expect("a part of a rate is one");
+    Desired::new(rate, segments, &[1.0], &BTreeMap::new()).map_err(Failure::input)
+}

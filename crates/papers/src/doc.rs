@@ -1,0 +1,92 @@
+//! Markdown, and words that follow from numbers.
+
+use std::fmt::Write;
+
+use weir_console::table::number;
+
+/// How far a measured number may be from a published one to be called the same.
+pub const SAME: f64 = 0.10;
+
+/// A table in Markdown. Columns after the first `left` ones are numbers.
+pub fn table(head: &[&str], left: usize, lines: &[Vec<String>]) -> String {
+    let mut out = format!("\n| {} |\n|", head.join(" | "));
+    for column in 0..head.len() {
+        out.push_str(if column < left { "---|" } else { "---:|" });
+    }
+    out.push('\n');
+    for line in lines {
+        debug_assert_eq!(line.len(), head.len(), "columns of {head:?}");
+        writeln!(out, "| {} |", line.join(" | ")).expect("memory takes all");
+    }
+    out.push('\n');
+    out
+}
+
+/// A number in a table.
+pub fn n(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        s if s >= 100.0 => format!("{value:.0}"),
+        s if s >= 10.0 => format!("{value:.1}"),
+        s if !(1e-6..0.095).contains(&s) => format!("{value:.2}"),
+        _ => number(value),
+    }
+}
+
+/// A share in a table.
+pub fn share(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+/// A measured number over a published one.
+pub fn ratio(measured: f64, published: f64) -> String {
+    if published == 0.0 { "-".to_owned() } else { n(measured / published) }
+}
+
+/// Whether a measured number is the published one.
+pub fn same(measured: f64, published: f64) -> bool {
+    (measured / published - 1.0).abs() <= SAME
+}
+
+/// `yes` or `no`.
+pub fn yes(is: bool) -> String {
+    if is { "yes" } else { "**no**" }.to_owned()
+}
+
+/// How far apart two numbers above zero are, whichever is larger: 0 if they are equal.
+pub fn distance(measured: f64, published: f64) -> f64 {
+    if measured > 0.0 && published > 0.0 { (measured / published).ln().abs() } else { f64::INFINITY }
+}
+
+/// The text of a whole document: no line but the last ends twice.
+pub fn tidy(mut text: String) -> String {
+    while text.contains("\n\n\n") {
+        text = text.replace("\n\n\n", "\n\n");
+    }
+    text
+}
+
+/// P10, P50 and P90.
+pub fn spread(values: &[f64]) -> [f64; 3] {
+    [10.0, 50.0, 90.0].map(|p| weir_sim::outcome::percentile(values, p))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn close_is_in_ratio() {
+        assert!(same(1.6, 1.53) && !same(1.2, 1.53));
+        assert!((distance(2.0, 1.0) - distance(1.0, 2.0)).abs() < 1e-12);
+        assert_eq!(distance(0.0, 1.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn tables_are_markdown() {
+        assert_eq!(
+            table(&["a", "b"], 1, &[vec!["x".into(), "1".into()]]),
+            "\n| a | b |\n|---|---:|\n| x | 1 |\n\n"
+        );
+    }
+}
