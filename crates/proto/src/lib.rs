@@ -22,11 +22,11 @@ pub const FRAME: u32 = 1514;
 /// What a full packet has for a program: TCP with time stamps over IPv4.
 pub const PAYLOAD: u32 = 1448;
 
-/// How messages travel.
+/// Messages as they are encoded: generated from `proto/weir/agent.proto`.
 pub mod wire {
     #![allow(missing_docs, reason = "the description has them")]
     #![allow(clippy::large_enum_variant, reason = "nearly all messages are the large ones")]
-    tonic::include_proto!("weir.agent");
+    include!("generated/weir.agent.rs");
 }
 
 /// The longest lease of an order.

@@ -1,0 +1,27 @@
+//! The generated code in `src/generated` follows from `proto/weir/agent.proto`. It is part of the repository so that builds
+//! need no compiler of protocol descriptions. `WEIR_WRITE_DOCS=1 cargo test -p weir-proto --test generated` writes it.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn generated_code_matches_the_protocol_description() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let described = protox::compile(["weir/agent.proto"], [root.join("proto")]).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    tonic_prost_build::configure()
+        .emit_rerun_if_changed(false)
+        .out_dir(out.path())
+        .compile_fds(described)
+        .unwrap();
+    let generated = fs::read_to_string(out.path().join("weir.agent.rs")).unwrap();
+    let committed = root.join("src/generated/weir.agent.rs");
+    if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
+        fs::write(&committed, &generated).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&committed).unwrap() == generated,
+        "{} is out of date: run `make docs`",
+        committed.display()
+    );
+}
