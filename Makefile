@@ -1,28 +1,47 @@
-# What people do with Weir. `make help` lists it.
+# The tasks of users and contributors. `make help` lists them.
 
 CARGO ?= $(or $(shell command -v cargo 2>/dev/null),$(HOME)/.cargo/bin/cargo)
 PREFIX ?= $(HOME)/.local
-# `dev` builds in half the time, and replays at a fraction of the speed.
-PROFILE ?= release
+# The profile of the command line in all targets but `demo` and `install`. `quick` builds in half the time of `release`.
+PROFILE ?= quick
 WEIR = $(CARGO) run --locked --profile $(PROFILE) --quiet -p weir-cli --bin weir --
+# The simulator alone: no coordinator, agents, testbed or papers' evaluations.
+DEMO = --locked --profile quick -p weir-cli --no-default-features --bin weir
+# The public coflow-benchmark trace.
+TRACE = $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt)
+# Pages of results. FAST ones take about a minute together, MEASURED ones are only checked for their structure.
+FAST = netshare composition siphon
+SLOW = saath saba django
+MEASURED = live bench allocator
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fmt bench criterion docs docs-check results allocator live install clean
+.PHONY: help demo test test-all lint fmt bench criterion docs docs-check results results-check build-check allocator live install clean
 
-help: ## List what can be made
+help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
 		grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST))
 
-demo: ## Build Weir and compare all policies on the trace that ships with it
-	@$(CARGO) build --locked --profile $(PROFILE) -p weir-cli
-	@$(WEIR) compare examples/demo.txt --quiet
+demo: ## Build the simulator and compare policies on the trace that ships with Weir
+	@$(CARGO) build $(DEMO)
+	@$(CARGO) run --quiet $(DEMO) -- compare examples/demo.txt --quiet --policies fair,aalo,saath,varys,sincronia,srtf,pfp,django
+	@printf '\nTry next:\n'
+	@printf '  %-58s # %s\n' \
+		'make install' 'all of weir, in $(PREFIX)/bin' \
+		'weir explain examples/demo.txt --policy saath --coflow 7' 'why one coflow took as long as it did' \
+		'weir compare my-trace.txt' 'your own trace, under all policies' \
+		'weir policies saath' 'what a policy does, and its parameters'
 
 test: ## Run all tests
 	$(CARGO) test --locked --workspace
 
+test-all: ## Run all tests with their long campaigns, and make all pages of results again to compare them
+	WEIR_TEST_ALL=1 $(CARGO) test --locked --workspace
+	$(MAKE) --no-print-directory results-check PAGES="$(FAST) $(SLOW) $(MEASURED)"
+
 lint: ## Check format, warnings and the code's documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p weir-cli --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
 fmt: ## Format the code
@@ -38,41 +57,41 @@ criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the l
 	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
 	$(CARGO) bench --locked -p weir-sim --bench saba -- $(ARGS)
 
-docs: ## Make docs/cli.md, the demo trace and docs/results/bench.md anew
-	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-cli --test reference
+docs: ## Make docs/cli.md, the demo trace, the protocol's code and docs/results/bench.md again
+	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-cli reference
+	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-proto generated
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace > examples/demo.txt.new
 	mv examples/demo.txt.new examples/demo.txt
-	mkdir -p docs/results
-	{ printf '# Benchmarks\n\n<!-- Made by `make docs`. -->\n\nTimes depend on the machine, ratios less so. `make bench` prints these tables.\n\n'; \
-		printf 'Made with %s on %s, %s, table by table.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)" \
-			"$$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /')"; \
+	{ printf '# Benchmarks\n\n'; tools/measured-by 'make bench'; printf '\nTimes depend on the machine, ratios less so.\n\n'; \
 		for table in policies reference hosts orders solver growth; do $(MAKE) --no-print-directory bench ARGS=$$table || exit 1; done; } > docs/results/bench.md.new
 	mv docs/results/bench.md.new docs/results/bench.md
 
-docs-check: ## Check that what is made from the code is up to date
-	$(CARGO) test --locked --quiet --workspace --test reference
+docs-check: ## Check that what is made from the code is up to date, and what README and CONTRIBUTING list
+	$(CARGO) test --locked --quiet -p weir-cli reference
+	$(CARGO) test --locked --quiet -p weir-proto generated
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace | cmp - examples/demo.txt
-	$(WEIR) compare examples/demo.txt --quiet --no-timing | sed -n '/^policy .*makespan/,/^$$/p' | \
-		while IFS= read -r line; do grep -qxF -e "$$line" README.md || { echo "README.md lacks: $$line"; exit 1; }; done
-	$(WEIR) policies --format csv | cut -d, -f1 | tail -n +2 | sort -u | \
-		while IFS= read -r name; do grep -qF "| \`$$name\` |" README.md || { echo "README.md lacks the policy $$name"; exit 1; }; done
+	@tools/check-readme
+	@tools/check-dependencies
 
-results: ## Make docs/results/saath.md, netshare.md, saba.md, siphon.md, django.md and composition.md anew; WEIR_FB_TRACE=FILE names the public trace
-	$(WEIR) reproduce netshare --out docs/results/netshare.md --jobs 2
-	$(WEIR) reproduce saath --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/saath.md --jobs 2
-	$(WEIR) reproduce saba --out docs/results/saba.md --jobs 2
-	$(WEIR) reproduce siphon --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/siphon.md --jobs 2
-	$(WEIR) reproduce django --trace $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt) --out docs/results/django.md --jobs 2
-	$(WEIR) reproduce composition --out docs/results/composition.md --jobs 2
+results: ## Make the pages of results that follow from code and inputs again; PAGES="saath" names them
+	@for page in $(or $(filter-out $(MEASURED),$(PAGES)),$(FAST) $(SLOW)); do \
+		case $$page in saath | siphon | django) trace='--trace $(TRACE)' ;; *) trace= ;; esac; \
+		$(WEIR) reproduce $$page $$trace --out docs/results/$$page.md --jobs 2 || exit 1; done
 
-allocator: ## Make docs/results/allocator.md anew: what the central allocator takes, and how far its rates are from bottlenecks
+results-check: ## Compare pages of results with what the code computes now; PAGES="saath saba" names them
+	@$(CARGO) build --locked --profile $(PROFILE) -p weir-cli --no-default-features --features papers
+	@WEIR_FB_TRACE='$(TRACE)' tools/check-results target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/weir $(or $(PAGES),$(FAST) $(MEASURED))
+
+build-check: ## Check that a second build compiles nothing, with and without clang
+	@tools/check-build
+
+allocator: ## Make docs/results/allocator.md again: the central allocator's time, and how far its rates are from bottlenecks
 	$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy --no-run
-	{ printf '# The central allocator, measured\n\n<!-- Made by `make allocator`. -->\n\n'; \
-		printf 'Made with %s on %s. Times are of one processor and depend on the machine; ratios hardly do.\n\n' "$$(rustc --version | cut -d' ' -f1-2)" "$$(uname -sm)"; \
+	{ printf '# The central allocator\n\n'; tools/measured-by 'make allocator'; printf '\nTimes are those of one processor. They depend on the machine, ratios hardly do.\n\n'; \
 		$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy; } > docs/results/allocator.md.new
 	mv docs/results/allocator.md.new docs/results/allocator.md
 
-live: ## Make docs/results/live.md anew: real traffic over a testbed of namespaces; needs root, and takes half an hour
+live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes half an hour
 	$(WEIR) reproduce live --out docs/results/live.md
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
