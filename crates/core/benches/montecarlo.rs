@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use weir_core::model::Past;
 use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
 
-#[path = "../tests/montecarlo/cases.rs"]
+#[path = "../tests/all/cases.rs"]
 mod cases;
 
 fn decide(past: &Past, coflows: &[Vec<(u32, f64)>], how: &Search) -> usize {

@@ -6,7 +6,7 @@ use weir_sim::outcome::mean;
 
 use super::{Result, Table, fastest, short, strings};
 
-#[path = "../../../core/tests/montecarlo/cases.rs"]
+#[path = "../../../core/tests/all/cases.rs"]
 mod cases;
 
 /// Samples of each link.

@@ -1,0 +1,8 @@
+//! Tests of the agent that need no privileges: leases and queues.
+
+#![cfg(target_os = "linux")]
+
+#[path = "../../../core/tests/all/common.rs"]
+mod common;
+mod lease;
+mod queues;

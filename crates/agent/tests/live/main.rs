@@ -1,0 +1,12 @@
+//! Tests of the agent on a real kernel, in network namespaces. Each one holds the lock of its pair of namespaces.
+
+#![cfg(target_os = "linux")]
+
+mod group;
+mod kernel;
+mod live;
+mod pair;
+mod programs;
+mod throttle;
+mod traffic;
+mod wire;

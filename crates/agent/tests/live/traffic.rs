@@ -1,0 +1,611 @@
+//! The traffic of unmodified programs in cgroups, in a pair of namespaces. Without the privileges or the compiler for that, these
+//! tests say so and skip.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::group::Group;
+use crate::kernel::Reading;
+use crate::pair::{Pair, interface, pair};
+use crate::programs::{Python, events, flood, rules, sink, speed, start, there, wait_for};
+use crate::wire::{Packet, capture};
+use weir_agent::batch::feed;
+use weir_agent::queues::{Change, Desired};
+use weir_agent::traffic::{Class, Connection, Ends, Happened, Rule, Traffic, TrafficError, cleanup};
+
+#[test]
+fn every_packet_has_the_mark_of_its_application() {
+    let test = "marks";
+    let group = Group::new(test);
+    if !there(test, "python3") {
+        return;
+    }
+    let Some(pair) = pair(test) else { return };
+    let ((tcp, _), udp) =
+        (sink(&pair, 1000), pair.there(|| UdpSocket::bind("[::]:0").unwrap()).join().unwrap());
+    // One that was there before, and then one of each kind.
+    let text = "
+import socket, sys
+tcp, udp = map(int, sys.argv[1:])
+old = socket.create_connection(('10.9.0.2', tcp))
+older = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+older.connect(('10.9.0.2', udp))
+print(flush=True)
+sys.stdin.readline()
+old.sendall(bytes(1000))
+older.send(b'x')
+for family, host in [(socket.AF_INET, '10.9.0.2'), (socket.AF_INET6, 'fd09::2'), (socket.AF_INET6, '::ffff:10.9.0.2')]:
+    with socket.socket(family) as s:
+        if family == socket.AF_INET:
+            s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0xb8)
+        s.connect((host, tcp))
+        s.sendall(bytes(300000))
+        s.shutdown(socket.SHUT_WR)
+        while s.recv(65536):
+            pass
+    for connected in [False, True]:
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            for _ in range(3):
+                s.sendto(b'x', (host, udp))
+            s.connect((host, udp))
+            for _ in range(3):
+                s.send(b'x')
+with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+    print(server.getsockname()[1], flush=True)
+    for _ in range(2):
+        s, _ = server.accept()
+        with s:
+            s.recv(1)
+            s.sendall(bytes(1000))
+";
+    let ports = [tcp.port(), udp.local_addr().unwrap().port()].map(|port| port.to_string());
+    let mut python = Python::start(&group, text, &ports);
+    python.line();
+    let mut traffic = match Traffic::start(&rules(&[(&group, 9)]), &[interface()]) {
+        Err(TrafficError::NotBuilt(why)) => {
+            eprintln!("{test} skips, since the programs were not built: {why}");
+            return;
+        }
+        traffic => traffic.unwrap(),
+    };
+    let wire = capture(&pair);
+    python.go_on();
+    let port: u16 = python.line().parse().unwrap();
+    for host in ["10.9.0.1", "fd09::1"] {
+        let answer = pair.there(move || {
+            let mut stream = TcpStream::connect((host, port)).unwrap();
+            stream.write_all(b"x").unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            answer.len()
+        });
+        assert_eq!(answer.join().unwrap(), 1000);
+    }
+    python.end();
+    // What is no application's has no mark.
+    let mut other = TcpStream::connect(("10.9.0.2", tcp.port())).unwrap();
+    let own = other.local_addr().unwrap().port();
+    other.write_all(b"x").unwrap();
+    other.shutdown(Shutdown::Write).unwrap();
+    other.read_to_end(&mut Vec::new()).unwrap();
+    let packets = wire.end();
+
+    let (others, ours): (Vec<Packet>, Vec<Packet>) =
+        packets.into_iter().partition(|packet| packet.from == own);
+    assert!(others.len() > 3 && others.iter().all(|packet| packet.mark == 0), "{others:?}");
+    let mut seen: BTreeMap<(u8, &str), u32> = BTreeMap::new();
+    let mut ended = Vec::new();
+    for packet in &ours {
+        let kind = packet.kind();
+        if ended.contains(&packet.from) && kind == "ack" {
+            // Of a socket that is gone: the kernel's own.
+            continue;
+        }
+        assert_eq!(packet.mark, 9, "{packet:?}");
+        *seen.entry((packet.version, kind)).or_default() += 1;
+        if kind == "fin" {
+            ended.push(packet.from);
+        }
+    }
+    eprintln!("{seen:?}");
+    for version in [4, 6] {
+        for kind in ["syn", "syn ack", "data", "fin", "ack"] {
+            assert!(seen.contains_key(&(version, kind)), "no {kind} of version {version}: {seen:?}");
+        }
+        // Connected and not; those of IPv4 also by way of sockets of IPv6.
+        let expected = if version == 4 { 25 } else { 12 };
+        assert_eq!(seen[&(version, "udp")], expected);
+    }
+
+    // Another class from now on, and no mark once it is over.
+    let again = || {
+        let wire = capture(&pair);
+        let text = "
+import socket, sys
+with socket.create_connection(('fd09::2', int(sys.argv[1]))) as s:
+    s.sendall(b'x')
+    s.shutdown(socket.SHUT_WR)
+    while s.recv(65536):
+        pass
+";
+        Python::start(&group, text, &ports[..1]).end();
+        let packets = wire.end();
+        let marks: Vec<u8> = packets.iter().filter(|p| p.kind() != "ack").map(|packet| packet.mark).collect();
+        assert!(marks.len() >= 3, "{packets:?}");
+        marks
+    };
+    assert!(traffic.set_class(&group.name, Class::new(33)).unwrap());
+    assert!(!traffic.set_class("other", Class::new(33)).unwrap());
+    assert!(again().iter().all(|&mark| mark == 33));
+    // As a service that starts anew.
+    assert_eq!(traffic.refresh().unwrap(), 0);
+    std::fs::remove_dir(&group.path).unwrap();
+    assert_eq!(traffic.refresh().unwrap(), 0);
+    std::fs::create_dir(&group.path).unwrap();
+    assert!(again().iter().all(|&mark| mark == 0));
+    assert_eq!(traffic.refresh().unwrap(), 1);
+    assert!(again().iter().all(|&mark| mark == 33));
+    assert_eq!(traffic.stop().unwrap(), 0);
+    assert!(!cleanup().unwrap());
+    assert!(again().iter().all(|&mark| mark == 0));
+}
+
+#[test]
+fn connections_open_and_close_with_all_their_bytes() {
+    let test = "bytes";
+    let group = Group::new(test);
+    if !there(test, "python3") {
+        return;
+    }
+    let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
+    let (address, arrived) = sink(&pair, 70_000);
+    let mut all = 0;
+    // How much is sent, and how it ends.
+    let text = "
+import socket, struct, sys
+port, bytes_, end = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+s = socket.create_connection((sys.argv[4], port))
+s.sendall(bytes(bytes_))
+print(s.getsockname()[1], flush=True)
+sys.stdin.readline()
+if end == 'here':
+    s.shutdown(socket.SHUT_WR)
+if end != 'reset':
+    while s.recv(65536):
+        pass
+else:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+s.close()
+";
+    let (_, application) = traffic.applications().next().unwrap();
+    for (host, bytes, end) in [
+        ("10.9.0.2", 5_000_000, "here"),
+        ("fd09::2", 0, "here"),
+        ("::ffff:10.9.0.2", 1, "here"),
+        ("10.9.0.2", 123_456, "reset"),
+    ] {
+        let before = weir_agent::traffic::now();
+        let words = [address.port().to_string(), bytes.to_string(), end.to_owned(), host.to_owned()];
+        let mut python = Python::start(&group, text, &words);
+        let port: u16 = python.line().parse().unwrap();
+        let list = events(&mut traffic, |list| !list.is_empty());
+        let opened = list[0];
+        let [local, remote] =
+            if host == "fd09::2" { ["fd09::1", "fd09::2"] } else { ["10.9.0.1", "10.9.0.2"] };
+        let ends = Ends {
+            local: SocketAddr::new(local.parse().unwrap(), port),
+            remote: SocketAddr::new(remote.parse().unwrap(), address.port()),
+        };
+        assert_eq!((list.len(), opened.what, opened.ends), (1, Happened::Opened, ends));
+        assert_eq!(opened.connection.application, application);
+        assert_eq!(traffic.name(application), Some(group.name.as_str()));
+        assert!(before < opened.connection.opened && opened.connection.opened <= opened.at);
+
+        let live = traffic.connections().unwrap();
+        let [(found, live)] = live[..] else { panic!("{live:?}") };
+        assert_eq!((found, live.socket, live.pace), (ends, opened.connection.socket, None));
+        assert!(live.sent <= bytes, "{live:?}");
+        // A reset takes back what has not come yet.
+        all += bytes;
+        wait_for("all bytes", || arrived.load(Ordering::Relaxed) >= all);
+        // They may be acknowledged a little later. The last acknowledgement may bring no sample of the round trip, and then nobody hears of
+        // it before the end.
+        let given_up = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < given_up && traffic.connections().unwrap()[0].1.sent < bytes {
+            thread::sleep(Duration::from_millis(2));
+        }
+        python.go_on();
+        python.end();
+        let list = events(&mut traffic, |list| !list.is_empty());
+        let closed = list[0];
+        assert_eq!((list.len(), closed.what, closed.ends), (1, Happened::Closed, ends));
+        // The other end's FIN counts.
+        let received = if end == "here" { 70_001 } else { 0 };
+        let Connection { sent, received: came, socket, .. } = closed.connection;
+        assert_eq!((sent, came, socket), (bytes, received, opened.connection.socket), "{host} {end}");
+        assert!(closed.at > opened.at);
+        assert_eq!(traffic.connections().unwrap(), []);
+    }
+
+    // The other end connects, and ends it first.
+    let text = "
+import socket
+with socket.create_server(('10.9.0.1', 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    s, _ = server.accept()
+    with s:
+        s.sendall(bytes(40000))
+        while s.recv(65536):
+            pass
+";
+    let mut python = Python::start(&group, text, &[]);
+    let port: u16 = python.line().parse().unwrap();
+    let work = pair.there(move || {
+        let mut stream = TcpStream::connect(("10.9.0.1", port)).unwrap();
+        stream.read_exact(&mut [0; 40_000]).unwrap();
+        stream.write_all(&[0; 3000]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    });
+    work.join().unwrap();
+    python.end();
+    let list = events(&mut traffic, |list| list.len() == 2);
+    assert_eq!(
+        (list[0].what, list[1].what, list[0].ends.local.port()),
+        (Happened::Opened, Happened::Closed, port)
+    );
+    assert_eq!((list[1].connection.sent, list[1].connection.received), (40_000, 3001));
+
+    // More than there is room for are counted.
+    let before = traffic.counts().unwrap();
+    assert_eq!((before.lost, before.refused), (0, 0));
+    let text = "
+import socket, sys
+for _ in range(6000):
+    s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    s.close()
+";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let words = [listener.local_addr().unwrap().port().to_string()];
+    thread::spawn(move || listener.incoming().for_each(drop));
+    Python::start(&group, text, &words).end();
+    let (mut read, mut lost) = (0, 0);
+    wait_for("all events", || {
+        while traffic.event().is_some() {
+            read += 1;
+        }
+        lost = traffic.counts().unwrap().lost;
+        read + lost >= 12_000
+    });
+    eprintln!("of 12000 events {read} were read and {lost} lost");
+    assert!(lost > 0 && read + lost == 12_000, "{read} read, {lost} lost");
+    assert_eq!(traffic.stop().unwrap(), 0);
+}
+
+/// Waits until a connection is as fast as its pace. It is slower where who sends or reads stands still, and never faster.
+fn has_pace(traffic: &Traffic, ends: Ends, mbit: f64) {
+    wait_for("the pace", || {
+        let found = speed(traffic, ends, 2.0);
+        eprintln!("paced to {mbit} Mbit: {found:.2?}");
+        assert!(found.may_be_under(1.1 * mbit), "{found:?} of {mbit}");
+        found.least > 0.9 * mbit
+    });
+}
+
+#[test]
+fn a_connection_is_paced_and_the_pace_turns() {
+    let test = "pace";
+    let group = Group::new(test);
+    let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
+    // Packets of many segments would come seconds apart at the least pace.
+    feed(Command::new("ip"), "ip", String::new, "link set dev e0 gso_max_segs 1\n").unwrap();
+    let (mut child, ends, arrived) = flood(&pair, &group, &mut traffic);
+    let long = Duration::from_secs(30);
+    wait_for("more than any pace", || speed(&traffic, ends, 0.5).least > 200.0);
+    for mbit in [20.0, 5.0, 12.0] {
+        let rate = format!("{mbit}Mbit").parse().unwrap();
+        assert!(traffic.pace(ends, Some(rate), long).unwrap());
+        thread::sleep(Duration::from_millis(700));
+        has_pace(&traffic, ends, mbit);
+        // What is said to be sent is what came, but for what came since the round trip before. The kernel there acknowledges what
+        // nobody has read yet, so who reads it gets the time to.
+        let came = arrived.load(Ordering::Relaxed);
+        let sent = traffic.connections().unwrap()[0].1.sent;
+        let untold = came.saturating_sub(sent) as f64;
+        assert!(untold < mbit * 125e3 * 0.5, "{untold} bytes came and are not said to be sent");
+        let end = Instant::now() + Duration::from_secs(5);
+        while arrived.load(Ordering::Relaxed) < sent {
+            assert!(Instant::now() < end, "{sent} bytes are said to be sent, and they do not come");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(traffic.connections().unwrap()[0].1.pace, Some(1_500_000));
+    assert!(traffic.pace(ends, None, long).unwrap());
+    wait_for("more than any pace again", || speed(&traffic, ends, 0.5).least > 200.0);
+
+    // An order ends with its lease, and nobody has to say so.
+    let (began, lease) = (Instant::now(), Duration::from_secs(3));
+    assert!(traffic.pace(ends, Some("5Mbit".parse().unwrap()), lease).unwrap());
+    let pace = || traffic.connections().unwrap()[0].1.pace;
+    wait_for("a pace", || pace() == Some(625_000));
+    wait_for("the end of the lease", || pace().is_none());
+    assert!(began.elapsed() >= lease, "{:?}", began.elapsed());
+
+    // Nobody is stopped.
+    assert!(traffic.pace(ends, Some(weir_core::units::Rate::ZERO), long).unwrap());
+    thread::sleep(Duration::from_millis(700));
+    let least = speed(&traffic, ends, 3.0);
+    eprintln!("paced to nothing: {least:.3?} Mbit");
+    assert!(least.may_be_over(0.05) && least.may_be_under(0.2), "{least:?}");
+
+    let other = Ends { remote: "10.9.0.2:1".parse().unwrap(), ..ends };
+    assert!(!traffic.pace(other, None, long).unwrap());
+    assert!(!traffic.pace(other, Some("5Mbit".parse().unwrap()), long).unwrap());
+    for lease in [Duration::ZERO, Duration::from_secs(61)] {
+        let refused = traffic.pace(ends, Some("5Mbit".parse().unwrap()), lease);
+        assert!(matches!(refused, Err(TrafficError::Lease(_))), "{refused:?}");
+    }
+    assert_eq!(traffic.stop().unwrap(), 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn two_applications_share_by_weight() {
+    let test = "shares";
+    let (one, three) = (Group::new("one"), Group::new("three"));
+    let Some((pair, mut traffic)) = start(test, &[(&one, 1), (&three, 2)]) else { return };
+    let desired = Desired::new(
+        "50Mbit".parse().unwrap(),
+        interface().segments().unwrap(),
+        &[1.0, 3.0],
+        &BTreeMap::new(),
+    );
+    let desired = desired.unwrap();
+    interface().reconcile(&desired).unwrap();
+    let (mut first, a, _) = flood(&pair, &one, &mut traffic);
+    let (mut second, b, _) = flood(&pair, &three, &mut traffic);
+    let share = |traffic: &Traffic| {
+        let sent = || {
+            let list: BTreeMap<_, _> = traffic.connections().unwrap().into_iter().collect();
+            [list[&a].sent, list[&b].sent]
+        };
+        let before = sent();
+        thread::sleep(Duration::from_secs(2));
+        let after = sent();
+        let [one, three] = [0, 1].map(|index| (after[index] - before[index]) as f64);
+        let found = one / (one + three);
+        eprintln!("{:.2} Mbit of payload, share {found:.4}", (one + three) * 4e-6);
+        found
+    };
+    // Waits for what is in queues, and for who sends and reads. A wrong weight never comes to it.
+    let comes_to = |traffic: &Traffic, expected: f64| {
+        wait_for(&format!("a share of {expected}"), || (share(traffic) - expected).abs() < 0.03);
+    };
+    comes_to(&traffic, 0.25);
+    // Each in the other's class.
+    assert!(traffic.set_class(&one.name, Class::new(2)).unwrap());
+    assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
+    comes_to(&traffic, 0.75);
+    // The queues of the classes change places too.
+    let changes = interface().reconcile(&desired.with_classes(&[1, 0]).unwrap()).unwrap();
+    assert!(
+        changes.iter().all(|c| matches!(c, Change::DropFilter(_) | Change::AddFilter(..))),
+        "{changes:?}"
+    );
+    comes_to(&traffic, 0.25);
+    for child in [&mut first, &mut second] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(traffic.stop().unwrap(), 0);
+}
+
+#[test]
+fn the_next_agent_takes_over_what_one_left() {
+    let test = "over";
+    let (stays, goes) = (Group::new("stays"), Group::new("goes"));
+    let Some((pair, mut traffic)) = start(test, &[(&stays, 5), (&goes, 6)]) else { return };
+    let (mut child, ends, _) = flood(&pair, &stays, &mut traffic);
+    let (mut other, gone, arrived) = flood(&pair, &goes, &mut traffic);
+    for (ends, pace) in [(ends, "20Mbit"), (gone, "5Mbit")] {
+        assert!(traffic.pace(ends, Some(pace.parse().unwrap()), Duration::from_secs(60)).unwrap());
+    }
+    // There is one at a time.
+    let second = Traffic::start(&rules(&[(&stays, 5)]), &[interface()]);
+    assert!(matches!(second, Err(TrafficError::Busy)), "{:?}", second.err());
+    assert!(matches!(cleanup(), Err(TrafficError::Busy)));
+    let marks = |pair: &Pair| {
+        let wire = capture(pair);
+        thread::sleep(Duration::from_millis(300));
+        wire.end().iter().map(|packet| packet.mark).collect::<Vec<_>>()
+    };
+
+    // As when it is killed.
+    drop(traffic);
+    thread::sleep(Duration::from_millis(500));
+    let found = marks(&pair);
+    assert!(found.len() > 10 && found.iter().all(|&mark| [5, 6].contains(&mark)), "{found:?}");
+    let wire = capture(&pair);
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let started = Instant::now();
+        let traffic = Traffic::start(&rules(&[(&stays, 5), (&goes, 6)]), &[interface()]).unwrap();
+        seen.push(started.elapsed());
+        let list = traffic.connections().unwrap().into_iter();
+        let found: BTreeMap<Ends, Option<u32>> = list.map(|(ends, known)| (ends, known.pace)).collect();
+        assert_eq!(found, BTreeMap::from([(ends, Some(2_500_000)), (gone, Some(625_000))]));
+    }
+    let packets = wire.end();
+    seen.sort();
+    eprintln!("took over in {:?}, {:?} at most; {} packets", seen[10], seen[19], packets.len());
+    // The machine may stand still in some of them.
+    assert!(seen[10] < Duration::from_secs(1), "{seen:?}");
+    assert!(packets.len() > 10 && packets.iter().all(|packet| [5, 6].contains(&packet.mark)));
+
+    // Another class for one, and nothing any more for the other, nor for what another version left.
+    let number = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata("/proc/thread-self/ns/net").unwrap());
+    let older = format!("/sys/fs/bpf/weir/{number}-0");
+    std::fs::create_dir(&older).unwrap();
+    let mut traffic = Traffic::start(&rules(&[(&stays, 7)]), &[interface()]).unwrap();
+    assert!(!std::path::Path::new(&older).exists());
+    has_pace(&traffic, ends, 20.0);
+    let read = || Reading::of(|| arrived.load(Ordering::Relaxed));
+    wait_for("more than any pace", || {
+        let before = read();
+        thread::sleep(Duration::from_secs(1));
+        read().since(&before).least > 100.0 * 125e3
+    });
+    let wire = capture(&pair);
+    thread::sleep(Duration::from_millis(300));
+    let packets = wire.end();
+    let unmarked = packets.iter().filter(|packet| packet.mark == 0).count();
+    assert!(unmarked > 10 && packets.iter().all(|packet| [0, 7].contains(&packet.mark)));
+    assert_eq!(traffic.event(), None);
+    assert_eq!(traffic.connections().unwrap().len(), 1);
+
+    drop(traffic);
+    assert!(cleanup().unwrap());
+    assert!(!cleanup().unwrap());
+    thread::sleep(Duration::from_millis(100));
+    let found = marks(&pair);
+    assert!(!found.is_empty() && found.iter().all(|&mark| mark == 0), "{found:?}");
+    for child in [&mut child, &mut other] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_done() {
+    let test = "refused";
+    let group = Group::new(test);
+    let Some((pair, traffic)) = start(test, &[]) else { return };
+    assert_eq!(traffic.stop().unwrap(), 0);
+    let rule = |text: &str| text.parse::<Rule>().unwrap();
+    let inside = format!("b={}/inside:2", group.path.display());
+    std::fs::create_dir(group.path.join("inside")).unwrap();
+    let whole = format!("a={}:1", group.path.display());
+    let said = |rules: &[Rule], interface: &str| match Traffic::start(rules, &[interface.parse().unwrap()]) {
+        Ok(_) => panic!("it was taken"),
+        Err(error) => error.to_string(),
+    };
+    let nested = said(&[rule(&whole), rule(&inside)], "e0");
+    assert!(nested.ends_with(
+        "expected applications with other names, cgroups that are not inside each other, and other ports"
+    ));
+    std::fs::remove_dir(group.path.join("inside")).unwrap();
+    assert!(said(&[rule("a=no/such:1")], "e0").ends_with("no/such: No such file or directory (os error 2)"));
+    assert_eq!(said(&[rule("a=/tmp:1")], "e0"), "/tmp: expected a folder of cgroups, version 2");
+    assert!(said(&[rule(&whole)], "e7").contains("Device \"e7\" does not exist"));
+    feed(Command::new("ip"), "ip", String::new, "tunnel add t0 mode ipip remote 10.9.0.2 local 10.9.0.1\n")
+        .map(|()| {
+            assert!(said(&[rule(&whole)], "t0").contains("expected an interface with Ethernet's headers"))
+        })
+        .unwrap_or_else(|error| eprintln!("no tunnel to refuse here: {error}"));
+    assert!(!cleanup().unwrap());
+    drop(pair);
+}
+
+/// An application can be a port, whoever sends; whoever is in the cgroup of another application is that one's.
+#[test]
+fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
+    let test = "ports";
+    let group = Group::new(test);
+    let Some(pair) = pair(test) else { return };
+    let [(first, _), (second, _)] = [sink(&pair, 1), sink(&pair, 1)];
+    let udp = pair.there(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
+    let mut wanted = rules(&[(&group, 9)]);
+    let ports = [("tcp", first.port()), ("udp", udp.local_addr().unwrap().port())];
+    let ports = ports.map(|(name, port)| format!("{name}=port/{port}:7").parse::<Rule>().unwrap());
+    // In any order.
+    wanted.splice(0..0, ports);
+    let mut traffic = match Traffic::start(&wanted, &[interface()]) {
+        Err(TrafficError::NotBuilt(why)) => {
+            eprintln!("{test} skips, since the programs were not built: {why}");
+            return;
+        }
+        Err(why @ TrafficError::File { .. }) if why.to_string().contains("the root of all cgroups") => {
+            eprintln!("{test} skips: {why}");
+            return;
+        }
+        traffic => traffic.unwrap(),
+    };
+    let wire = capture(&pair);
+    // IPv4 and IPv6 to the port, and IPv4 to another.
+    let send = |host: &str, port: u16| {
+        let mut stream = TcpStream::connect((host, port)).unwrap();
+        let own = stream.local_addr().unwrap().port();
+        stream.write_all(&[0; 3000]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        own
+    };
+    let marked = [send("10.9.0.2", first.port()), send("fd09::2", first.port())];
+    let other = send("10.9.0.2", second.port());
+    let datagrams = UdpSocket::bind("10.9.0.1:0").unwrap();
+    datagrams.send_to(b"x", udp.local_addr().unwrap()).unwrap();
+    let sender = datagrams.local_addr().unwrap().port();
+    // Of the cgroup, to the same port.
+    let command = format!("exec 3<>/dev/tcp/10.9.0.2/{}; echo x >&3", first.port());
+    assert!(group.command("bash").args(["-c", &command]).status().unwrap().success());
+    let told =
+        events(&mut traffic, |list| list.iter().filter(|event| event.what == Happened::Opened).count() == 3);
+    let names: Vec<&str> = told
+        .iter()
+        .filter(|event| event.what == Happened::Opened)
+        .map(|event| traffic.name(event.connection.application).unwrap())
+        .collect();
+    assert_eq!(names, ["tcp", "tcp", &group.name]);
+    let inside = told.iter().rfind(|event| event.what == Happened::Opened).unwrap().ends.local.port();
+    let packets = wire.end();
+    let marks = |from: u16| {
+        let mut marks: Vec<u8> =
+            packets.iter().filter(|packet| packet.from == from).map(|packet| packet.mark).collect();
+        assert!(!marks.is_empty());
+        marks.dedup();
+        marks
+    };
+    assert_eq!([marks(marked[0]), marks(marked[1]), marks(sender)], [[7], [7], [7]]);
+    // What the kernel answers for a socket that is gone has no cgroup any more.
+    assert_eq!((marks(other), marks(inside)[0]), (vec![0], 9));
+    traffic.stop().unwrap();
+
+    // One that begins before its cgroup is an application goes over to that, and goes on.
+    let only = [wanted[0].clone()];
+    let mut traffic = Traffic::start(&only, &[interface()]).unwrap();
+    let text = "
+import socket, sys
+with socket.create_connection(('10.9.0.2', int(sys.argv[1]))) as s:
+    while True:
+        print(flush=True)
+        if not sys.stdin.readline():
+            break
+        s.sendall(bytes(5000))
+";
+    if !there(test, "python3") {
+        return;
+    }
+    let mut python = Python::start(&group, text, &[first.port().to_string()]);
+    python.line();
+    let opened = events(&mut traffic, |list| !list.is_empty());
+    assert_eq!(traffic.name(opened[0].connection.application), Some("tcp"));
+    drop(traffic);
+    let mut traffic = Traffic::start(&wanted, &[interface()]).unwrap();
+    let mut go_on = || {
+        python.go_on();
+        python.line();
+        let list = traffic.connections().unwrap();
+        list.iter().any(|(_, one)| traffic.name(one.application) == Some(&group.name))
+    };
+    wait_for("the cgroup's", &mut go_on);
+    assert!(go_on());
+    let told = events(&mut traffic, |list| list.len() == 2).into_iter().map(|event| event.what);
+    assert_eq!(told.collect::<Vec<_>>(), [Happened::Closed, Happened::Opened]);
+    traffic.stop().unwrap();
+}

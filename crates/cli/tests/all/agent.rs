@@ -1,0 +1,138 @@
+//! `weir agent`. Without the privileges that queues need, the test that makes some says so and skips.
+
+use std::process::Command;
+
+#[test]
+fn queues_come_change_and_go() {
+    let able = Command::new("unshare")
+        .args(["-n", "sh", "-c", "tc -V && ip link add e0 type veth peer name e1"])
+        .output();
+    if !able.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("queues_come_change_and_go skips, since this machine makes no namespaces: {able:?}");
+        return;
+    }
+    // In a namespace that goes away with the shell.
+    let script = "
+        set -e
+        ip link add e0 type veth peer name e1
+        ip link set e0 up
+        ip link set e1 up
+        agent() { \"$WEIR\" agent \"$@\"; }
+        tc qdisc show dev e0
+        agent queues --interface e0 --rate 1Gbit --weights 1:3 --dry-run | sh -e
+        agent queues --interface e0 --rate 1Gbit --weights 1:3
+        agent queues --interface e0 --rate 1Gbit --weights 3:1 --dry-run | cut -d' ' -f1-9,11-12
+        agent queues --interface e0 --rate 1Gbit --weights 3:1
+        agent cleanup
+        tc qdisc show dev e0
+        agent cleanup
+        agent queues --interface e2 --rate 1Gbit --weights 3:1 2>&1 || echo \"code $?\"
+        agent queues --interface e0 --rate 1Gbit --weights 3:0 2>&1 || echo \"code $?\"
+    ";
+    let output = Command::new("unshare")
+        .args(["-n", "sh", "-c", script])
+        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let expected = "\
+qdisc noqueue 0: root refcnt 2 
+e0: 2 queues, 0 changes
+tc class change dev e0 parent 7765:1 classid 7765:100 rate 750000000bit
+tc class change dev e0 parent 7765:1 classid 7765:101 rate 250000000bit
+e0: 2 queues, 2 changes
+e0: as it was
+qdisc noqueue 0: root refcnt 2 
+nothing of Weir's was there
+weir: ip: `-d -j link show dev e2`: Device \"e2\" does not exist.
+code 1
+weir: weight 0 of queue 1: expected a finite number above zero, and at most 1e6 times the least
+code 2
+";
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned() {
+    let test = "traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned";
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let root =
+        mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let group = format!("{}/weir-test-{}-cli", root.unwrap_or("/"), std::process::id());
+    let able = Command::new("unshare").args(["-n", "mkdir", &group]).output();
+    if !able.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {able:?}");
+        return;
+    }
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        eprintln!("{test} skips, since python3 is not there");
+        std::fs::remove_dir(&group).unwrap();
+        return;
+    }
+    // The namespace goes away with the shell; the connection is one to itself, so it is told twice.
+    let script = "
+        ip link set lo up
+        follow() { exec \"$WEIR\" agent traffic --interface lo --application \"web=$GROUP:3\"; }
+        marks() { \"$WEIR\" agent cleanup; }
+        agent=
+        trap 'kill -9 $agent 2>/dev/null; marks > /dev/null 2>&1' EXIT
+        follow > \"$OUT\" 2>&1 & agent=$!
+        for _ in $(seq 100); do [ -e /sys/fs/bpf/weir/$(stat -Lc %i /proc/self/ns/net)-1/1-mark ] && break; sleep 0.05; done
+        grep -q 'was built without' \"$OUT\" && { cat \"$OUT\"; exit 0; }
+        follow 2>&1 & wait $!
+        echo \"code $?\"
+        marks 2>&1 || echo \"code $?\"
+        kill -9 $agent; wait $agent 2>/dev/null
+        follow > \"$OUT\" 2>&1 & agent=$!
+        sleep 1
+        sh -c 'echo 0 > \"$GROUP/cgroup.procs\" && exec python3 -c \"$PROGRAM\"'
+        for _ in $(seq 400); do [ $(wc -l < \"$OUT\") -ge 4 ] && break; sleep 0.05; done
+        kill $agent; wait $agent
+        echo \"code $?\"
+        sed -E 's/:[0-9]{5}/:PORT/; s/after .*/after/' \"$OUT\" | sort
+        marks
+    ";
+    let program = "
+import socket
+server = socket.create_server(('127.0.0.1', 7799))
+client = socket.create_connection(('127.0.0.1', 7799))
+answer, _ = server.accept()
+client.sendall(b'hello\\n')
+client.shutdown(socket.SHUT_WR)
+while answer.recv(9):
+    pass
+answer.close()
+client.recv(1)
+client.close()
+";
+    let out = format!("{}/agent-traffic-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let output = Command::new("unshare")
+        .args(["-n", "bash", "-c", script])
+        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .env("GROUP", &group)
+        .env("OUT", &out)
+        .env("PROGRAM", program)
+        .output()
+        .unwrap();
+    std::fs::remove_dir(&group).unwrap();
+    let _ = std::fs::remove_file(&out);
+    let said = String::from_utf8(output.stdout).unwrap();
+    if said.contains("was built without") {
+        eprintln!("{test} skips: {said}");
+        return;
+    }
+    let expected = "\
+weir: another agent follows the traffic of this network namespace
+code 1
+weir: another agent follows the traffic of this network namespace
+code 1
+code 0
+web closed 127.0.0.1:7799 127.0.0.1:PORT sent 0 received 7 after
+web closed 127.0.0.1:PORT 127.0.0.1:7799 sent 6 received 1 after
+web opened 127.0.0.1:7799 127.0.0.1:PORT
+web opened 127.0.0.1:PORT 127.0.0.1:7799
+nothing of Weir's was there
+";
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+}

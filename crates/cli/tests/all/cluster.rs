@@ -1,0 +1,182 @@
+//! The commands of docs/cluster.md, as far as they can run on loopback. Without openssl or Python the test says so and skips.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::serving::Serving;
+use crate::common::{Place, is_known};
+
+fn document(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)).unwrap()
+}
+
+/// What stands between fences with this word.
+fn blocks(text: &str, word: &str) -> Vec<String> {
+    let fence = format!("```{word}\n");
+    text.split(&fence).skip(1).map(|part| part.split("\n```").next().unwrap().to_owned()).collect()
+}
+
+/// Indented lines, those that go on put together.
+fn commands(text: &str) -> Vec<String> {
+    let whole = text.replace("\\\n", " ");
+    whole.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+}
+
+/// A text with others in place of some of its parts, which all have to be there.
+fn with(text: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(text.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "`{from}` is not in: {text}");
+        text.replace(from, to)
+    })
+}
+
+fn there(program: &str, words: &[&str]) -> bool {
+    Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
+}
+
+/// A process that is killed in the end.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn commands_of_the_page_are_there() {
+    let mut found = 0;
+    for line in commands(&document("cluster.md")) {
+        // What an image runs comes after its name.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "weir");
+        let run = match words[0] {
+            "weir" => 0,
+            "docker" if words[1] == "run" => at.unwrap(),
+            _ => continue,
+        };
+        if words.len() > run + 1 {
+            is_known(&words[run + 1..]);
+            found += 1;
+        }
+    }
+    assert_eq!(found, 6);
+}
+
+#[test]
+fn the_page_leads_from_certificates_to_a_coflow() {
+    let test = "the_page_leads_from_certificates_to_a_coflow";
+    let new = "import sys; sys.exit(sys.version_info < (3, 10))";
+    if !there("openssl", &["version"]) || !there("python3", &["-c", new]) {
+        eprintln!("{test} skips, since openssl or Python 3.10 is not there");
+        return;
+    }
+    let place = Place::new();
+    let page = document("cluster.md");
+
+    // Certificates: the commands of docs/security.md, and the last one again for others.
+    let security = document("security.md");
+    let making = security.split("## Making certificates").nth(1).unwrap().split("\nThen").next().unwrap();
+    let lines = commands(making);
+    let [authority, coordinator, host] =
+        &lines.iter().filter(|line| line.starts_with("openssl")).collect::<Vec<_>>()[..]
+    else {
+        panic!("{lines:?}")
+    };
+    let of_role = |role: &str, name: &str| {
+        with(host, &[("weir://agent/node-1", &format!("weir://{role}/{name}")), ("node-1", name)])
+    };
+    let all = [
+        (*authority).clone(),
+        with(coordinator, &[("DNS:weir.example,IP:192.0.2.1", "DNS:localhost")]),
+        (*host).clone(),
+        of_role("operator", "ann"),
+        of_role("framework", "ads"),
+    ];
+    let made =
+        Command::new("sh").args(["-ec", &all.join("\n")]).current_dir(place.path(".")).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+
+    // The coordinator.
+    let [config] = &blocks(&page, "toml")[..] else { panic!() };
+    let here = [
+        ("/var/lib/weir/weir.redb", "weir.redb"),
+        ("0.0.0.0:7700", "127.0.0.1:0"),
+        ("0.0.0.0:7701", "127.0.0.1:0"),
+    ];
+    place.write("serve.toml", &with(config, &here));
+    assert!(place.print("serve --check serve.toml").contains("node-1: 10Gbit"));
+    let serving = Serving::start(&place.path("serve.toml"));
+    let local = |address: &str| format!("localhost:{}", address.rsplit(':').next().unwrap());
+    let (agents, api) = (local(&serving.agents), local(&serving.api));
+    let status = commands(&page).into_iter().find(|line| line.starts_with("weir ctl status")).unwrap();
+    let status = with(&status, &[("weir.example:7701", &api)]);
+    let is_present =
+        || place.print(&status["weir ".len()..]).lines().any(|line| line.starts_with("node-1  true"));
+    assert!(!is_present());
+
+    // The agent.
+    let door = place.path("agent.sock");
+    let credentials = "--certificate node-1.pem --key node-1.key --authority authority.pem";
+    let run =
+        format!("agent run --host 0 --rate 10Gbit --coordinator {agents} {credentials} --socket agent.sock");
+    let _agent = Process(place.command(&run).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    while !is_present() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the host is not there");
+        thread::sleep(Duration::from_millis(20));
+    }
+
+    // The coflow: its framework, its receiver and its sender.
+    let [register, get, put, deregister] = &blocks(&page, "python")[..] else { panic!() };
+    let python = |text: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-B", "-c", text]).current_dir(place.path(".")).stdout(Stdio::piped());
+        command.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python"));
+        Process(command.spawn().unwrap())
+    };
+    let ends_well = |mut process: Process| {
+        let mut text = String::new();
+        process.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(process.0.wait().unwrap().success());
+        text
+    };
+    let register = with(register, &[("weir.example:7701", &api)]);
+    ends_well(python(&register));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let get = with(get, &[("0.0.0.0", "127.0.0.1"), ("7800", &port)]);
+    let receiver = python(&get.replace(".read()", ".read()\nprint(len(data))"));
+    // It listens once it is there, which a sender that is refused would not wait for.
+    let began = Instant::now();
+    let listens = || {
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        table.contains(&format!(":{:04X} 00000000:0000 0A", port.parse::<u16>().unwrap()))
+    };
+    while !listens() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the receiver does not listen");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let put = with(
+        put,
+        &[
+            ("/run/weir/agent.sock", door.to_str().unwrap()),
+            ("\"node-2\", 7800", &format!("\"127.0.0.1\", {port}")),
+        ],
+    );
+    ends_well(python(&put));
+    assert_eq!(ends_well(receiver), format!("{}\n", 1 << 20));
+    let began = Instant::now();
+    let coflows = status["weir ".len()..].replace("ctl status", "ctl coflows --format csv");
+    while !place.print(&coflows).lines().any(|line| line.starts_with("first,ads,sort,1,1,1048576")) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", place.print(&coflows));
+        thread::sleep(Duration::from_millis(20));
+    }
+    ends_well(python(&format!("{register}\n{deregister}")));
+    assert!(!place.print(&coflows).contains("first"));
+}

@@ -1,0 +1,209 @@
+//! What is shipped in `deploy/` fits the program and this project, and the agent's capabilities are those that it needs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::is_known;
+
+/// Where the program is installed.
+const INSTALLED: &str = "/usr/local/bin/weir";
+
+const UNITS: [&str; 2] = ["weir-coordinator.service", "weir-agent.service"];
+
+fn root() -> PathBuf {
+    fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join("deploy").join(path)).unwrap()
+}
+
+/// A file's lines, those that go on put together.
+fn lines(text: &str) -> Vec<String> {
+    let whole = text.replace("\\\n", " ");
+    whole.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+/// What a unit has for a key.
+fn values(unit: &str, key: &str) -> Vec<String> {
+    let value = |line: &String| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
+    lines(unit).iter().filter_map(value).collect()
+}
+
+#[test]
+fn units_run_commands_that_are_there() {
+    let mut found = 0;
+    for name in UNITS {
+        let unit = read(&format!("systemd/{name}"));
+        for key in ["ExecStart", "ExecStartPre"] {
+            for command in values(&unit, key) {
+                let words: Vec<&str> = command.split_whitespace().collect();
+                if words[0] == INSTALLED {
+                    is_known(&words[1..]);
+                    found += 1;
+                }
+            }
+        }
+        // What they take from the environment is in the file that is shipped.
+        let environment = read("systemd/agent.env");
+        let variables = unit.split('$').skip(1).map(|rest| {
+            rest.trim_start_matches('{')
+                .split(|c: char| !(c.is_ascii_uppercase() || c == '_'))
+                .next()
+                .unwrap()
+        });
+        for variable in variables.filter(|variable| *variable != "CREDENTIALS_DIRECTORY") {
+            assert!(
+                lines(&environment).iter().any(|line| line.starts_with(&format!("{variable}="))),
+                "{variable}"
+            );
+        }
+    }
+    assert_eq!(found, 3);
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    let able = Command::new("systemd-analyze").arg("--version").output();
+    if !able.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("systemd_takes_the_units skips, since systemd-analyze is not there: {able:?}");
+        return;
+    }
+    // It looks whether programs are there, and ours is not installed.
+    let folder = tempfile::tempdir().unwrap();
+    for name in UNITS {
+        let unit = read(&format!("systemd/{name}")).replace(INSTALLED, env!("CARGO_BIN_EXE_weir"));
+        fs::write(folder.path().join(name), unit).unwrap();
+    }
+    let verify = |name: &str| {
+        let path = folder.path().join(name);
+        let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output().unwrap();
+        // Of units of this machine it may say anything.
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let ours = said.lines().filter(|line| line.contains("weir")).map(str::to_owned);
+        ours.collect::<Vec<String>>()
+    };
+    for name in UNITS {
+        assert_eq!(verify(name), Vec::<String>::new());
+    }
+    // It would have said so.
+    fs::write(folder.path().join("weir-wrong.service"), "[Service]\nExecStart=/nowhere\nWrong=1\n").unwrap();
+    assert!(verify("weir-wrong.service").len() >= 2);
+}
+
+#[test]
+fn the_image_is_made_of_what_is_there() {
+    let file = read("Dockerfile");
+    let (mut copied, mut run) = (Vec::new(), Vec::new());
+    for line in lines(&file) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["COPY", "--from=build", from, to] => {
+                assert_eq!((from, to), ("/weir/target/release/weir", INSTALLED));
+            }
+            ["COPY", ref from @ .., _] => copied.extend(from.iter().map(|from| (*from).to_owned())),
+            ["FROM", image, "AS", "build"] => {
+                let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
+                let version = toolchain.split('"').nth(1).unwrap();
+                assert_eq!(image, format!("docker.io/library/rust:{version}-slim-bookworm"));
+            }
+            [kind @ ("ENTRYPOINT" | "CMD"), ..] => {
+                let list: Vec<String> = serde_json::from_str(line[kind.len()..].trim()).unwrap();
+                run.extend(list);
+            }
+            _ => {}
+        }
+    }
+    let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    for from in [".cargo", "Cargo.toml", "Cargo.lock", "bpf", "crates", "examples"] {
+        assert!(copied.iter().any(|copied| copied == from), "{from} is not copied");
+    }
+    for from in &copied {
+        assert!(root().join(from).exists(), "{from} is not there");
+        assert!(
+            ignored.lines().any(|line| line.strip_prefix('!') == Some(from)),
+            "{from} is not sent to the build"
+        );
+    }
+    assert_eq!(run[0], INSTALLED);
+    is_known(&run[1..].iter().map(String::as_str).collect::<Vec<&str>>());
+}
+
+#[test]
+fn an_agent_that_is_not_root_needs_its_units_capabilities_and_no_more() {
+    let test = "an_agent_that_is_not_root_needs_its_units_capabilities_and_no_more";
+    let unit = read("systemd/weir-agent.service");
+    let [capabilities] = &values(&unit, "AmbientCapabilities")[..] else { panic!() };
+    assert_eq!(values(&unit, "CapabilityBoundingSet").join(" "), *capabilities);
+    let capabilities: Vec<String> = capabilities
+        .split(' ')
+        .map(|name| format!("+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let group =
+        mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let group = format!("{}/weir-test-{}-capabilities", group.unwrap_or("/"), std::process::id());
+    let able = Command::new("unshare")
+        .args([
+            "-nm",
+            "sh",
+            "-c",
+            "tc -V && setpriv --version && mount -t bpf bpf /sys/fs/bpf && mkdir \"$0\"",
+            &group,
+        ])
+        .output();
+    if !able.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {able:?}");
+        return;
+    }
+    // As systemd makes it for the service: a folder of its own below /run and in the BPF file system, in namespaces that go away.
+    let script = "
+        exec 2>&1
+        ip link add e0 type veth peer name e1
+        ip link set e0 up
+        ip link set e1 up
+        mkdir -p /run/weir
+        mount -t tmpfs -o mode=0750,uid=65534,gid=65534 tmpfs /run/weir
+        touch /run/weir/program
+        # Also where its folder is not for everybody.
+        mount --bind \"$BUILT\" /run/weir/program
+        mount -t bpf bpf /sys/fs/bpf
+        install -d -o 65534 -g 65534 -m 0700 /sys/fs/bpf/weir
+        with() {
+            echo setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs \
+                --inh-caps=-all$1 --ambient-caps=-all$1 --bounding-set=-all$1 /run/weir/program agent
+        }
+        queues='queues --interface e0 --rate 1Gbit --weights 1:3'
+        traffic=\"traffic --interface e0 --application web=$GROUP:1\"
+        $(with $CAPABILITIES) $queues; echo \"queues $?\"
+        $(with $CAPABILITIES) cleanup; echo \"cleanup $?\"
+        $(with $CAPABILITIES) $traffic & follower=$!
+        for _ in $(seq 200); do
+            ls /sys/fs/bpf/weir/*/*-mark > /dev/null 2>&1 && echo marks && break
+            kill -0 $follower 2>/dev/null || break
+            sleep 0.05
+        done
+        kill $follower 2>/dev/null; wait $follower; echo \"traffic $?\"
+        $(with ,+net_admin) $traffic; echo \"without CAP_BPF $?\"
+        $(with ,+bpf) $queues; echo \"without CAP_NET_ADMIN $?\"
+    ";
+    let output = Command::new("unshare")
+        .args(["-nm", "timeout", "60", "bash", "-c", script])
+        .env("BUILT", env!("CARGO_BIN_EXE_weir"))
+        .env("GROUP", &group)
+        .env("CAPABILITIES", capabilities.iter().map(|name| format!(",{name}")).collect::<String>())
+        .output()
+        .unwrap();
+    fs::remove_dir(&group).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with("e0: 2 queues, "), "{said}");
+    assert!(said.contains("\nqueues 0\ne0: as it was\ncleanup 0\n"), "{said}");
+    assert!(said.ends_with("without CAP_NET_ADMIN 1\n"), "{said}");
+    if said.contains("was built without") {
+        eprintln!("{test} skips traffic: {said}");
+        return;
+    }
+    assert!(said.contains("marks\ntraffic 0\n"), "{said}");
+    assert!(said.contains("Operation not permitted") && said.contains("\nwithout CAP_BPF 1\n"), "{said}");
+}

@@ -1,0 +1,173 @@
+//! Every file in `examples` is read, and every scenario is run, so that none of them rots.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Place, Ran};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// All files below a folder, by their paths from there.
+fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        match path.is_dir() {
+            // Python's, beside programs that were run.
+            true if name == "__pycache__" => {}
+            true => files(&path, &format!("{below}{name}/"), found),
+            false => found.push(format!("{below}{name}")),
+        }
+    }
+}
+
+/// What reads a file, from its folder; nothing for those that other tests read.
+fn command(file: &str, trace: &str) -> Option<String> {
+    let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+    let words = match (folder, name) {
+        ("fabrics", _) => format!("fabric check {name}"),
+        ("scenarios", _) | ("", "netshare-5.3.toml") => format!("share {name} --quiet"),
+        ("", "demo.txt" | "dag.weir") => format!("trace check {name}"),
+        ("", "serve.toml") => format!("serve --check {name}"),
+        ("", "tree.toml" | "serve-tree.toml") => format!("sim {trace} --policy tree:{name} --quiet"),
+        ("wide-area", "tree.toml") => {
+            format!("sim {trace} --wide-area private-cloud.toml --policy tree:{name} --quiet")
+        }
+        ("wide-area", _) => format!("sim {trace} --wide-area {name} --policy fair --quiet"),
+        ("incast", "model.toml") => format!("predict connections {name} --loss 0.46 --threshold 20"),
+        // `tree.toml` names it.
+        ("", "tree-sensitivity.toml") => return None,
+        ("", "saba-jobs.toml") => format!("saba run {name} --quiet"),
+        // The tests of `weir-trace` and `weir-predict` read the measurements, and those of `weir profile` run the jobs.
+        ("incast" | "jobs", _) => return None,
+        // It is run below.
+        ("bed", "live.sh") => return None,
+        _ => panic!("examples/{file}: expected a file that this test can have read"),
+    };
+    Some(words)
+}
+
+#[test]
+fn all_examples_are_read() {
+    let place = Place::new();
+    place.write("small.weir", "weir-trace 1\nports 3\ncoflow 1\nflow 0 1 50MB\nflow 1 2 10MB\n");
+    let trace = place.path("small.weir").display().to_string();
+    let mut found = Vec::new();
+    files(&examples(), "", &mut found);
+    for file in found {
+        let Some(line) = command(&file, &trace) else { continue };
+        let path = examples().join(&file);
+        let ran = place.command(&line).current_dir(path.parent().unwrap()).output().map(Ran::new).unwrap();
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "examples/{file}: weir {line}");
+    }
+}
+
+/// Mechanism, begin of the phase in seconds, service and Mbit/s at its end.
+type Line = (&'static str, f64, &'static str, f64);
+
+#[test]
+fn scenarios_come_to_what_their_comments_say() {
+    let (third, ninth) = (10e3 / 3.0, 10e3 / 9.0);
+    let expected: BTreeMap<&str, Vec<Line>> = BTreeMap::from([
+        (
+            "excess",
+            vec![
+                ("central", 0.0, "A1", third),
+                ("central", 0.0, "A2", third),
+                ("central", 0.0, "A3", third),
+                ("central", 10.0, "A1", 5.0 * ninth),
+                ("central", 10.0, "A2", 4.0 * ninth),
+            ],
+        ),
+        (
+            "guarantee",
+            vec![
+                ("central", 0.0, "web", 8e3),
+                ("central", 0.0, "batch", 2e3),
+                ("central", 10.0, "batch", 10e3),
+            ],
+        ),
+        (
+            "events",
+            vec![
+                ("queues", 0.0, "backup", 1e3),
+                ("queues", 10.0, "search", 750.0),
+                ("queues", 10.0, "backup", 250.0),
+                ("queues", 20.0, "backup", 1e3),
+            ],
+        ),
+        (
+            "ports",
+            vec![
+                ("queues", 0.0, "web", 1_100.0),
+                ("queues", 0.0, "search", 200.0),
+                ("queues", 0.0, "backup", 600.0),
+                ("queues", 0.0, "logs", 100.0),
+            ],
+        ),
+    ]);
+    let place = Place::new();
+    let mut found = Vec::new();
+    files(&examples().join("scenarios"), "", &mut found);
+    found.sort();
+    let names: Vec<String> = expected.keys().map(|name| format!("{name}.toml")).collect();
+    assert_eq!(found, names, "each scenario has a comment that says what comes of it");
+    for (name, lines) in expected {
+        let path = examples().join(format!("scenarios/{name}.toml"));
+        let out = place.json(&format!("share {} --mechanism central,queues --format json", path.display()));
+        for (mechanism, from, service, mbit) in lines {
+            let line = out.as_array().unwrap().iter().find(|line| {
+                (&line["mechanism"], &line["from_s"], &line["service"])
+                    == (&mechanism.into(), &from.into(), &service.into())
+            });
+            let line = line.unwrap_or_else(|| panic!("{name}: no {service} from {from} s: {out}"));
+            let end = line["end_bit_per_s"].as_f64().unwrap() / 1e6;
+            assert!((end - mbit).abs() <= 1e-6 * mbit, "{name}: {line}: expected {mbit} Mbit");
+        }
+    }
+}
+
+/// Without the privileges or the programs in the kernel for that, it says so and skips.
+#[test]
+fn a_coordinator_and_agents_run_on_a_bed() {
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let space = format!("weirexample{}", std::process::id());
+    let ip = |words: &[&str]| Command::new("ip").args(words).output().is_ok_and(|done| done.status.success());
+    if !ip(&["netns", "add", &space]) {
+        eprintln!("bed/live.sh skips, since this machine makes no namespaces");
+        return;
+    }
+    ip(&["netns", "del", &space]);
+    let traffic = ["agent", "traffic", "--interface", "nowhere", "--application", "x=nowhere"];
+    let said = Command::new(weir).args(traffic).output().unwrap().stderr;
+    let able = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if String::from_utf8_lossy(&said).contains("built without")
+        || !["openssl", "curl", "python3"].iter().all(|p| able(p))
+    {
+        eprintln!("bed/live.sh skips, since the programs that it needs are not there");
+        return;
+    }
+    let mut script = Command::new("timeout");
+    let done =
+        script.args(["-k", "5", "120"]).arg(examples().join("bed/live.sh")).arg(weir).output().unwrap();
+    let [said, why] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(done.status.success(), "{said}{why}");
+    let line = |first: &str| {
+        let found = said.lines().find(|line| line.starts_with(first));
+        found.unwrap_or_else(|| panic!("{first}: {said}{why}")).split_whitespace().collect::<Vec<_>>()
+    };
+    assert_eq!(line("h0    true")[1], "true");
+    // By queues alone it would be half each.
+    let [web, batch] =
+        [5, 8].map(|word| line("Of 100 Mbit/s, web has")[word].trim_end_matches('.').parse::<f64>().unwrap());
+    assert!(web > 1.15 * batch && web + batch > 85.0, "{said}");
+    for application in ["batch", "web"] {
+        let found = line(&format!("h0    {application} "));
+        let limit: u64 = found.last().unwrap().parse().expect("it has a limit");
+        assert!((1_000_000..12_500_000).contains(&limit), "{said}");
+    }
+}

@@ -1,0 +1,292 @@
+//! What goes wrong, what is said about it, and that nothing partial stays behind.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::common::{Place, Ran, await_heed};
+
+const LEFT: [&str; 2] = ["own.weir", "trace.txt"];
+
+fn send(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+/// Ends with a code and one line that has these words; writes nothing.
+fn refused(place: &Place, line: &str, code: i32, words: &[&str]) {
+    let files = place.files();
+    let ran = place.run(line);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "weir {line}: {}", ran.err);
+    for word in words {
+        assert!(ran.err.contains(word), "weir {line}: no `{word}` in: {}", ran.err);
+    }
+    assert!(!ran.err.contains("panicked"));
+    assert_eq!(place.files(), files, "weir {line}");
+}
+
+#[test]
+fn bad_traces_name_line_and_field() {
+    let place = Place::new();
+    place.write("cut.txt", "4 3\n1 0 1 0 2 1:10.0\n");
+    place.write("port.txt", "4 1\n1 0 1 9 1 1:10.0\n");
+    place.write(
+        "cycle.weir",
+        "weir-trace 1\nports 2\ncoflow 1 parents=2\nflow 0 1 1B\ncoflow 2 parents=1\nflow 0 1 1B\n",
+    );
+    for command in [
+        "trace check F",
+        "compare F --out o.txt",
+        "sim F --policy saath --per-coflow c.csv",
+        "trace describe F",
+    ] {
+        let on = |file: &str| command.replace('F', file);
+        refused(&place, &on("cut.txt"), 2, &["weir: cut.txt:2: field `reducer 2`: `end of line`: expected"]);
+        refused(&place, &on("port.txt"), 2, &["port.txt:2: field `mapper 1`: `9`: expected", "0 to 3"]);
+        refused(&place, &on("cycle.weir"), 2, &["cycle.weir:"]);
+        refused(&place, &on("none.txt"), 2, &["none.txt: cannot be read"]);
+    }
+    refused(&place, "trace check trace.txt --max-flows 3", 2, &["trace.txt:", "--max-flows"]);
+}
+
+#[test]
+fn more_ports_than_a_table_of_pairs_is_made_for_are_refused() {
+    let place = Place::new();
+    place.write("wide.txt", "65536 1\n1 0 1 0 1 1:1\n");
+    refused(&place, "sim wide.txt --policy fair", 2, &["`fair`", "4096", "65536"]);
+    assert!(place.print("sim wide.txt --policy saath --no-timing").contains("8.000 ms"));
+}
+
+#[test]
+fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
+    let place = Place::new();
+    place.write("late.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=1ms\nflow 0 1 1MB\n");
+    let found = place.json("compare late.weir --policies saath,fair --interval 1h --format json");
+    for policy in found.as_array().unwrap() {
+        let cct = policy["mean_cct_s"].as_f64().unwrap();
+        assert!((cct - 3600.007).abs() < 1e-6, "{cct}");
+    }
+}
+
+#[test]
+fn an_end_at_the_edge_of_a_tick_comes() {
+    let place = Place::new();
+    // 1,000,001 bytes end a millionth of the interval after a tick, which is just what is still taken for the same time.
+    place.write(
+        "edge.weir",
+        "weir-trace 1\nports 4\ncoflow 1 arrival=0.9485849526392044s\nflow 1 0 1000000B\nflow 1 3 1B\n",
+    );
+    for policy in ["fifo", "varys", "scf", "srtf"] {
+        let found = place.json(&format!("sim edge.weir --policy {policy} --format json"));
+        let cct = found["mean_cct_s"].as_f64().unwrap();
+        assert!((cct - (0.952 + 0.008_000_008 - 0.9485849526392044)).abs() < 1e-12, "{policy}: {cct}");
+    }
+}
+
+#[test]
+fn a_dash_is_the_standard_output() {
+    let place = Place::new();
+    let files = place.files();
+    let plain = place.print("sim trace.txt --policy saath --no-timing --format csv");
+    assert_eq!(place.print("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
+    let both = place.print("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
+    assert!(both.contains("policy,coflow,arrival_s,width,bytes,cct_s\n"), "{both}");
+    // Nothing but the trace, so that it can be read on.
+    let trace = place.print("trace generate --coflows 3 --seed 1");
+    assert_eq!(place.print("trace generate --coflows 3 --seed 1 --out -"), trace);
+    assert_eq!(place.files(), files);
+}
+
+#[test]
+fn errors_say_what_was_expected() {
+    let place = Place::new();
+    let ran = place.run("trace check none.txt");
+    assert_eq!(ran.err, "weir: none.txt: cannot be read: No such file or directory (os error 2)\n");
+    place.write("neg.txt", "2 1\n1 0 1 0 1 1:-4.0\n");
+    let ran = place.run("sim neg.txt --policy saath");
+    assert_eq!(
+        ran.err,
+        "weir: neg.txt:2: field `reducer 1 size`: `-4.0`: expected a size of 0 or more megabytes\n"
+    );
+    let ran = place.run("explain trace.txt --policy saath --coflow 9");
+    assert_eq!(ran.err, "weir: trace.txt: no coflow 9: expected one of the trace's 3 ids, such as 1, 2, 7\n");
+}
+
+#[test]
+fn wrong_usage_is_exit_2() {
+    let place = Place::new();
+    let lines = [
+        ("", "Usage"),
+        ("fly", "unrecognized subcommand"),
+        ("sim trace.txt", "--policy"),
+        ("sim trace.txt --policy nope", "no policy is called `nope`: expected one of fair, "),
+        ("sim trace.txt --policy nope", "saba, siphon, mrtf, tree:FILE"),
+        ("sim trace.txt --policy saath:nope=1", "has no parameter `nope`"),
+        ("compare trace.txt --policies saath,fifo:x=1", "has no parameter `x`"),
+        ("sim trace.txt --policy saath --port-rate 1000", "is not a rate"),
+        ("sim trace.txt --policy saath --port-rate 1Gbps", "`bps` is ambiguous"),
+        ("sim trace.txt --policy saath --port-rate 0Gbit", "expected 1bit to 8000Tbit"),
+        ("sim trace.txt --policy saath --port-rate 1e300Gbit", "expected 1bit to 8000Tbit"),
+        ("sim trace.txt --policy saath --interval 1e300s", "expected at most 1e9s"),
+        ("trace check trace.txt --max-flows 99999999999", "1 to 100000000"),
+        ("sim trace.txt --policy saath --interval 8", "is not a time"),
+        ("sim trace.txt --policy saath --interval -8ms", "unexpected argument"),
+        ("sim trace.txt --policy saath --trace-unit mb", "is not a trace unit"),
+        ("compare trace.txt --jobs 0", "1 to 1024"),
+        ("sweep trace.txt --policies saath --vary nope=1,2", "has a parameter `nope`"),
+        ("sweep trace.txt --policies saath --vary start=1MB,x", "does not fit"),
+        ("sweep trace.txt --policies saath --vary arrival=0", "a factor from"),
+        ("sweep trace.txt --policies saath --vary interval=1", "is not a time"),
+        ("sweep trace.txt --policies saath --vary d=1 --vary d=2", "given twice"),
+        ("sweep trace.txt --policies saath --vary d=1 --vary start=1MB --vary growth=2", "one or two"),
+        ("sweep trace.txt --policies saath --vary d", "KEY=V1,V2"),
+        ("policies nope", "saba, siphon, mrtf, tree:FILE"),
+        ("compare trace.txt --policies saath,fifo,saath", "--policies: `saath`: expected each policy once"),
+        ("sweep trace.txt --policies fifo,fifo --vary interval=0", "`fifo`: expected each policy once"),
+        ("sweep trace.txt --policies saath --vary d=1,2,1", "`1` is there twice: expected each value once"),
+        ("explain trace.txt --policy saath --coflow 3", "no coflow 3"),
+        ("trace generate --mappers uniform:3,1", "MIN <= MAX"),
+        ("trace generate --preset small --size constant:1", "cannot be used with"),
+        ("trace generate --ports 0 --out o.txt", "`ports`: `0`: expected 1 to"),
+        ("compare trace.txt --out a.csv --per-coflow a.csv", "expected another file than that of --out"),
+        ("compare trace.txt --out trace.txt", "expected another file than that of the input"),
+        ("compare trace.txt --per-flow ./trace.txt", "expected another file than that of the input"),
+    ];
+    for (line, word) in lines {
+        refused(&place, line, 2, &[word]);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_exit_1() {
+    let place = Place::new();
+    refused(
+        &place,
+        "compare trace.txt --out no/such/folder.txt",
+        1,
+        &["no/such/folder.txt: cannot be written"],
+    );
+    refused(&place, "compare trace.txt --out .", 1, &["cannot be written"]);
+    let convert = "trace convert own.weir made.txt --to coflow-benchmark";
+    let words = ["the trace cannot be written in this format: it has events", "expected --to weir"];
+    refused(&place, convert, 1, &words);
+    place.write(
+        "dead.weir",
+        "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
+    );
+    let stalled = "compare dead.weir --policies saath,fifo --out o.json --per-coflow c.csv";
+    refused(&place, stalled, 1, &["saath: nothing moves after", "coflow 6", "do its ports have capacity?"]);
+}
+
+#[test]
+fn a_failure_leaves_what_was_there() {
+    let place = Place::new();
+    place.write("o.json", "what was there\n");
+    place.write("bad.txt", "4 3\n");
+    assert_eq!(place.run("compare bad.txt --format json --out o.json").code, Some(2));
+    assert_eq!(place.read("o.json"), "what was there\n");
+    assert_eq!(place.files(), ["bad.txt", "o.json", LEFT[0], LEFT[1]]);
+    place.print("compare trace.txt --policies saath --format json --out o.json");
+    assert!(place.read("o.json").starts_with("[\n"));
+}
+
+#[test]
+fn devices_are_written_to_not_replaced() {
+    let place = Place::new();
+    let line = "compare trace.txt --policies saath --no-timing --out /dev/null --per-coflow /dev/stdout";
+    let out = place.print(line);
+    assert!(out.starts_with("policy,coflow,arrival_s,"), "{out:?}");
+}
+
+#[test]
+fn results_follow_one_another_in_a_file_too() {
+    let place = Place::new();
+    for name in ["-", "/dev/stdout"] {
+        let line = format!(
+            "sim trace.txt --policy fair --no-timing -q --format csv --per-coflow {name} --per-flow -"
+        );
+        let out = fs::File::create(place.path("out.csv")).unwrap();
+        assert!(place.command(&line).stdout(out).status().unwrap().success());
+        assert_eq!(place.read("out.csv"), place.print(&line));
+        let heads = place.read("out.csv").lines().filter(|line| line.starts_with("policy,")).count();
+        assert_eq!(heads, 3, "{name}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let place = Place::new();
+    place.print("trace generate --preset facebook --out big.txt");
+    for line in [
+        "trace convert big.txt - --to weir",
+        "sim big.txt --policy fair -q --per-flow -",
+        "completions bash",
+        "reference",
+        "--help",
+    ] {
+        let mut child = place.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""), "weir {line}");
+    }
+}
+
+#[test]
+fn what_heeds_no_signal_is_ended_by_it() {
+    let place = Place::new();
+    let files = place.files();
+    for line in [
+        "fabric describe - --out o.txt",
+        "trace describe - --out o.txt",
+        "trace convert - o.weir",
+        "compare - --out o.txt --per-coflow c.csv",
+    ] {
+        for (signal, number) in [("-INT", 2), ("-KILL", 9)] {
+            // It waits for input that does not come.
+            let mut child = place.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            sleep(Duration::from_millis(200));
+            send(signal, child.id());
+            assert_eq!(child.wait().unwrap().signal(), Some(number), "weir {line}");
+            assert_eq!(place.files(), files, "weir {line}");
+        }
+    }
+}
+
+#[test]
+fn work_that_is_killed_leaves_nothing_behind() {
+    let place = Place::new();
+    place.print("trace generate --preset facebook --out big.txt");
+    let files = place.files();
+    let line =
+        "compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --per-coflow c.csv";
+    let mut child = place.command(line).stdout(Stdio::null()).spawn().unwrap();
+    await_heed(&mut child);
+    sleep(Duration::from_millis(100));
+    send("-KILL", child.id());
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(place.files(), files);
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let place = Place::new();
+    place.print("trace generate --preset facebook --out big.txt");
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut child = place
+            .command("compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --jobs 2")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        await_heed(&mut child);
+        sleep(Duration::from_millis(100));
+        send(signal, child.id());
+        let ran = Ran::new(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""));
+        assert!(ran.err.contains("interrupted after ") && ran.err.contains(" of 526 coflows"), "{}", ran.err);
+        assert_eq!(place.files(), ["big.txt", LEFT[0], LEFT[1]]);
+    }
+}

@@ -1,0 +1,28 @@
+//! Tests of the program that need no privileges and measure no rates.
+
+#[cfg(target_os = "linux")]
+mod agent;
+#[cfg(target_os = "linux")]
+mod client;
+#[cfg(target_os = "linux")]
+mod cluster;
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(target_os = "linux")]
+mod deploy;
+mod documents;
+mod examples;
+mod failures;
+mod incast;
+mod paths;
+mod predict;
+#[cfg(target_os = "linux")]
+mod python;
+mod reference;
+mod reproduce;
+mod results;
+mod saba;
+mod serve;
+mod sharing;
+mod tree;
+mod wide_area;

@@ -1,0 +1,74 @@
+//! Replays over a network with links between its switches.
+
+use crate::common::Place;
+
+const NETWORK: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 2\nhosts = 2\nrate = \"8Mbit\"\noversubscription = 4.0\n";
+
+/// Two coflows on four ports: one stays under the first leaf, one crosses.
+const TRACE: &str = "4 2\n1 0 1 0 1 1:2\n2 0 1 0 1 3:2\n";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("network.toml", NETWORK);
+    place.write("trace.txt", TRACE);
+    place
+}
+
+#[test]
+fn coflows_cross_links_between_switches() {
+    let place = place();
+    // Ports of 1 MB/s, 2 MB each way; a link between switches carries a quarter of a port, so what crosses takes 8 s. By size the first
+    // coflow has the port for 2 s before that: the policy does not know that the second could make little of it.
+    let found = place.json(
+        "compare trace.txt --fabric network.toml --policies fair,scf --interval 0 --quiet --no-timing --format json",
+    );
+    for (policy, makespan) in found.as_array().unwrap().iter().zip([8.0, 10.0]) {
+        assert_eq!((&policy["fabric"], &policy["path_seed"]), (&"network.toml".into(), &0.into()));
+        assert_eq!(policy["port_rate"], "8Mbit");
+        assert!((policy["makespan_s"].as_f64().unwrap() - makespan).abs() < 1e-9, "{policy}");
+    }
+    let text = place.print("sim trace.txt --policy saath --fabric network.toml --path-seed 3 --quiet");
+    assert!(text.contains("Ports of 8Mbit"), "{text}");
+    assert!(text.contains("network.toml: 4 hosts with 8 links between switches, of 16.00 Mbit in all; each flow has one of the shortest paths, by a hash with seed 3."), "{text}");
+    let all = place.print("compare trace.txt --fabric network.toml --quiet --no-timing --format csv");
+    assert!(
+        all.contains("saath") && !all.contains("aalo"),
+        "what cannot be replayed is not asked for: {all}"
+    );
+    let swept = place.json(
+        "sweep trace.txt --fabric network.toml --policies fair --vary interval=0,8ms --quiet --format json",
+    );
+    assert_eq!((swept.as_array().unwrap().len(), &swept[1]["fabric"]), (2, &"network.toml".into()));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let place = place();
+    place.write("wide.txt", "5 1\n1 0 1 0 1 4:2\n");
+    place.write(
+        "rates.toml",
+        "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\nswitch = [{ name = \"s\", tier = 1 }]\n\
+         link = [{ ends = [\"a\", \"s\"], rate = \"1Gbit\" }, { ends = [\"b\", \"s\"], rate = \"2Gbit\" }]\n",
+    );
+    let cases = [
+        ("compare trace.txt --fabric network.toml --port-rate 1Gbit", "cannot be used with"),
+        ("compare trace.txt --path-seed 2", "--fabric"),
+        ("sim trace.txt --policy aalo --fabric network.toml", "aalo: it leaves rates to queues of ports"),
+        (
+            "sim wide.txt --policy saath --fabric network.toml",
+            "5 ports: expected at most the network's 4 hosts",
+        ),
+        ("sim trace.txt --policy saath --fabric rates.toml", "host `b` has a cable of 2Gbit: expected 1Gbit"),
+        ("sim trace.txt --policy saath --fabric none.toml", "none.toml"),
+        (
+            "sweep trace.txt --policies fair --fabric network.toml --vary port-rate=1Gbit,2Gbit",
+            "`port-rate` is nothing that this network has",
+        ),
+        ("sim trace.txt --policy saath --fabric network.toml --out network.toml", "network.toml"),
+    ];
+    for (line, expected) in cases {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.err.contains(expected) && ran.out.is_empty(), "{line}: {}", ran.err);
+    }
+}

@@ -1,0 +1,150 @@
+//! The predictor on the command line.
+
+use std::fs;
+
+use crate::common::Place;
+
+/// Losses that fall with the buffer and do not overlap, of three buffers.
+fn place() -> Place {
+    let place = Place::new();
+    let mut text = String::from("buffer_packets,connections,bytes,run,loss\n");
+    for buffer in [50, 100, 150] {
+        for run in 1..=8 {
+            text.push_str(&format!(
+                "{buffer},200,64000,{run},{}\n",
+                f64::from(500 - 3 * buffer + run) / 1000.0
+            ));
+        }
+    }
+    place.write("runs.csv", &text);
+    place
+}
+
+fn fail(place: &Place, line: &str) -> String {
+    let ran = place.run(line);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "weir {line}: {}", ran.err);
+    ran.err
+}
+
+#[test]
+fn a_model_says_how_many_connections_there_should_be() {
+    let place = place();
+    let text = place.print("predict train runs.csv --out model.toml");
+    assert!(
+        text.starts_with("runs.csv: 200 connections of 64000 bytes each. Seed 1, C = 1, gamma = 1:"),
+        "{text}"
+    );
+    assert!(text.lines().last().unwrap().ends_with("18         6      6   100.0 %"), "{text}");
+    // 500 - 3 * 100 + 4.
+    let answer = place.json("predict connections model.toml --loss 0.204 --threshold 20 --format json");
+    assert_eq!(answer["buffer_packets"], 100);
+    assert_eq!(answer["connections"], 80);
+    assert_eq!(answer["within_training"], true);
+    let policy = answer["policy"].as_str().unwrap();
+    assert_eq!(policy, "django:connections=80");
+    let used = place.print(&format!("compare trace.txt --policies {policy} --no-timing --format csv"));
+    assert!(used.contains(policy), "{used}");
+    let text = place.print("predict connections model.toml --loss 0.204 --threshold 20");
+    assert!(text.contains("2 of 2") && text.contains(policy), "{text}");
+    assert!(text.contains("(runs.csv); right about 6 of 6 records held out (100.0 %)"), "{text}");
+    assert!(!text.contains("nearest of them") && !text.contains("one loses least"), "{text}");
+}
+
+#[test]
+fn what_is_beyond_the_model_is_said() {
+    let place = place();
+    place.print("predict train runs.csv --out model.toml");
+    let text = place.print("predict connections model.toml --loss 0.9 --threshold 65");
+    assert!(
+        text.contains("this is taken as the nearest of them") && text.contains("django:connections=1"),
+        "{text}"
+    );
+    assert!(text.contains("any number of connections loses packets; one loses least"), "{text}");
+    let csv = place.print("predict connections model.toml --loss 0.9 --threshold 65 --format csv");
+    assert!(csv.contains("\n0.9,false,50,2,65,1,true,django:connections=1,1.0\n"), "{csv}");
+}
+
+#[test]
+fn the_same_measurements_and_seed_give_the_same_bytes() {
+    let place = place();
+    place.print("predict train runs.csv --out one.toml");
+    place.print("predict train runs.csv --seed 1 --out two.toml");
+    assert_eq!(place.read("one.toml"), place.read("two.toml"));
+    place.print("predict train runs.csv --seed 2 --c 10 --gamma 0.5 --out other.toml");
+    let other = place.read("other.toml");
+    assert!(
+        other.starts_with("# Made by `weir predict train runs.csv --seed 2 --c 10 --gamma 0.5`."),
+        "{other}"
+    );
+    assert_ne!(place.read("one.toml"), other);
+}
+
+#[test]
+fn accuracy_is_told_by_buffer() {
+    let place = place();
+    let classes = place.json("predict train runs.csv --seed 3 --format json");
+    let of = |name: &str| -> Vec<u64> {
+        classes.as_array().unwrap().iter().map(|class| class[name].as_u64().unwrap()).collect()
+    };
+    assert_eq!(of("buffer_packets"), [50, 100, 150]);
+    assert_eq!(of("trained").iter().sum::<u64>(), 18);
+    assert_eq!(of("held_out"), of("right"));
+    assert_eq!((classes[0]["accuracy"].as_f64(), classes[0]["seed"].as_u64()), (Some(1.0), Some(3)));
+    // Nothing is written without --out.
+    assert!(!place.files().iter().any(|file| file.ends_with(".toml")));
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_refused() {
+    let place = place();
+    place.print("predict train runs.csv --out model.toml");
+    place.write("one.csv", "buffer_packets,connections,bytes,loss\n50,1,1,0.1\n50,1,1,0.2\n");
+    let same = "50,1,1,0.1\n100,1,1,0.1\n".repeat(4);
+    place.write("same.csv", &format!("buffer_packets,connections,bytes,loss\n{same}"));
+    place.write("rtt.toml", &place.read("model.toml").replace("[\"loss\"]", "[\"rtt\"]"));
+    let cases = [
+        ("predict train runs.csv --out runs.csv", "expected another file than that of the input"),
+        ("predict train none.csv --out m.toml", "none.csv: cannot be read"),
+        ("predict train one.csv --out m.toml", "one.csv:4: field `buffer_packets`: `1 in all lines`"),
+        ("predict train same.csv --out m.toml", "same.csv: all records have the same loss"),
+        ("predict train runs.csv --c 0", "`0`: expected a number above 0 and up to 1e3"),
+        ("predict train runs.csv --gamma nan", "`nan`: expected a number above 0"),
+        ("predict train runs.csv --seed=-1", "--seed"),
+        ("predict connections runs.csv --loss 0.1 --threshold 20", "runs.csv:1: field `TOML`"),
+        (
+            "predict connections rtt.toml --loss 0.1 --threshold 20",
+            "rtt.toml:3: field `features`: `[\"rtt\"]`",
+        ),
+        (
+            "predict connections model.toml --loss 12 --threshold 20",
+            "`12`: expected a part of the packets, from 0 to 1",
+        ),
+        (
+            "predict connections model.toml --loss=-0.1 --threshold 20",
+            "`-0.1`: expected a part of the packets, from 0 to 1",
+        ),
+        ("predict connections model.toml --loss 0.1", "--threshold"),
+        (
+            "predict connections model.toml --loss 0.1 --threshold 1 --out model.toml",
+            "than that of the input",
+        ),
+    ];
+    for (line, message) in cases {
+        let error = fail(&place, line);
+        assert!(error.contains(message), "{line}: {error}");
+    }
+    assert!(!place.files().contains(&"m.toml".to_owned()));
+}
+
+#[test]
+fn what_is_shipped_was_made_by_its_command() {
+    let place = Place::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
+    fs::copy(format!("{folder}/classes.csv"), place.path("classes.csv")).unwrap();
+    let shipped = fs::read_to_string(format!("{folder}/model.toml")).unwrap();
+    let command = shipped.lines().next().unwrap().split('`').nth(1).unwrap();
+    place.print(&format!("{} --out model.toml", command.strip_prefix("weir ").unwrap()));
+    // Up to the machines, whose last digits are the platform's.
+    let head = |text: &str| text.split("[[machine]]").next().unwrap().to_owned();
+    assert_eq!(head(&place.read("model.toml")), head(&shipped));
+}

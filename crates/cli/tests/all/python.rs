@@ -1,0 +1,25 @@
+//! The Python module, by its own tests. Without Python they say so and skip.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_python_module_does_what_it_says() {
+    let new = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"];
+    let able = Command::new("python3").args(new).output();
+    if !able.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("the_python_module_does_what_it_says skips, since Python 3.10 is not there: {able:?}");
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let output = Command::new("timeout")
+        .args(["120", "python3", "-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests", "-t", "."])
+        .current_dir(folder)
+        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // Which were skipped.
+    eprintln!("{said}");
+}

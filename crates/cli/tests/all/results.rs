@@ -1,0 +1,350 @@
+//! What the commands find, and how they say it.
+
+use crate::common::Place;
+use serde_json::Value;
+
+const COMPARE: &str = "compare trace.txt --policies fifo,saath,varys --no-timing";
+
+fn names(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn compare_prints_an_object_for_each_policy() {
+    let place = Place::new();
+    let found = place.json("compare trace.txt --policies fifo,saath --format json");
+    let found = found.as_array().unwrap();
+    assert_eq!(found.len(), 2);
+    for name in [
+        "policy",
+        "coflows",
+        "flows",
+        "mean_cct_s",
+        "p50_cct_s",
+        "p90_cct_s",
+        "p95_cct_s",
+        "p99_cct_s",
+        "makespan_s",
+        "schedules",
+        "schedule_mean_us",
+        "schedule_p90_us",
+        "schedule_p99_us",
+        "wall_s",
+        "speedup_p10",
+        "speedup_p50",
+        "speedup_p90",
+        "speedup_mean",
+        "lower_bound_mean_cct_s",
+        "over_bound",
+        "out_of_sync_p50",
+        "out_of_sync_p90",
+        "utilisation_mean",
+        "utilisation_max",
+        "port_rate",
+        "interval_s",
+        "trace_unit",
+        "trace",
+    ] {
+        for one in found {
+            assert!(names(one).contains(&name), "{name}");
+        }
+    }
+    let first = &found[0];
+    assert_eq!(
+        (&first["policy"], &first["coflows"], &first["flows"]),
+        (&"fifo".into(), &3.into(), &7.into())
+    );
+    assert_eq!((&first["port_rate"], &first["interval_s"]), (&"1Gbit".into(), &0.008.into()));
+    assert_eq!((&first["trace_unit"], &first["trace"]), (&"MB".into(), &"trace.txt".into()));
+    assert!(first["wall_s"].as_f64().unwrap() > 0.0);
+    assert!(names(first).iter().all(|name| !name.starts_with("deadline") && *name != "mean_jct_s"));
+}
+
+#[test]
+fn speedups_are_against_the_baseline() {
+    let place = Place::new();
+    let found = place.json("compare trace.txt --policies saath,fifo --baseline fifo --format json");
+    assert_eq!(found[1]["speedup_mean"], 1.0);
+    assert_eq!(found[0]["baseline"], "fifo");
+    // One that is not among the policies is replayed too, and goes first.
+    let found = place.json("compare trace.txt --policies saath --baseline fifo --format json");
+    assert_eq!((&found[0]["policy"], &found[1]["policy"]), (&"fifo".into(), &"saath".into()));
+    let found = place.json("compare trace.txt --policies saath,fifo --format json");
+    assert_eq!(found[1]["baseline"], "saath");
+}
+
+#[test]
+fn no_policies_means_all_that_can_differ() {
+    let place = Place::new();
+    let found = place.json("compare trace.txt --format json");
+    let listed = place.json("policies --format json");
+    let switch = listed.as_array().unwrap().iter().filter(|policy| policy["network"] == "switch");
+    let mut listed: Vec<&str> = switch.map(|policy| policy["policy"].as_str().unwrap()).collect();
+    listed.dedup();
+    // The trace has one application: nobody to share with.
+    listed.retain(|policy| !["netshare", "saba"].contains(policy));
+    let compared: Vec<&str> =
+        found.as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
+    assert_eq!(compared, listed);
+}
+
+#[test]
+fn deadlines_and_jobs_show_where_there_are_some() {
+    let place = Place::new();
+    let found = place.json("sim own.weir --policy saath --interval 0 --format json");
+    assert_eq!((&found["deadlines"], &found["deadlines_met"]), (&1.into(), &1.into()));
+    assert_eq!(found["trace_unit"], Value::Null);
+    // 0.2 s at full and 0.4 s at half rate; 0.1 s of computing; 0.08 s.
+    assert!((found["mean_jct_s"].as_f64().unwrap() - 0.78).abs() < 1e-9);
+    assert!(place.print("sim own.weir --policy saath").contains("in time"));
+}
+
+#[test]
+fn sim_is_exact() {
+    let place = Place::new();
+    place.write("one.txt", "2 1\n5 0 1 0 1 1:25.0\n");
+    let found = place.json("sim one.txt --policy saath --interval 0 --format json");
+    assert_eq!((&found["mean_cct_s"], &found["lower_bound_mean_cct_s"]), (&0.2.into(), &0.2.into()));
+    let found = place.json("sim one.txt --policy saath --port-rate 100Mbit --interval 0 --format json");
+    assert_eq!(found["mean_cct_s"], 2.0);
+    let found = place.json("sim one.txt --policy saath --trace-unit MiB --interval 0 --format json");
+    assert_eq!(found["mean_cct_s"], 0.2 * 1.048_576);
+}
+
+#[test]
+fn csv_has_the_lines_that_are_documented() {
+    let place = Place::new();
+    place.print(&format!("{COMPARE} --per-coflow c.csv --per-flow f.csv"));
+    let coflows = place.read("c.csv");
+    let mut lines = coflows.lines();
+    assert_eq!(lines.next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
+    assert!(lines.next().unwrap().starts_with("fifo,1,0.0,2,15000000.0,0.1"));
+    assert_eq!(coflows.lines().count(), 1 + 3 * 3);
+    let flows = place.read("f.csv");
+    assert_eq!(flows.lines().next(), Some("policy,coflow,flow,src,dst,bytes,fct_s"));
+    assert_eq!(flows.lines().count(), 1 + 3 * 7);
+    // The flow without bytes ends when it is released.
+    assert!(flows.contains("\nsaath,7,1,1,3,0.0,0.0\n"), "{flows}");
+    let table = place.print(&format!("{COMPARE} --format csv"));
+    assert!(table.starts_with("policy,coflows,flows,mean_cct_s,"), "{table}");
+    assert_eq!(table.lines().count(), 4);
+}
+
+#[test]
+fn the_table_says_what_went_in() {
+    let place = Place::new();
+    let table = place.print(COMPARE);
+    let head = "trace.txt: 3 coflows, 7 flows, 24.00 MB on 4 ports (coflow-benchmark format, MB = 1000000 bytes)\n\
+                Ports of 1Gbit, a schedule every 8ms.\n";
+    assert!(table.starts_with(head), "{table}");
+    assert!(
+        place.print(&format!("{COMPARE} --interval 0")).contains("a schedule whenever something happens")
+    );
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let place = Place::new();
+    for format in ["table", "json", "csv"] {
+        let line = format!("{COMPARE} --format {format} --per-coflow c.csv");
+        let first = (place.print(&line), place.read("c.csv"));
+        assert_eq!((place.print(&line), place.read("c.csv")), first);
+        assert_eq!((place.print(&format!("{line} --jobs 3")), place.read("c.csv")), first);
+    }
+    let sweep = "sweep trace.txt --policies saath,fifo --vary interval=0,8ms --no-timing --format json";
+    assert_eq!(place.print(sweep), place.print(&format!("{sweep} --jobs 2")));
+}
+
+#[test]
+fn stages_come_sooner_too_where_arrivals_are_faster() {
+    let place = Place::new();
+    let text = "weir-trace 1\nports 2\ncoflow 1 job=1 stage=0\nflow 0 1 125MB\ncoflow 2 arrival=8s job=1 stage=0\nflow 0 1 125MB\n";
+    place.write("stage.weir", text);
+    let found = place
+        .json("sweep stage.weir --per-stage --policies saath --vary arrival=1,4 --no-timing --format json");
+    // The second job has its data after 8 s, and after 2.
+    assert_eq!((&found[0]["mean_cct_s"], &found[1]["mean_cct_s"]), (&9.0.into(), &3.0.into()));
+}
+
+#[test]
+fn all_policies_are_those_that_fit() {
+    let place = Place::new();
+    place.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");
+    let found = place.json("compare wide.txt --no-timing --format json");
+    let names: Vec<&str> = found.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
+    assert!(names.contains(&"saath") && !names.contains(&"fair"), "{names:?}");
+    assert!(place.run("compare wide.txt --policies fair").err.contains("up to 4096 ports"));
+}
+
+#[test]
+fn sweep_goes_over_the_grid() {
+    let place = Place::new();
+    let line = "sweep trace.txt --policies saath,fifo --baseline fifo --vary start=1MB,10MB --vary arrival=1,2,4 \
+                --no-timing --format json";
+    let found = place.json(line);
+    let found = found.as_array().unwrap();
+    assert_eq!(found.len(), 2 * 3 * 2);
+    let last = &found[10];
+    assert_eq!((&last["vary_start"], &last["vary_arrival"]), (&"10MB".into(), &"4".into()));
+    assert_eq!(last["policy"], "saath:start=10MB");
+    assert_eq!((&found[11]["policy"], &found[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
+    // The baseline that nothing is varied for is the same for all values.
+    let place_of =
+        |vary: &str| format!("sweep trace.txt --policies fifo --fixed-baseline --no-timing --vary {vary}");
+    let fixed = place.json(&format!("{} --format json", place_of("arrival=1,4")));
+    assert_eq!(fixed[0]["speedup_mean"], 1.0);
+    let ccts = [0, 1].map(|at| fixed[at]["p99_cct_s"].as_f64().unwrap());
+    assert!(ccts[1] > ccts[0] && fixed[1]["speedup_mean"].as_f64().unwrap() < 1.0, "{fixed}");
+    let text = place.print(&place_of("interval=0,8ms"));
+    assert!(
+        text.contains("a schedule every `interval`.") && text.contains("over fifo with nothing varied"),
+        "{text}"
+    );
+    let rates = place.json("sweep trace.txt --policies saath --vary port-rate=1Gbit,10Gbit --format json");
+    assert_eq!(rates[1]["port_rate"], "10Gbit");
+    assert!(rates[1]["mean_cct_s"].as_f64() < rates[0]["mean_cct_s"].as_f64());
+}
+
+#[test]
+fn explain_accounts_for_all_of_the_time() {
+    let place = Place::new();
+    let found = place.json("explain trace.txt --policy fifo --coflow 2 --interval 0 --format json");
+    let number = |name: &str| found[name].as_f64().unwrap();
+    // 120 ms of the first coflow, of which 20 ms are after its arrival.
+    assert!((number("waiting_s") - 0.02).abs() < 1e-9 && (number("full_s") - 0.008).abs() < 1e-9);
+    assert!((number("cct_s") - 0.028).abs() < 1e-9 && (number("slowdown") - 3.5).abs() < 1e-6);
+    assert_eq!((&found["by_cause"][0]["port"], &found["by_cause"][0]["side"]), (&0.into(), &"send".into()));
+    assert_eq!(found["by_coflow"][0]["coflow"], 1);
+    assert_eq!(found["segments"][0]["behind"], 1);
+    let text = place.print("explain trace.txt --policy fifo --coflow 2 --interval 0");
+    assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
+    // It arrives at 100 ms.
+    assert_eq!(
+        (&found["segments"][0]["from_s"], &found["segments"][0]["since_release_s"]),
+        (&0.1.into(), &0.0.into())
+    );
+    let second = &found["segments"][1];
+    let after = second["from_s"].as_f64().unwrap() - second["since_release_s"].as_f64().unwrap();
+    assert!((after - 0.1).abs() < 1e-12, "{second}");
+    assert!(text.contains("in seconds since its release:\n\n  from      to  "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
+    let csv = place.print("explain trace.txt --policy fifo --coflow 2 --format csv --all");
+    assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
+    assert!(
+        csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"),
+        "{csv}"
+    );
+}
+
+#[test]
+fn policies_are_listed_with_their_parameters() {
+    let place = Place::new();
+    let all = place.print("policies");
+    let one = place.print("policies saath");
+    assert!(all.contains("saath") && all.contains("fifo"));
+    assert!(one.contains("start=10MB") && !one.contains("fifo  "), "{one}");
+}
+
+#[test]
+fn traces_are_checked_and_described() {
+    let place = Place::new();
+    assert_eq!(
+        place.print("trace check trace.txt"),
+        "ok: trace.txt: coflow-benchmark format, MB = 1000000 bytes; 4 ports, 3 coflows, 7 flows, 24.00 MB, 0 events, \
+         arrivals until 250.0 ms\n"
+    );
+    assert!(place.print("trace check own.weir").starts_with("ok: own.weir: Weir's format"));
+    let found = place.json("trace describe trace.txt --format json");
+    assert_eq!((&found["coflows"], &found["empty_flows"]), (&3.into(), &2.into()));
+    assert_eq!(found["deviations"].as_array().unwrap().last().unwrap()["share"], 1.0);
+    assert!(place.print("trace describe trace.txt").contains("Table 1"));
+    assert_eq!(place.print("trace describe trace.txt --format csv").lines().count(), 2);
+}
+
+#[test]
+fn generated_traces_are_read_back() {
+    let place = Place::new();
+    let first = place.print("trace generate --preset small --seed 3");
+    assert_eq!(place.print("trace generate --seed 3"), first);
+    assert_ne!(place.print("trace generate --seed 4"), first);
+    place.print(
+        "trace generate --ports 6 --coflows 5 --mappers constant:2 --size uniform:1,3 --skew zipf:1.1 --arrival burst \
+         --to weir --out made.weir",
+    );
+    let found = place.json("trace describe made.weir --format json");
+    assert_eq!(
+        (&found["ports"], &found["coflows"], &found["last_arrival_s"]),
+        (&6.into(), &5.into(), &0.0.into())
+    );
+}
+
+#[test]
+fn conversion_keeps_everything() {
+    let place = Place::new();
+    let said = place.print("trace convert trace.txt made.weir");
+    assert!(said.starts_with("wrote made.weir: ") && said.contains("(Weir's own format)"), "{said}");
+    assert_eq!(place.print("trace convert made.weir - --to coflow-benchmark"), crate::common::TRACE);
+    place.print("trace convert own.weir own2.weir --to weir --per-stage");
+    // The two coflows of the job have one stage: they become one, which does not wait for itself.
+    assert_eq!(place.json("trace describe own2.weir --format json")["coflows"], 1);
+}
+
+#[test]
+fn completions_and_man_pages() {
+    let place = Place::new();
+    assert!(place.print("completions bash").contains("complete -F _weir"));
+    assert!(place.print("man").contains(".TH weir 1"));
+    place.print("man --out pages");
+    assert!(place.read("pages/weir-trace-generate.1").contains("preset"));
+    assert!(place.read("pages/weir-compare.1").contains("baseline"));
+}
+
+#[test]
+fn the_mean_of_nothing_is_not_there() {
+    let place = Place::new();
+    place.write("none.txt", "4 0\n");
+    place.write("empty.txt", "4 1\n1 0 1 0 1 1:0.0\n");
+    let found = place.json("compare none.txt --policies saath,fair --format json");
+    for name in [
+        "mean_cct_s",
+        "p50_cct_s",
+        "p99_cct_s",
+        "speedup_p50",
+        "speedup_mean",
+        "lower_bound_mean_cct_s",
+        "over_bound",
+        "out_of_sync_p50",
+        "utilisation_mean",
+        "utilisation_max",
+        "schedule_mean_us",
+    ] {
+        assert_eq!(found[1][name], Value::Null, "{name}");
+    }
+    assert_eq!((&found[1]["coflows"], &found[1]["makespan_s"]), (&0.into(), &0.0.into()));
+    let table = place.print("compare none.txt --policies saath --no-timing");
+    assert!(table.lines().any(|line| line.split_whitespace().take(3).eq(["saath", "-", "-"])), "{table}");
+    assert!(!table.contains("No schedule"), "{table}");
+    assert!(place.print("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
+    let csv = place.print("sim none.txt --policy saath --format csv");
+    assert!(csv.contains("\nsaath,0,0,,,,,,0.0,,,"), "{csv}");
+    // A coflow without bytes has a mean, no port that could have been busy, and no flows that could be out of sync.
+    let found = place.json("sim empty.txt --policy saath --format json");
+    assert_eq!((&found["mean_cct_s"], &found["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
+    assert_eq!((&found["utilisation_mean"], &found["out_of_sync_p90"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn one_of_a_thing_is_not_several() {
+    let place = Place::new();
+    place.write(
+        "one.weir",
+        "weir-trace 1\nports 1\ncoflow 1\nflow 0 0 1MB\nevent 1s port=0 side=send rate=1\n",
+    );
+    let checked = place.print("trace check one.weir");
+    assert!(checked.contains("; 1 port, 1 coflow, 1 flow, 1.000 MB, 1 event, arrivals"), "{checked}");
+    let explained = place.print("explain one.weir --policy saath --coflow 1");
+    assert!(explained.contains("one.weir: 1 coflow, 1 flow, 1.000 MB on 1 port ("), "{explained}");
+    assert!(explained.contains("Coflow 1 under saath: 1 flow, "), "{explained}");
+    assert!(place.print("trace convert one.weir two.weir").contains(": 1 coflow, 1 flow ("));
+    assert!(place.print("trace describe one.weir").contains("1, of 1 application in all"));
+}

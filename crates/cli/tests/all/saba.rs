@@ -1,0 +1,265 @@
+//! Profiles, weights, and doing the evaluation of Saba again.
+
+use crate::common::Place;
+
+#[test]
+fn a_profile_makes_a_table_that_weights_are_found_from() {
+    let place = Place::new();
+    let text = place.print("saba profile --out table.toml");
+    // Section 4.2: 3.4 at 25 %, and an R^2 of 0.84 at k = 1, within the residuals of the calibration.
+    let lr = text.lines().find(|line| line.starts_with("LR ")).unwrap();
+    assert!(lr.contains(" 3.3") && lr.contains(" 0.84"), "{lr}");
+    let weights = place.print("saba weights table.toml --apps LR,PR,PR --c-saba 0.8 --format csv");
+    let column = |name: &str| {
+        let at = weights.lines().next().unwrap().split(',').position(|head| head == name).unwrap();
+        let cells = weights.lines().skip(1).map(move |line| line.split(',').nth(at).unwrap().parse::<f64>());
+        cells.collect::<Result<Vec<f64>, _>>()
+    };
+    let (found, sum, bound) = (column("weight").unwrap(), column("sum").unwrap(), column("bound").unwrap());
+    assert!((found.iter().sum::<f64>() - 0.8).abs() < 1e-9, "{weights}");
+    assert!(found[0] > found[1] && found[0] > found[2], "LR is the more sensitive: {weights}");
+    assert!(bound[0] <= sum[0]);
+    let total: f64 = column("slowdown").unwrap().iter().sum();
+    assert!((total - sum[0]).abs() < 1e-9, "{weights}");
+    let table = place.print("saba weights table.toml --apps LR,PR");
+    assert!(
+        table.contains("C_saba is 1.000")
+            && table.contains("No weights of at least 0.1000 of an even share each have"),
+        "{table}"
+    );
+}
+
+#[test]
+fn chosen_workloads_and_degrees() {
+    let place = Place::new();
+    let csv = place.print("saba profile --workload SQL,LR,SQL --degree 1 --format csv");
+    let names: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(names, ["LR", "SQL"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&place.print("saba profile --workload SQL --degree 1 --format json")).unwrap();
+    assert_eq!((json[0]["c2"].as_f64(), json[0]["falls"].as_bool()), (Some(0.0), Some(true)));
+}
+
+#[test]
+fn a_predicted_slowdown_below_1_is_explained() {
+    let place = Place::new();
+    // 2 - 1.1 b: 1.45 with half of the bandwidth, 0.9 with all.
+    place.write("t.toml", "version = 1\n[[application]]\nname = \"A\"\ncoefficients = [2, -1.1]\n");
+    let note = "A slowdown below 1 is the model's error";
+    let alone = place.print("saba weights t.toml --apps A");
+    assert!(alone.contains("0.9000") && alone.contains(note), "{alone}");
+    let shared = place.print("saba weights t.toml --apps A,A");
+    assert!(shared.contains("1.450") && !shared.contains(note), "{shared}");
+}
+
+#[test]
+fn models_that_rise_or_bend_are_named() {
+    let place = Place::new();
+    let app =
+        |name: &str, model: &str| format!("[[application]]\nname = \"{name}\"\ncoefficients = [{model}]\n");
+    let table = ["version = 1\n".to_owned(), app("A", "3, -2"), app("B", "2, -2, 1.5"), app("C", "2, 0, -1")];
+    place.write("t.toml", &table.concat());
+    // Those at the port, each once.
+    let text = place.print("saba weights t.toml --apps A,B,C,B");
+    let note = |name: &str, what: &str| {
+        format!("application `{name}`: from none to all of the bandwidth the model {what}\n")
+    };
+    let (b, c) = (note("B", "rises somewhere"), note("C", "is not convex"));
+    assert!(text.contains(&(b.clone() + &c)) && text.matches("application `").count() == 2, "{text}");
+    let alone = place.print("saba weights t.toml --apps A");
+    assert!(!alone.contains("application `"), "{alone}");
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_refused() {
+    let place = Place::new();
+    place.print("saba profile --workload LR --out table.toml");
+    let cases = [
+        (
+            "saba weights table.toml --apps LR --out table.toml",
+            "expected another file than that of the input",
+        ),
+        ("saba profile --workload XX --out other.toml", "`XX`: expected all or some of LR"),
+        ("saba profile --degree 4", "4"),
+        ("saba weights none.toml --apps LR", "none.toml"),
+        ("saba weights table.toml --apps PR", "`PR`: expected names in table.toml: LR"),
+        ("saba weights table.toml --apps LR --c-saba 0", "`0`: expected a number above 0 and up to 1"),
+        ("saba weights table.toml --apps LR --floor nan", "`nan`: expected a number above 0 and up to 1"),
+        ("reproduce saba --setups 0", "0"),
+    ];
+    for (command, message) in cases {
+        let ran = place.run(command);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{command}");
+        assert!(ran.err.contains(message), "{command}: {}", ran.err);
+    }
+    assert!(!place.files().contains(&"other.toml".to_owned()));
+}
+
+#[test]
+fn the_document_has_every_part() {
+    let place = Place::new();
+    assert_eq!(
+        place.print("reproduce saba --setups 1 --seed 5 --quiet --no-timing --jobs 3 --out made.md"),
+        ""
+    );
+    let text = place.read("made.md");
+    let sections = [
+        "# Saba, published and measured",
+        "## In short",
+        "## Calibration (Fig. 1, 5 and 6a)",
+        "### Other data, other nodes (Fig. 6b and 6c)",
+        "## Fig. 8:",
+        "### What accounts for the differences",
+        "### Eq. 2 at one port",
+        "### How much better weights could do",
+        "### A baseline that wastes bandwidth",
+        "### LR and PR together (Fig. 1b",
+        "## Fig. 9:",
+        "### What accounts for the level",
+        "### What accounts for the drops",
+        "### What accounts for the degrees",
+        "## Fig. 10 and 11a:",
+        "## Fig. 11b:",
+        "### What accounts for the differences of 8.4",
+        "### The order of the rivals",
+        "## Fig. 12:",
+    ];
+    let mut from = 0;
+    for section in sections {
+        let at = text[from..].find(section).unwrap_or_else(|| panic!("no {section} after byte {from}"));
+        from += at + 1;
+    }
+    let mut columns = 0;
+    for line in text.lines() {
+        let here = if line.starts_with('|') { line.matches('|').count() } else { 0 };
+        assert!(here == 0 || columns == 0 || here == columns, "{line}");
+        columns = here;
+    }
+    for wrong in ["NaN", "| inf", "\n\n\n"] {
+        assert!(!text.contains(wrong), "{wrong:?}");
+    }
+    for claim in ["1.88", "3.90", "3.60", "2.26", "1.54", "0.51", "1.27", "1.19", "0.92"] {
+        assert!(text.contains(claim), "{claim}");
+    }
+}
+
+#[test]
+fn jobs_run_side_by_side() {
+    let place = Place::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/saba-jobs.toml");
+    let table = place.print(&format!("saba run {example} --jobs 2 --quiet"));
+    assert!(table.contains("5 jobs on 16 hosts; they cross 48 links, 7 of which differ"), "{table}");
+    let csv = place.print(&format!("saba run {example} --quiet --format csv --sharing saba,fair,homa"));
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(
+        lines[0].join(","),
+        "sharing,job,workload,servers,start_s,end_s,time_s,alone_s,slowdown,speedup"
+    );
+    assert_eq!(lines.len(), 1 + 3 * 5);
+    let of = |line: &[&str], column: usize| line[column].parse::<f64>().unwrap();
+    for (line, way) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|way| [way; 5])) {
+        assert_eq!(&line[0], way, "the baseline comes first, then the others as they were asked for");
+        let (start, end, time, alone) = (of(line, 4), of(line, 5), of(line, 6), of(line, 7));
+        assert!((end - start - time).abs() < 1e-9 && alone > 0.0, "{line:?}");
+        assert!((of(line, 8) - time / alone).abs() < 1e-9 && time >= alone * (1.0 - 1e-9), "{line:?}");
+    }
+    assert!(lines[1..6].iter().all(|line| of(line, 9) == 1.0), "the baseline over itself");
+    let json: serde_json::Value = serde_json::from_str(
+        &place.print(&format!("saba run {example} --quiet --format json --sharing saba --baseline saba")),
+    )
+    .unwrap();
+    assert_eq!((json.as_array().unwrap().len(), &json[3]["job"]), (5, &"nightly".into()));
+    // Again, and in another number of threads: the same bytes.
+    assert_eq!(place.print(&format!("saba run {example} --quiet")), table);
+}
+
+#[test]
+fn a_job_that_does_not_comply_needs_a_queue() {
+    let place = Place::new();
+    let job = |compliant: bool| {
+        format!("[[job]]\nworkload = \"own\"\nservers = \"*\"\nmodel = \"LR\"\ncompliant = {compliant}\n")
+            .replace("model = \"LR\"\ncompliant = false", "compliant = false")
+    };
+    let head = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 2, rate = \"8Gbit\" }\n\
+                [workload.own]\nstages = [{ bytes = \"10GB\" }]\n";
+    place.write("jobs.toml", &format!("{head}{}{}", job(true), job(false)));
+    let refused = place.run("saba run jobs.toml --quiet");
+    assert_eq!(refused.code, Some(2));
+    let refused = refused.err;
+    assert!(refused.contains("job `own-2` does not comply, and --c-saba is 1"), "{refused}");
+    assert!(place.print("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
+    // 1 GB/s, of which 0.8 are Saba's: 12.5 s; then 7.5 of 10 GB are left of the other, which has sent 2.5 by then.
+    let csv = place.print("saba run jobs.toml --quiet --sharing saba --c-saba 0.8 --format csv");
+    let ends: Vec<f64> =
+        csv.lines().skip(3).map(|line| line.split(',').nth(5).unwrap().parse().unwrap()).collect();
+    assert!((ends[0] - 12.5).abs() < 1e-6 && (ends[1] - 20.0).abs() < 1e-6, "{csv}");
+}
+
+#[test]
+fn a_job_alone_takes_the_paths_that_it_takes_beside_others() {
+    let place = Place::new();
+    // Jobs that share no link, on two spines: whatever their hash, nobody is in anybody's way.
+    let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
+                [workload.own]\nstages = [{ bytes = \"1GB\" }]\n";
+    let job = |hosts: &str| format!("[[job]]\nworkload = \"own\"\nservers = [{hosts}]\n");
+    let jobs = [job("\"h0\", \"h1\", \"h2\", \"h3\""), job("\"h4\", \"h5\", \"h6\", \"h7\"")].concat();
+    place.write("jobs.toml", &format!("{head}{jobs}"));
+    let mut differ = false;
+    for seed in 0..8 {
+        let csv =
+            place.print(&format!("saba run jobs.toml --quiet --sharing fair --hash {seed} --format csv"));
+        let column = |at: usize| -> Vec<f64> {
+            csv.lines().skip(1).map(|line| line.split(',').nth(at).unwrap().parse().unwrap()).collect()
+        };
+        assert!(column(8).iter().all(|slowdown| (slowdown - 1.0).abs() < 1e-9), "{csv}");
+        differ |= (column(7)[0] - column(7)[1]).abs() > 1e-9;
+    }
+    assert!(differ, "some hash sends the flows of the two jobs differently");
+}
+
+#[test]
+fn nothing_that_is_read_is_written_over() {
+    let place = Place::new();
+    let fabric = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\n";
+    place.write("fabric.toml", fabric);
+    place.write("table.toml", "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [3, -2]\n");
+    place.write(
+        "jobs.toml",
+        "weir-jobs = 1\nfabric = \"fabric.toml\"\nsensitivity = \"table.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n",
+    );
+    place.write(
+        "scenario.toml",
+        "weir-scenario = 1\nend = \"1s\"\nfabric = \"./fabric.toml\"\n[[service]]\nname = \"a\"\nweight = 1\n\
+         [[demand]]\nservice = \"a\"\nfrom = \"h0\"\nto = \"h1\"\nsending = \"elastic\"\n",
+    );
+    place.write(
+        "tree.toml",
+        "weir-tree = 1\n[default]\napplications = \"saba\"\nsensitivity = \"table.toml\"\n",
+    );
+    place.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 application=LR\nflow 0 1 1MB\n");
+    let before = place.files();
+    for line in [
+        "saba run jobs.toml --quiet --out table.toml",
+        "saba run jobs.toml --quiet --out fabric.toml",
+        "share scenario.toml --quiet --out fabric.toml",
+        "share scenario.toml --quiet --over-time fabric.toml",
+        "sim t.weir --policy tree:tree.toml --quiet --out tree.toml",
+        "compare t.weir --policies fair,tree:tree.toml --quiet --per-coflow tree.toml",
+        "compare t.weir --policies fair --baseline tree:tree.toml --quiet --out table.toml",
+        "sweep t.weir --policies fair,tree:tree.toml --vary interval=0,8ms --quiet --out table.toml",
+    ] {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.err.contains("expected another file than that of"), "{line}: {}", ran.err);
+    }
+    assert_eq!(place.files(), before);
+    assert_eq!(place.read("fabric.toml"), fabric);
+    // And where nothing is in the way all of this goes.
+    for line in [
+        "saba run jobs.toml --quiet --out out.txt",
+        "share scenario.toml --quiet --out out.txt",
+        "sim t.weir --policy tree:tree.toml --quiet --out out.txt",
+    ] {
+        assert_eq!(place.print(line), "", "{line}");
+    }
+}

@@ -1,0 +1,181 @@
+//! `weir share`, `weir fabric` and `weir reproduce netshare`.
+
+use crate::common::Place;
+
+const SCENARIO: &str = include_str!("../../../../examples/netshare-5.3.toml");
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("s.toml", SCENARIO);
+    place
+}
+
+/// The lines of a share that match.
+fn ends(place: &Place, mechanism: &str, from: f64) -> Vec<(String, f64)> {
+    let found = place.json(&format!("share s.toml --mechanism {mechanism} --format json"));
+    let lines = found.as_array().unwrap().iter().filter(|line| line["from_s"] == from);
+    lines
+        .map(|line| {
+            (line["service"].as_str().unwrap().to_owned(), line["end_bit_per_s"].as_f64().unwrap() / 1e6)
+        })
+        .collect()
+}
+
+#[test]
+fn netshare_5_3_from_its_file() {
+    let place = place();
+    for (mechanism, expected) in
+        [("queues", [250.0, 250.0, 750.0]), ("queues+throttling", [725.0, 250.0, 750.0])]
+    {
+        let found = ends(&place, mechanism, 95.0);
+        for ((service, rate), (name, expected)) in found.iter().zip(["A1", "A2", "A3"].iter().zip(expected)) {
+            assert_eq!(service, name);
+            assert!((rate - expected).abs() < 1e-9 * expected, "{mechanism}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn connections_without_a_path_are_told() {
+    let place = place();
+    let event = |at: &str, change: &str| {
+        format!("[[event]]\nat = \"{at}\"\ncable = [\"C1\", \"E3\"]\nchange = \"{change}\"\n")
+    };
+    place.write("s.toml", &format!("{SCENARIO}\n{}{}", event("40s", "down"), event("50s", "up")));
+    let text = place.print("share s.toml --mechanism none,queues");
+    for service in ["A2", "A3"] {
+        let line = format!("\n- from 40.00 s to 50.00 s, 1 of {service}\n");
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
+    }
+    let found = place.json("share s.toml --mechanism queues --format json");
+    let lines: Vec<_> = found.as_array().unwrap().iter().filter(|line| line["without_path"] != 0).collect();
+    assert_eq!(lines.len(), 2, "{found}");
+    for line in lines {
+        assert_eq!(
+            (&line["from_s"], &line["to_s"], &line["end_bit_per_s"]),
+            (&40.0.into(), &50.0.into(), &0.0.into())
+        );
+    }
+}
+
+#[test]
+fn share_has_all_mechanisms_and_formats() {
+    let place = place();
+    let text = place.print("share s.toml");
+    for name in ["none", "queues", "throttling", "queues+throttling", "central", "queues+central"] {
+        assert_eq!(
+            text.lines().filter(|line| line.split("  ").next() == Some(name)).count(),
+            9,
+            "{name}: {text}"
+        );
+    }
+    assert!(text.contains("725.0 Mbit"), "{text}");
+    let csv = place.print("share s.toml --mechanism none,none,queues --format csv --over-time t.csv");
+    assert!(csv.starts_with("mechanism,from_s,to_s,service,weight,mean_bit_per_s,end_bit_per_s,"), "{csv}");
+    assert_eq!(csv.lines().count(), 1 + 2 * 9);
+    // Four phases at one rate each.
+    let over_time = place.read("t.csv");
+    assert!(over_time.contains("\nnone,5.0,35.0,A2,1000000000.0,1000000000.0\n"), "{over_time}");
+    assert_eq!(over_time.lines().count(), 1 + 2 * 4 * 3);
+    assert_eq!(place.print("share s.toml --format csv"), place.print("share s.toml --format csv --quiet"));
+}
+
+#[test]
+fn bad_scenarios_are_exit_2_and_write_nothing() {
+    let place = place();
+    place.write("bad.toml", &SCENARIO.replace("weight = 9", "weight = -9"));
+    let files = place.files();
+    for (line, message) in [
+        ("share bad.toml --out o.txt", "bad.toml:17: field `service 3 weight`: `-9`: expected a number from"),
+        ("share none.toml", "none.toml: cannot be read"),
+        ("share s.toml --mechanism drr", "`drr` is no mechanism: expected one of none, queues"),
+        ("share s.toml --out s.toml", "expected another file than that of the input"),
+        ("share s.toml --out o.csv --over-time o.csv", "expected another file than that of --out"),
+        ("fabric check none.toml", "none.toml: cannot be read"),
+        ("fabric check s.toml", "s.toml:1: field `weir-fabric`: `nothing`"),
+        ("fabric generate leaf", "no plan is called `leaf`: expected one of big-switch"),
+        ("fabric generate fat-tree --ports 4", "fat-tree: expected --rate"),
+        (
+            "fabric generate fat-tree --ports 3 --rate 1Gbit",
+            "fat-tree: `ports` is 3: expected an even number",
+        ),
+        ("fabric generate netshare-fig1 --hosts 4", "netshare-fig1: --hosts: expected no parameters"),
+        ("fabric generate netshare-fig6 --oversubscription 2", "--oversubscription: expected no parameters"),
+        (
+            "fabric generate saba-tiers --oversubscription 0",
+            "`oversubscription` is 0: expected a finite number",
+        ),
+        ("fabric generate saba-tiers --rate 1Gbit", "saba-tiers: --rate: expected --oversubscription"),
+        ("fabric generate big-switch --hosts 9 --rate 1Gbit --ports 2", "--ports: expected --hosts, --rate"),
+        ("reproduce netshare --seeds 0", "expected a whole number from 1 to 1000"),
+    ] {
+        let ran = place.run(line);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "weir {line}");
+        assert!(ran.err.contains(message), "weir {line}: {}", ran.err);
+        assert_eq!(place.files(), files, "weir {line}");
+    }
+}
+
+#[test]
+fn fabrics_are_made_checked_and_described() {
+    let place = place();
+    for (plan, counts) in [
+        ("big-switch --hosts 5 --rate 1Gbit", "5 hosts, 1 switch, 5 cables"),
+        (
+            "leaf-spine --spines 2 --leaves 3 --hosts 4 --rate 10Gbit --oversubscription 2",
+            "12 hosts, 5 switches, 18 cables",
+        ),
+        ("fat-tree --ports 4 --rate 10Gbit", "16 hosts, 20 switches, 48 cables"),
+        ("fat-tree --ports 4 --rate 10Gbit --oversubscription 2.5", "16 hosts, 20 switches, 48 cables"),
+        ("netshare-fig1", "12 hosts, 5 switches, 16 cables"),
+        ("netshare-fig3", "8 hosts, 5 switches, 12 cables"),
+        ("netshare-fig6", "12 hosts, 4 switches, 15 cables"),
+        ("netshare-fig7", "12 hosts, 5 switches, 18 cables"),
+        ("netshare-fig16 --services 2", "16 hosts, 18 switches, 48 cables"),
+        ("saba-tiers --oversubscription 4", "1944 hosts, 264 switches, 5616 cables"),
+    ] {
+        place.print(&format!("fabric generate {plan} --out f.toml"));
+        let found = place.print("fabric check f.toml");
+        assert_eq!(found, format!("ok: f.toml: {counts}\n"));
+        place.print(&format!("fabric generate {plan} --cables --out g.toml"));
+        assert_eq!(place.print("fabric check g.toml"), found.replace("f.toml", "g.toml"));
+        let (by_plan, by_cable) = (
+            place.json("fabric describe f.toml --format json"),
+            place.json("fabric describe g.toml --format json"),
+        );
+        assert_eq!((&by_plan["pairs"], &by_plan["by_tier"]), (&by_cable["pairs"], &by_cable["by_tier"]));
+    }
+}
+
+#[test]
+fn a_fabric_in_numbers() {
+    let place = place();
+    place.print("fabric generate netshare-fig7 --out f.toml");
+    let text = place.print("fabric describe f.toml");
+    assert!(text.starts_with("f.toml: 12 hosts, 5 switches, 18 cables\n"), "{text}");
+    // Two cores: "oversubscription factor of 2:1" (NetShare 5.2), and two paths between pods.
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["tier", "1", "3", "2.000"])), "{text}");
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["4", "2", "96"])), "{text}");
+    let found = place.json("fabric describe f.toml --format json");
+    assert_eq!((&found["oversubscription_most"], &found["paths_most"]), (&2.0.into(), &2.into()));
+    assert_eq!(place.print("fabric describe f.toml --format csv").lines().count(), 2);
+}
+
+#[test]
+fn netshare_is_reproduced() {
+    let place = place();
+    let text = place.print("reproduce netshare --seeds 1");
+    // Every example of Fig. 1 to 5 comes out exactly.
+    let examples = text.split("\n## ").nth(1).unwrap();
+    assert_eq!(examples.matches("| yes |").count(), 9, "{examples}");
+    assert!(!examples.contains("**no**"), "{examples}");
+    // 5.3: all but A1's dips for acknowledgements.
+    let throttling = text.split("\n## ").nth(2).unwrap();
+    assert_eq!(throttling.matches("**no**").count(), 1, "{throttling}");
+    assert!(throttling.contains("| queues+throttling | Fig. 12 | 95-125 s | 725"), "{throttling}");
+    let shuffles = text.split("\n## ").nth(3).unwrap();
+    let queues = shuffles.lines().find(|line| line.starts_with("| Fig. 6 | C1-E1")).unwrap();
+    assert_eq!(queues, "| Fig. 6 | C1-E1 | 667 | 333 | 500 | 500 |");
+    assert!(text.contains("## Section 5.4: Table 3"));
+    assert_eq!(place.print("reproduce netshare --seeds 1 --jobs 2 --quiet"), text);
+}

@@ -1,0 +1,141 @@
+//! Policy trees, services and applications on the command line.
+
+use crate::common::Place;
+
+const MADE: &str = "trace generate --services 2 --applications 2 --seed 7 --out shared.weir";
+
+/// What a command that has to fail with this code says.
+fn fail(place: &Place, line: &str, code: i32) -> String {
+    let ran = place.run(line);
+    assert_eq!(ran.code, Some(code), "weir {line}: {}", ran.err);
+    ran.err
+}
+
+/// The folder with the examples.
+fn with_examples() -> Place {
+    let place = Place::new();
+    let examples = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    for name in ["tree.toml", "tree-sensitivity.toml"] {
+        place.write(name, &std::fs::read_to_string(examples.join(name)).unwrap());
+    }
+    place
+}
+
+#[test]
+fn the_readme_shows_what_comes_out() {
+    let place = with_examples();
+    place.print(MADE);
+    std::fs::create_dir(place.path("examples")).unwrap();
+    for name in ["tree.toml", "tree-sensitivity.toml"] {
+        std::fs::rename(place.path(name), place.path("examples").join(name)).unwrap();
+    }
+    let command = "compare shared.weir --policies fair,saath,netshare,saba,tree:examples/tree.toml";
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    assert!(readme.contains(&format!("    weir {MADE}\n    weir {command}\n")));
+    let text = place.print(&format!("{command} --no-timing --quiet"));
+    let table =
+        text.lines().skip_while(|line| !line.starts_with("policy ")).take_while(|line| !line.is_empty());
+    let mut lines = 0;
+    for line in table {
+        assert!(readme.lines().any(|shown| shown.trim_end() == line.trim_end()), "README.md lacks: {line}");
+        lines += 1;
+    }
+    assert_eq!(lines, 7);
+}
+
+#[test]
+fn details_keep_their_columns() {
+    let place = with_examples();
+    place.print(MADE);
+    place.print("compare shared.weir --policies netshare,tree:tree.toml --per-coflow ccts.csv --quiet");
+    let ccts = place.read("ccts.csv");
+    assert_eq!(ccts.lines().next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
+    assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:tree.toml,")).count(), 200);
+    assert!(
+        place
+            .print("explain shared.weir --policy tree:tree.toml --coflow 5 -q")
+            .contains("under tree:tree.toml")
+    );
+}
+
+#[test]
+fn traces_without_services_are_compared_without_sharing() {
+    let place = Place::new();
+    let text = place.print("compare trace.txt --quiet");
+    assert!(text.contains("saath") && !text.contains("netshare"));
+    place.print(MADE);
+    let text = place.print("compare shared.weir --quiet --interval 80ms --no-timing");
+    assert!(text.contains("\nnetshare ") && text.contains("\nsaba "));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let place = with_examples();
+    place.print(MADE);
+    place.write("bad.toml", "weir-tree = 1\n[service.a]\npolicy = \"aalo\"\n");
+    place.write("some.toml", "weir-tree = 1\n[service.service-1]\n");
+    for (policy, part) in [
+        ("tree", "expected `tree:FILE`"),
+        ("tree:-", "expected `tree:FILE`"),
+        ("tree:nowhere.toml", "nowhere.toml: cannot be read"),
+        ("tree:bad.toml", "bad.toml:3: field `service a policy`: `\"aalo\"`"),
+        (
+            "tree:some.toml",
+            "weir: some.toml:2: field `service`: `service-2`: expected all services of the trace: `[service.service-2]`",
+        ),
+        ("netshare:weights=0", "numbers from 1e-9 to 1e9"),
+        ("netshare:weights=1/nan", "numbers from 1e-9 to 1e9"),
+        ("saba:slowdown=0.5", "numbers of 1 to 1e6"),
+    ] {
+        let error = fail(&place, &format!("sim shared.weir --policy {policy} --quiet"), 2);
+        assert!(error.contains(part), "{policy}: {error}");
+    }
+}
+
+#[test]
+fn generated_services_show_in_the_description() {
+    let place = Place::new();
+    place.print(MADE);
+    assert!(place.print("trace describe shared.weir").contains("2, of 4 applications in all"));
+    assert!(fail(&place, "trace generate --services 0", 2).contains("`services`: `0`"));
+    for (line, coflow) in [("trace generate --services 2", 1), ("trace convert shared.weir made.txt", 1)] {
+        let error = fail(&place, line, 1);
+        let words =
+            format!("coflow {coflow} cannot be written in this format: it has a service or an application");
+        assert!(error.contains(&words) && error.contains("expected --to weir"), "{error}");
+    }
+}
+
+#[test]
+fn a_tree_that_does_not_fit_is_refused_before_anything_is_replayed() {
+    let place = with_examples();
+    place.write("some.toml", "weir-tree = 1\n[service.a]\n");
+    // The replay that comes first would end with code 1.
+    place.write(
+        "dead.weir",
+        "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
+    );
+    assert!(fail(&place, "compare dead.weir --policies saath -q", 1).contains("nothing moves"));
+    let error = fail(&place, "compare dead.weir --policies saath,tree:some.toml -q", 2);
+    assert!(error.contains("some.toml:2: field `service`: `default`: expected"), "{error}");
+    let explained = fail(&place, "explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);
+    assert_eq!(explained, error);
+}
+
+#[test]
+fn trees_are_described_with_one_that_is_read() {
+    let place = with_examples();
+    assert!(place.print("policies").contains("tree:FILE"));
+    let text = place.print("policies tree");
+    assert!(text.starts_with("tree:FILE  services, their applications and a policy for each"), "{text}");
+    assert_eq!(place.print("policies tree:tree.toml"), text);
+    let example: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    place.write("shown.toml", &example.join("\n"));
+    place.print("sim trace.txt --policy tree:shown.toml");
+    assert_eq!(place.json("policies tree --format json")[0]["policy"], "tree:FILE");
+    assert!(
+        place
+            .print("policies tree --format csv")
+            .starts_with("policy,about,parameter,default,meaning,network\ntree:FILE,")
+    );
+}

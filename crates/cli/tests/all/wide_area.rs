@@ -1,0 +1,193 @@
+//! Replays over a wide area on the command line.
+
+use crate::common::Place;
+
+const AREA: &str = "\
+weir-wide-area = 1
+regions = [\"east\", \"west\"]
+holds = \"1s\"
+
+[[link]]
+from = \"east\"
+to = \"west\"
+samples = [\"10Mbit\", \"40Mbit\", \"80Mbit\"]
+
+[[link]]
+from = \"west\"
+to = \"east\"
+rate = \"80Mbit\"
+";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("area.toml", AREA);
+    place
+}
+
+fn fail(place: &Place, line: &str) -> String {
+    let ran = place.run(line);
+    assert_eq!(ran.code, Some(2), "weir {line}: {}", ran.err);
+    ran.err
+}
+
+#[test]
+fn policies_are_compared_over_it() {
+    let place = place();
+    let line = "compare trace.txt --wide-area area.toml --policies mrtf,siphon,fair:detours=on --no-timing";
+    let found = place.json(&format!("{line} --format json"));
+    assert_eq!(found.as_array().unwrap().len(), 3);
+    assert_eq!((&found[1]["policy"], &found[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
+    assert_eq!((&found[0]["wide_area"], &found[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
+    assert!(found[0].get("port_rate").is_none() && found[0]["lower_bound_mean_cct_s"].is_null());
+    // The same input, the same bytes; another seed, others.
+    assert_eq!(place.print(line), place.print(line));
+    let other = place.json(&format!("{line} --bandwidth-seed 2 --format json"));
+    assert_ne!(other[0]["mean_cct_s"], found[0]["mean_cct_s"]);
+    let text = place.print(line);
+    assert!(
+        text.contains("area.toml: links between east, west; another bandwidth every 1s, seed 1."),
+        "{text}"
+    );
+    // Without a list, all that are for it.
+    let all = place.json("compare trace.txt --wide-area area.toml --format json");
+    let names: Vec<&str> =
+        all.as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["siphon", "mrtf", "fifo", "fair"]);
+}
+
+#[test]
+fn one_policy_has_its_flows_written() {
+    let place = place();
+    place.print(
+        "sim trace.txt --wide-area area.toml --policy siphon --per-flow flows.csv --out all.txt --quiet",
+    );
+    let flows = place.read("flows.csv");
+    assert_eq!(flows.lines().count(), 1 + 7);
+    // Ports 0 and 1 are in the east: the first flow takes no time, and the second the link.
+    let of =
+        |from: &str| flows.lines().find(|line| line.starts_with(from)).unwrap().rsplit(',').next().unwrap();
+    assert_eq!(of("siphon,1,0,0,1,").parse::<f64>().unwrap(), 0.0);
+    assert!(of("siphon,1,1,0,2,").parse::<f64>().unwrap() > 0.5);
+}
+
+#[test]
+fn each_kind_of_network_refuses_what_is_for_the_other() {
+    let place = place();
+    let error = fail(&place, "compare trace.txt --policies siphon,fair");
+    assert!(
+        error.contains("`siphon` is for the links of a wide area") && error.contains("--wide-area FILE"),
+        "{error}"
+    );
+    let error = fail(&place, "compare trace.txt --wide-area area.toml --policies saath");
+    assert!(
+        error.contains("`saath` is for ports of one switch") && error.contains("siphon, mrtf, fifo, fair"),
+        "{error}"
+    );
+    let error = fail(&place, "compare trace.txt --wide-area area.toml --port-rate 1Gbit");
+    assert!(error.contains("cannot be used with"), "{error}");
+    let error = fail(&place, "compare trace.txt --bandwidth-seed 2");
+    assert!(error.contains("--wide-area"), "{error}");
+    let error = fail(&place, "compare own.weir --wide-area area.toml --policies fifo");
+    assert!(error.contains("the workload has events"), "{error}");
+    let error = fail(&place, "compare trace.txt --wide-area area.toml --policies siphon:depth=9");
+    assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
+    place.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
+    let error = fail(&place, "compare trace.txt --wide-area area.toml");
+    assert!(error.contains("area.toml:8: field `link 1 samples`: `\"-10Mbit\"`"), "{error}");
+}
+
+#[test]
+fn parameters_and_seeds_are_varied_over_it() {
+    let place = place();
+    let line = "sweep trace.txt --wide-area area.toml --policies siphon,mrtf --baseline mrtf --no-timing";
+    let found = place.json(&format!("{line} --vary depth=1,3 --vary bandwidth-seed=1,2 --format json"));
+    let found = found.as_array().unwrap();
+    assert_eq!(found.len(), 8);
+    for (at, one) in found.iter().enumerate() {
+        assert_eq!(one["vary_depth"], ["1", "3"][at / 4]);
+        let seed = [1, 2][at / 2 % 2];
+        assert_eq!(
+            (&one["vary_bandwidth-seed"], &one["bandwidth_seed"]),
+            (&seed.to_string().into(), &seed.into())
+        );
+        assert_eq!(one["baseline"], "mrtf");
+        // As it is compared on its own.
+        let policy = one["policy"].as_str().unwrap();
+        let alone = place.json(&format!(
+            "sim trace.txt --wide-area area.toml --policy {policy} --bandwidth-seed {seed} --no-timing --format json"
+        ));
+        assert_eq!(alone["mean_cct_s"], one["mean_cct_s"], "{policy} {seed}");
+    }
+    assert!(place.print(&format!("{line} --vary arrival=1,2")).contains("links between east, west"));
+    for (vary, parts) in [
+        (
+            "interval=0,8ms",
+            ["`interval` is nothing that this network has", "expected arrival, bandwidth-seed"],
+        ),
+        ("bandwidth-seed=x", ["`bandwidth-seed`: `x`", "a whole number"]),
+        ("colour=1", ["has a parameter `colour`", "expected arrival, bandwidth-seed"]),
+    ] {
+        let error = fail(&place, &format!("{line} --vary {vary}"));
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+    let error = fail(&place, "sweep trace.txt --policies fair --vary bandwidth-seed=1,2");
+    assert!(error.contains("expected interval, arrival, port-rate"), "{error}");
+}
+
+#[test]
+fn its_policies_are_listed() {
+    let place = place();
+    let all = place.print("policies");
+    let (switch, wide) = all.split_once("with --wide-area:").unwrap();
+    assert!(switch.contains("saath") && !switch.contains("siphon") && wide.contains("siphon"), "{all}");
+    let both = place.json("policies fair --format json");
+    let networks: Vec<&str> =
+        both.as_array().unwrap().iter().map(|one| one["network"].as_str().unwrap()).collect();
+    assert_eq!(networks, ["switch", "wide area"]);
+}
+
+#[test]
+fn the_paper_is_reproduced_to_the_byte() {
+    let place = place();
+    place.print("trace generate --preset small --seed 3 --out small.txt");
+    let line = "reproduce siphon --trace small.txt --seeds 2 --quiet";
+    let once = place.print(line);
+    assert_eq!(once, place.print(&format!("{line} --jobs 2")));
+    for part in ["# Siphon, published and measured", "## 5.3", "### Fig. 15", "## 5.2", "### Fig. 13", "±"] {
+        assert!(once.contains(part), "it lacks {part}");
+    }
+    assert!(!once.contains("NaN") && !once.contains("inf"), "{once}");
+}
+
+#[test]
+fn trees_share_links_between_services() {
+    let place = place();
+    // The same coflows twice over, for two services.
+    let mut trace = "weir-trace 1\nports 4\n".to_owned();
+    for (id, service) in [(1, "ads"), (2, "batch")] {
+        trace += &format!("coflow {id} service={service}\nflow 0 2 10MB\n");
+    }
+    place.write("two.weir", &trace);
+    place.write(
+        "tree.toml",
+        "weir-tree = 1\n[service.ads]\nweight = 3\npolicy = \"siphon\"\n[default]\npolicy = \"mrtf\"\n",
+    );
+    let constant = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
+                    [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
+                    [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
+    place.write("constant.toml", constant);
+    place.print("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
+    // 7.5 MB/s for the one, whose 10 MB take 4/3 s; then the other has all, and both together take 2 s.
+    let ccts = place.read("ccts.csv");
+    let of = |id: &str| -> f64 {
+        let line = ccts.lines().find(|line| line.split(',').nth(1) == Some(id)).unwrap();
+        line.rsplit(',').next().unwrap().parse().unwrap()
+    };
+    assert!((of("1") - 4.0 / 3.0).abs() < 1e-9 && (of("2") - 2.0).abs() < 1e-9, "{ccts}");
+    // A policy for a switch has no place in it, nor one for a wide area in a tree for a switch.
+    place.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
+    let error = fail(&place, "sim two.weir --wide-area constant.toml --policy tree:switch.toml");
+    assert!(error.contains("switch.toml:3") && error.contains("saath"), "{error}");
+    let error = fail(&place, "sim two.weir --policy tree:tree.toml");
+    assert!(error.contains("tree.toml:4") && error.contains("siphon"), "{error}");
+}

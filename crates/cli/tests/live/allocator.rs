@@ -1,0 +1,107 @@
+//! NetShare's central allocator with real programs: two services share a link as Fig. 5 has it, which no queues do. `weir serve`,
+//! `weir agent run` and unmodified programs in cgroups, in namespaces. Without the privileges or the programs in the kernel for that, the
+//! test says so and skips.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{Place, wait_within};
+use crate::group::Group;
+use crate::pair::{Pair, Process};
+use serde_json::Value;
+
+/// How long anything may take that is to come.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Three services with a third of the link each, of which the last does nothing: the first has two thirds of what it leaves. The host with
+/// the coordinator and the agent is `a`; programs send to `b`. Leases are longer than a busy machine lets an order wait.
+const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"1s\"\n\
+                      queues = \"services\"\nallocator = true\n\
+                      [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
+                      [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n[address]\na = [\"10.9.0.1\"]\nb = [\"10.9.0.2\"]\n\
+                      [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
+
+/// What the first of two services has with its rates, and with its queue alone.
+const FIG_5: f64 = 5.0 / 9.0;
+const QUEUES: f64 = 0.5;
+
+/// Bits of data that come to each in a second.
+fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
+    let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = read();
+    thread::sleep(Duration::from_millis(1500));
+    let after = read();
+    let rates = [0, 1].map(|at| (after[at] - before[at]) as f64 * 8.0 / 1.5);
+    eprintln!("{:.2} and {:.2} Mbit/s of data", rates[0] * 1e-6, rates[1] * 1e-6);
+    rates
+}
+
+#[test]
+fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
+    let test = "allocator";
+    let Some(pair) = Pair::up() else {
+        eprintln!("{test} skips, since this machine makes no namespaces");
+        return;
+    };
+    let groups = ["a1", "a2"].map(|name| Group::new(&format!("allocator-{name}")));
+    let place = Place::new();
+    place.write("serve.toml", CONFIG);
+    if !pair.finds(test, &groups[0].path) {
+        return;
+    }
+    let mut serving = pair.serve(&place.path("serve.toml"));
+    for (group, service) in groups.iter().zip(["a1", "a2"]) {
+        let body = format!("{{\"service\": \"{service}\"}}");
+        pair.put(&format!("/v1/applications/{}", group.name), &body);
+    }
+    let applications = groups.iter().map(|group| (&*group.name, &*group.path));
+    let mut agent = pair.agent(&place.path("door"), applications);
+    wait_within(SOON, "queues", || pair.tc("class").contains("class htb 7765:102 "));
+    let sinks = [pair.sink(), pair.sink()];
+    let send = |at: usize| {
+        let mut command = groups[at].command("nsenter");
+        command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
+        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[at].0.port()));
+        Process(command.spawn().unwrap())
+    };
+    let _first = send(0);
+    let mut second = send(1);
+    let arrived = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));
+    let comes_to = |what: &str, expected: f64| {
+        // Three times in a row: on the way from one to the other it is any.
+        let mut held = 0;
+        wait_within(SOON, what, || {
+            let [first, second] = rates(&arrived);
+            let is = (first / (first + second) - expected).abs() < 0.02;
+            held = if is { held + 1 } else { 0 };
+            held == 3
+        });
+    };
+    comes_to("the rates of Fig. 5", FIG_5);
+    let answer = pair.ask("GET", "/v1/found", "");
+    let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    for group in &groups {
+        let mine = found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
+        // What it has, and at most a tenth more.
+        let limit = mine["limit_bytes_per_second"].as_u64().expect("it has one");
+        assert!((2_000_000..3_200_000).contains(&limit), "{found}");
+    }
+
+    // Rates end with their lease, and what services were promised stays.
+    serving.kill();
+    comes_to("queues alone", QUEUES);
+    assert!(pair.tc("class").contains("class htb 7765:102 "));
+    serving = pair.serve(&place.path("serve.toml"));
+    comes_to("the rates of Fig. 5 again", FIG_5);
+
+    // What nobody asks for the other may have, and gives back.
+    second.kill();
+    wait_within(SOON, "the whole link", || rates(&arrived)[0] > 0.9 * 40e6);
+
+    // Nothing is left of limits where the agent has gone.
+    agent.end();
+    assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
+    drop(serving);
+}

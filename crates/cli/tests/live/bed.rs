@@ -1,0 +1,218 @@
+//! A bed of namespaces with real processes and real flows, for tests.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{setsockopt, sockopt};
+use weir_client::Agent;
+
+use crate::common::Place;
+use crate::kernel::{Reading, Speed};
+use crate::turn::{self, Turn};
+
+/// What each link carries, in bytes per second of frames.
+pub const LINE: f64 = 5e6;
+
+/// The part of a frame that is payload.
+pub const PAYLOAD: f64 = 1448.0 / 1514.0;
+
+/// A flow: its coflow, its place there, and its ends.
+pub type Flow = (&'static str, u32, u32, u32, f64);
+
+/// What the kernel holds for who reads and who writes, in bytes: as much as the line carries while a thread of theirs stands still.
+const WAITING: usize = 2 << 20;
+
+/// Where the coordinator waits for agents.
+pub const PORT: u16 = 7470;
+
+pub fn address(host: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+}
+
+/// A bed, gone in the end whatever happens.
+pub struct Bed {
+    pub place: Place,
+    name: String,
+    hosts: u32,
+    _turn: Turn,
+}
+
+impl Bed {
+    /// So many hosts under a switch. The coordinator's place is the last.
+    pub fn up(test: &str, hosts: u32) -> Option<Bed> {
+        let fabric = format!("weir-fabric = 1\nkind = \"big-switch\"\nhosts = {hosts}\nrate = \"40Mbit\"\n");
+        let bed = Bed::of(test, hosts, &fabric)?;
+        (0..hosts).for_each(|host| bed.acknowledge_at_once(host));
+        Some(bed)
+    }
+
+    /// A network of so many hosts, which are called h0 and so on.
+    pub fn of(test: &str, hosts: u32, fabric: &str) -> Option<Bed> {
+        let turn = turn::take();
+        let place = Place::new();
+        let check = place.run("testbed check");
+        if check.code != Some(0) {
+            eprintln!("{test} skips: {}{}", check.out, check.err);
+            return None;
+        }
+        place.write("f.toml", fabric);
+        let bed = Bed { place, name: format!("{test}{}", std::process::id()), hosts, _turn: turn };
+        bed.place.print(&format!("testbed up f.toml --name {}", bed.name));
+        Some(bed)
+    }
+
+    /// Where nobody reads, the kernel acknowledges 40 ms late, and whoever sends waits for that: a thread that stands still for a moment would
+    /// make a flow slower than it is ordered to be.
+    pub fn acknowledge_at_once(&self, host: u32) {
+        let ip = |line: &str| {
+            let output =
+                Command::new("ip").args(["-n", &self.namespace(host)]).args(line.split(' ')).output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let route = ip("route show default");
+        ip(&format!("route change {} quickack 1", route.trim()));
+    }
+
+    /// What the namespaces' names begin with.
+    pub fn prefix(&self) -> String {
+        format!("weir-{}-", self.name)
+    }
+
+    pub fn namespace(&self, host: u32) -> String {
+        format!("{}h{host}", self.prefix())
+    }
+
+    /// A program inside a host.
+    pub fn inside(&self, host: u32, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(host)]).arg(program).stdin(Stdio::null());
+        // A test that is killed takes its processes with it.
+        command.process_group(0);
+        command
+    }
+
+    /// The agent of a host, for the coordinator in the last; how it knows that one, the caller says.
+    pub fn agent(&self, host: u32) -> Command {
+        let mut command = self.inside(host, Path::new(env!("CARGO_BIN_EXE_weir")));
+        command.args(["agent", "run", "--rate", "40Mbit", "--host", &host.to_string()]);
+        let coordinator = format!("{}:{PORT}", address(self.hosts - 1));
+        command.args(["--coordinator", &coordinator, "--socket"]).arg(self.door(host));
+        command
+    }
+
+    pub fn door(&self, host: u32) -> PathBuf {
+        self.place.path(&format!("door{host}"))
+    }
+
+    /// Opens connections for flows, each with its agent; they send from when they are told to.
+    pub fn connect(&self, flows: &[Flow]) -> Vec<Wire> {
+        let connect = |at: usize, &(coflow, flow, src, dst, bytes): &Flow| {
+            let to = SocketAddr::from((address(dst), 9000 + at as u16));
+            let listener = in_namespace(&self.namespace(dst), move || TcpListener::bind(to).unwrap());
+            setsockopt(&listener, sockopt::RcvBufForce, &WAITING).unwrap();
+            let stream = in_namespace(&self.namespace(src), move || TcpStream::connect(to).unwrap());
+            setsockopt(&stream, sockopt::SndBufForce, &WAITING).unwrap();
+            let agent = Agent::connect(self.door(src)).unwrap();
+            agent.open(coflow, flow, &stream).unwrap();
+            Wire::new(stream, listener.accept().unwrap().0, bytes, agent)
+        };
+        flows.iter().enumerate().map(|(at, flow)| connect(at, flow)).collect()
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.place.run(&format!("testbed down --name {}", self.name));
+    }
+}
+
+/// A process that is killed in the end.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn in_namespace<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let space = File::open(format!("/run/netns/{name}")).unwrap();
+    let thread = thread::spawn(move || {
+        setns(space, CloneFlags::CLONE_NEWNET).unwrap();
+        work()
+    });
+    thread.join().unwrap()
+}
+
+/// A connection, what has come out of it, and when all had.
+pub struct Wire {
+    pub stream: TcpStream,
+    bytes: f64,
+    got: Arc<AtomicU64>,
+    end: Arc<OnceLock<Instant>>,
+    pub agent: Agent,
+}
+
+impl Wire {
+    pub fn new(stream: TcpStream, mut other: TcpStream, bytes: f64, agent: Agent) -> Wire {
+        let (got, end) = (Arc::new(AtomicU64::new(0)), Arc::new(OnceLock::new()));
+        let (count, ended) = (Arc::clone(&got), Arc::clone(&end));
+        thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = other.read(&mut buffer) {
+                count.fetch_add(read as u64, Ordering::Relaxed);
+            }
+            ended.set(Instant::now()).unwrap();
+        });
+        Wire { stream, bytes, got, end, agent }
+    }
+
+    pub fn send(&self) {
+        let (mut stream, mut left) = (self.stream.try_clone().unwrap(), self.bytes as u64);
+        thread::spawn(move || {
+            let buffer = vec![0; 1 << 14];
+            while left > 0 {
+                let next = left.min(buffer.len() as u64);
+                if stream.write_all(&buffer[..next as usize]).is_err() {
+                    return;
+                }
+                left -= next;
+            }
+            let _ = stream.shutdown(Shutdown::Write);
+        });
+    }
+
+    pub fn got(&self) -> f64 {
+        self.got.load(Ordering::Relaxed) as f64
+    }
+
+    pub fn ended(&self) -> bool {
+        self.end().is_some()
+    }
+
+    /// When all had come out, once it has.
+    pub fn end(&self) -> Option<Instant> {
+        self.end.get().copied()
+    }
+}
+
+/// The parts of the line that flows have over a time, as payload.
+pub fn shares(wires: &[Wire], time: Duration) -> Vec<Speed> {
+    let read =
+        || wires.iter().map(|wire| Reading::of(|| crate::kernel::acked(&wire.stream))).collect::<Vec<_>>();
+    let before = read();
+    thread::sleep(time);
+    read().iter().zip(&before).map(|(after, before)| after.since(before).of(LINE * PAYLOAD)).collect()
+}

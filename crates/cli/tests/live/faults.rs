@@ -1,0 +1,455 @@
+//! What dies or is cut off, with `weir serve`, `weir agent run` and real flows on a bed of namespaces, all of it encrypted. Without the
+//! privileges for one these tests say so and skip.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, Flow, LINE, PORT, Process, Wire, address, in_namespace, shares};
+use crate::certificates::{Authority, Pair, client};
+use crate::common::wait_for;
+use crate::kernel::Speed;
+use crate::turn;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use tokio_stream::StreamExt;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use weir_client::Agent;
+use weir_proto::wire::control_client::ControlClient;
+use weir_proto::wire::{Down, Up, down::What};
+use weir_proto::{Arrival, Demand, FlowKey, Found, Mark, Order, Pace, Refusals, Report, Seen, Way};
+
+/// The last of seven hosts has the coordinator.
+const HOSTS: u32 = 7;
+const COORDINATOR: u32 = HOSTS - 1;
+
+/// Longer than a cut of a second, with what the transport needs to notice that it is over.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// Of each two the second waits for the first at their sender: no coflow sends so much that it gives way.
+const FLOWS: [Flow; 4] =
+    [("a", 0, 0, 2, 1e12), ("b", 0, 0, 3, 1e12), ("c", 0, 1, 4, 1e12), ("d", 0, 1, 5, 1e12)];
+
+/// A bed, and who vouches for whom on it.
+struct World {
+    bed: Bed,
+    authority: Authority,
+}
+
+impl World {
+    fn up(test: &str) -> Option<World> {
+        let bed = Bed::up(test, HOSTS)?;
+        let authority = Authority::new();
+        let here = address(COORDINATOR).to_string();
+        authority.server_at(&bed.place.path(""), &[&here]);
+        let mut config = format!(
+            "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath:start=1TB\"\nlease = \"{}s\"\n\
+             [listen]\nagents = \"{here}:{PORT}\"\napi = \"{here}:{}\"\n\
+             [tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n[host]\n",
+            LEASE.as_secs(),
+            PORT + 1,
+        );
+        (0..HOSTS).for_each(|host| config += &format!("h{host} = \"40Mbit\"\n"));
+        bed.place.write("serve.toml", &config);
+        Some(World { bed, authority })
+    }
+
+    /// A coordinator that has these flows' coflows.
+    fn serve(&self, flows: &[Flow]) -> Process {
+        let mut command = self.bed.inside(COORDINATOR, Path::new(env!("CARGO_BIN_EXE_weir")));
+        command.args(["serve", "--config"]).arg(self.bed.place.path("serve.toml")).stderr(Stdio::null());
+        let process = Process(command.spawn().unwrap());
+        wait_for("the coordinator", || self.ask("GET", "/readyz", "").is_some());
+        for (coflow, _, src, dst, _) in flows {
+            let body = format!("{{\"flows\": [{{\"from\": \"h{src}\", \"to\": \"h{dst}\"}}]}}");
+            assert_eq!(self.ask("PUT", &format!("/v1/coflows/{coflow}"), &body), Some(200));
+        }
+        process
+    }
+
+    /// The status of what an operator is answered; nothing if nobody answers.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Option<u16> {
+        let config = client(&self.authority, Some(self.authority.signed(&["weir://operator/test"])));
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        in_namespace(&self.bed.namespace(COORDINATOR), move || {
+            let here = address(COORDINATOR);
+            let socket = TcpStream::connect((here, PORT + 1)).ok()?;
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let name = ServerName::try_from(here.to_string()).unwrap();
+            let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+            let mut stream = StreamOwned::new(connection, socket);
+            stream.write_all(request.as_bytes()).ok()?;
+            let mut answer = Vec::new();
+            // It may close without a farewell.
+            let _ = stream.read_to_end(&mut answer);
+            String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
+        })
+    }
+
+    /// The agent of a host, by the certificate of a host; what it says goes into a file.
+    fn agent(&self, host: u32, certified: u32) -> Process {
+        let Pair { certificate, key } = self.authority.signed(&[&format!("weir://agent/h{certified}")]);
+        self.bed.place.write(&format!("{host}.pem"), &certificate);
+        self.bed.place.write(&format!("{host}.key"), &key);
+        let mut command = self.bed.agent(host);
+        let file = |name: String| self.bed.place.path(&name);
+        command.arg("--certificate").arg(file(format!("{host}.pem")));
+        command.arg("--key").arg(file(format!("{host}.key")));
+        command.arg("--authority").arg(file("authority.pem".to_owned()));
+        command.stderr(fs::File::create(file(format!("said{host}"))).unwrap());
+        let process = Process(command.spawn().unwrap());
+        // One that was killed leaves its door, where nobody is.
+        wait_for("the agent's door", || Agent::connect(self.bed.door(host)).is_ok());
+        process
+    }
+
+    /// What an agent said.
+    fn said(&self, host: u32) -> String {
+        self.bed.place.read(&format!("said{host}"))
+    }
+
+    /// Two agents and all flows, as the coordinator orders them.
+    fn under_way(&self) -> ([Process; 2], Vec<Wire>) {
+        let agents = [self.agent(0, 0), self.agent(1, 1)];
+        let wires = self.bed.connect(&FLOWS);
+        wires.iter().for_each(Wire::send);
+        wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+        (agents, wires)
+    }
+
+    /// Agents and coordinator do not reach each other: of one host the way to the coordinator is cut, of another the way from it.
+    fn cuts(&self) -> [Cut; 2] {
+        [self.cut(0, COORDINATOR), self.cut(COORDINATOR, 1)]
+    }
+
+    /// Lets no packet of a host leave for another until it is dropped.
+    fn cut(&self, from: u32, to: u32) -> Cut {
+        let cut = Cut { namespace: self.bed.namespace(from), to: address(to) };
+        cut.rule("add");
+        cut
+    }
+}
+
+/// A way that is cut.
+struct Cut {
+    namespace: String,
+    to: Ipv4Addr,
+}
+
+impl Cut {
+    fn rule(&self, what: &str) {
+        let to = self.to.to_string();
+        let words = ["-n", &self.namespace, "rule", what, "to", &to, "blackhole"];
+        assert!(Command::new("ip").args(words).status().unwrap().success(), "ip {words:?}");
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.rule("del");
+    }
+}
+
+/// Whether of two that want the same link one has it and the other waits, as ordered.
+fn ordered(shares: &[Speed]) -> bool {
+    shares.iter().any(|share| share.most < 0.05) && shares.iter().any(|share| share.least > 0.85)
+}
+
+/// Whether that may have been so, by all that is known. Where nothing is measured again nobody is blamed for what a reading took.
+fn may_be_ordered(shares: &[Speed]) -> bool {
+    shares.iter().any(|share| share.may_be_under(0.05)) && shares.iter().any(|share| share.may_be_over(0.85))
+}
+
+fn both_ordered(wires: &[Wire], time: Duration) -> bool {
+    shares(wires, time).chunks(2).all(ordered)
+}
+
+/// Agent and coordinator do not reach each other: on one host the way to the coordinator is cut, on another the way from it.
+#[test]
+fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
+    let Some(world) = World::up("cut") else { return };
+    let _serving = world.serve(&FLOWS);
+    let (_agents, wires) = world.under_way();
+    let cuts = world.cuts();
+    let during = shares(&wires, Duration::from_secs(1));
+    drop(cuts);
+    let after = shares(&wires, Duration::from_secs(1));
+    eprintln!("parts of a link while cut off for a second: {during:.3?}, and then: {after:.3?}");
+    assert!(during.chunks(2).all(may_be_ordered), "{during:?}");
+    assert!(after.chunks(2).all(may_be_ordered), "{after:?}");
+    // The order after that is there before the lease of the last is over.
+    wait_for("orders again", || both_ordered(&wires, LEASE));
+
+    let cuts = world.cuts();
+    let mut flow = vec![shares(&wires, LEASE + Duration::from_millis(500))];
+    flow.extend((0..5).map(|_| shares(&wires, Duration::from_millis(300))));
+    eprintln!("parts of a link while cut off for longer: {flow:.3?}");
+    for both in [0..2, 2..4] {
+        // Nothing stops, and in the end both share as TCP does.
+        assert!(
+            flow.iter().all(|all| all[both.clone()].iter().map(|share| share.most).sum::<f64>() > 0.6),
+            "{flow:?}"
+        );
+        for one in both {
+            let late = flow[1..].iter().map(|all| all[one].most).sum::<f64>() / 5.0;
+            assert!(late > 0.15, "flow {one}: {flow:?}");
+        }
+    }
+    drop(cuts);
+    wait_for("orders after all", || both_ordered(&wires, Duration::from_millis(400)));
+    assert!(wires.iter().all(|wire| !wire.ended()));
+}
+
+/// Between them packets are lost again and again, some tens of milliseconds at a time.
+#[test]
+fn a_way_that_comes_and_goes_changes_nothing() {
+    let Some(world) = World::up("flap") else { return };
+    let _serving = world.serve(&FLOWS);
+    let (_agents, wires) = world.under_way();
+    let during = thread::scope(|scope| {
+        let flapping = scope.spawn(|| {
+            let began = Instant::now();
+            for number in 0u64.. {
+                if began.elapsed() > Duration::from_secs(5) {
+                    return number;
+                }
+                let cuts = world.cuts();
+                // 20 to 50 ms, no two after each other alike.
+                thread::sleep(Duration::from_millis(20 + number * 7 % 31));
+                drop(cuts);
+                thread::sleep(Duration::from_millis(20 + number * 11 % 31));
+            }
+            unreachable!("there is no end to numbers");
+        });
+        let during: Vec<Vec<Speed>> = (0..4).map(|_| shares(&wires, Duration::from_secs(1))).collect();
+        eprintln!("parts of a link while its way was cut {} times: {during:.3?}", flapping.join().unwrap());
+        during
+    });
+    assert!(during.iter().all(|all| all.chunks(2).all(may_be_ordered)), "{during:?}");
+    wait_for("orders again", || both_ordered(&wires, Duration::from_millis(400)));
+    // There is somebody who decides.
+    wires[0].stream.shutdown(Shutdown::Both).unwrap();
+    wait_for("the second flow", || shares(&wires[1..2], Duration::from_millis(300))[0].least > 0.85);
+}
+
+/// The next coordinator has coflows from the store of the one that was killed, and what they have sent from reports.
+#[test]
+fn a_coordinator_that_is_killed_has_a_successor_that_knows_its_coflows() {
+    let Some(world) = World::up("store") else { return };
+    let serving = world.serve(&FLOWS);
+    let (_agents, wires) = world.under_way();
+    drop(serving);
+    let without = shares(&wires, Duration::from_secs(1));
+    eprintln!("parts of a link without a coordinator: {without:.3?}");
+    assert!(without.chunks(2).all(may_be_ordered), "{without:?}");
+    // Nobody registers anything again.
+    let _serving = world.serve(&[]);
+    // The last order of the one before ends meanwhile.
+    thread::sleep(LEASE);
+    wait_for("orders of the next", || both_ordered(&wires, Duration::from_millis(400)));
+    wires[0].stream.shutdown(Shutdown::Both).unwrap();
+    wait_for("the second flow", || shares(&wires[1..2], Duration::from_millis(300))[0].least > 0.85);
+    assert!(wires[1..].iter().all(|wire| !wire.ended()));
+}
+
+/// The next agent has the door of the one that was killed, and programs hand their sockets over again.
+#[test]
+fn an_agent_that_is_killed_leaves_paces_and_the_next_goes_on() {
+    let Some(world) = World::up("kill") else { return };
+    let _serving = world.serve(&FLOWS[..2]);
+    let first = world.agent(0, 0);
+    let mut wires = world.bed.connect(&FLOWS[..2]);
+    wires.iter().for_each(Wire::send);
+    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    drop(first);
+    let without = shares(&wires, Duration::from_secs(1));
+    eprintln!("parts of a link without an agent: {without:.3?}");
+    assert!(may_be_ordered(&without), "{without:?}");
+    assert!(wires[0].agent.done("a", 0).is_err());
+
+    let began = Instant::now();
+    let _second = world.agent(0, 0);
+    for (wire, (coflow, flow, ..)) in wires.iter_mut().zip(FLOWS) {
+        wire.agent = Agent::connect(world.bed.door(0)).unwrap();
+        wire.agent.open(coflow, flow, &wire.stream).unwrap();
+    }
+    wait_for("a coordinator", || world.said(0).contains("has a coordinator"));
+    // How long that takes is the machine's affair: keys are made in it, and processes started.
+    eprintln!("the next agent has sockets and coordinator after {:?}", began.elapsed());
+    // It is the next agent that says of the first flow that it is over, and to which the second is given all of the link.
+    wires[0].stream.shutdown(Shutdown::Both).unwrap();
+    wait_for("the second flow", || shares(&wires[1..], Duration::from_millis(300))[0].least > 0.85);
+}
+
+/// A host with a certificate of its own says what it likes: of its own flows, of others', of what it finds and what arrives. Real flows of others
+/// go on as ordered, and so does its own, at no more than its link.
+#[test]
+fn a_liar_on_a_bed_stops_nobody() {
+    const LIAR: u32 = 5;
+    let Some(world) = World::up("liar") else { return };
+    // The liar's own flow comes to a host where nobody else does.
+    let flows: Vec<Flow> = FLOWS.into_iter().chain([("e", 0, LIAR, 1, 1e12)]).collect();
+    let _serving = world.serve(&flows);
+    let (_agents, wires) = world.under_way();
+    let Pair { certificate, key } = world.authority.signed(&[&format!("weir://agent/h{LIAR}")]);
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(world.authority.pem()))
+        .identity(Identity::from_pem(certificate, key));
+    let to = format!("https://{}:{PORT}", address(COORDINATOR));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ended, space) = (Arc::clone(&stop), world.bed.namespace(LIAR));
+    let lying = thread::spawn(move || {
+        in_namespace(&space, move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(lie(Endpoint::from_shared(to).unwrap().tls_config(tls).unwrap(), ended))
+        })
+    });
+    let during = shares(&wires, Duration::from_secs(3));
+    stop.store(true, Ordering::Relaxed);
+    let (told, most) = lying.join().unwrap();
+    eprintln!(
+        "parts of a link beside a liar: {during:.3?}; it had {told} orders, of at most {most} bytes per second"
+    );
+    assert!(during.chunks(2).all(may_be_ordered), "{during:?}");
+    assert!(told > 0 && most as f64 <= LINE, "{told} orders, {most}");
+    assert!(wires.iter().all(|wire| !wire.ended()));
+}
+
+/// Reports what is not so until `stop`; the answer is how many orders came, and the highest rate in them.
+async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
+    let mut control = ControlClient::new(to.connect().await.unwrap());
+    let report = |turn: u64| {
+        let key = |coflow: &str| FlowKey { coflow: coflow.into(), flow: 0 };
+        let seen =
+            |coflow| Seen { key: key(coflow), sent: [0, u64::MAX][turn as usize % 2], closed: coflow != "e" };
+        let found = |to: u8| Found {
+            application: "x".into(),
+            peer: [10, 0, 0, to].into(),
+            open: u32::MAX,
+            sent: u64::MAX,
+            demand: Demand::All,
+        };
+        let way = Way { from: address(0), to: address(2), mark: Mark::new(1).unwrap() };
+        Report {
+            obeys: (u64::MAX, turn),
+            flows: ["a", "b", "c", "d", "e"].map(seen).to_vec(),
+            found: (1..7).map(found).collect(),
+            arrivals: vec![Arrival { way, rate: u64::MAX }],
+            refusals: Refusals { rate: turn, ..Refusals::default() },
+        }
+    };
+    let (said, reports) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        for turn in 0.. {
+            if said.send(Up::report(&report(turn))).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+    });
+    let reports = tokio_stream::wrappers::ReceiverStream::new(reports);
+    let mut orders =
+        control.attend(tokio_stream::once(Up::hello(5)).chain(reports)).await.unwrap().into_inner();
+    let (mut told, mut most) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(Some(Down { what: Some(What::Order(order)) })) = orders.message().await else { continue };
+        let order = Order::try_from(order).unwrap();
+        told += 1;
+        let rates = order.flows.iter().filter_map(|(_, pace)| match pace {
+            Pace::Rate(rate) => Some(*rate),
+            _ => None,
+        });
+        most = rates.fold(most, u64::max);
+    }
+    (told, most)
+}
+
+#[test]
+fn an_agent_reports_for_its_own_host_only() {
+    let Some(world) = World::up("own") else { return };
+    let _serving = world.serve(&[]);
+    let _liar = world.agent(4, 3);
+    wait_for("a refusal", || world.said(4).contains("host 4: the connection is another host's"));
+    let _own = world.agent(3, 3);
+    wait_for("a coordinator", || world.said(3).contains("host 3 has a coordinator"));
+    assert!(!world.said(4).contains("has a coordinator"), "{}", world.said(4));
+}
+
+/// Queues stay when whoever makes them is killed, whenever that is; the next finds them, and takes all of it away in the end.
+#[test]
+fn two_hundred_kills_leave_no_queue_behind() {
+    let _turn = turn::take();
+    let space = format!("weirkills{}", std::process::id());
+    let ip = |line: &str| Command::new("ip").args(line.split(' ')).output().unwrap();
+    let made = ip(&format!("netns add {space}"));
+    if !made.status.success() {
+        eprintln!("two_hundred_kills_leave_no_queue_behind skips: {made:?}");
+        return;
+    }
+    let space = Space(space);
+    assert!(ip(&format!("-n {} link add e0 type veth peer name e1", space.0)).status.success());
+    let weir = |line: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &space.0, env!("CARGO_BIN_EXE_weir"), "agent"]);
+        command.args(line.split(' ')).stdout(Stdio::null());
+        command
+    };
+    let queues = || {
+        let output = ip(&format!("netns exec {} tc qdisc show", space.0));
+        // In which order the kernel lists them is its own affair.
+        let mut lines: Vec<String> =
+            String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let before = queues();
+    assert!(weir("queues --interface e0 --rate 1Gbit --weights 1:3:9").status().unwrap().success());
+    let made = queues();
+    assert!(weir("cleanup").status().unwrap().success());
+    let began = Instant::now();
+    let (mut cut_short, mut took) = (0, Vec::new());
+    for cycle in 0..200u64 {
+        let apply = format!("queues --interface e0 --rate 1Gbit --weights 1:{}:9", cycle % 5 + 1);
+        let mut first = weir(&apply).spawn().unwrap();
+        // From before it reads anything to after it is done.
+        thread::sleep(Duration::from_micros(cycle * 7919 % 40_000));
+        cut_short += u32::from(first.try_wait().unwrap().is_none());
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let again = Instant::now();
+        assert!(weir(&apply).status().unwrap().success());
+        took.push(again.elapsed());
+        if cycle % 20 == 0 {
+            assert_eq!(queues(), made);
+        }
+        assert!(weir("cleanup").status().unwrap().success());
+    }
+    took.sort();
+    let (median, slowest) = (took[100], took[199]);
+    eprintln!(
+        "200 cycles in {:?}, {cut_short} killed before they were done; reconciled in {median:?}, and within {slowest:?}",
+        began.elapsed()
+    );
+    assert!(cut_short > 20, "{cut_short}");
+    // The machine may stand still in some of them.
+    assert!(median < Duration::from_secs(1), "{median:?}");
+    assert_eq!(queues(), before);
+}
+
+/// A namespace that is gone in the end.
+struct Space(String);
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}

@@ -1,0 +1,197 @@
+//! `weir serve` and `weir agent run` as processes, and unmodified programs in cgroups: applications that are registered have the shares
+//! that the coordinator gives them. Without the privileges or the programs in the kernel for that, the test says so and skips.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{Place, wait_within};
+use crate::group::Group;
+use crate::pair::{Pair, Process};
+
+/// What the host's link carries, in bits per second.
+const LINK: u64 = 40_000_000;
+
+/// The host with the coordinator and the agent is `a`; programs send to `b`.
+const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n\
+                      [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
+                      [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n";
+
+/// Slowdowns 1 + c (1 - b)^2: of two applications the shares that minimise their sum are as c is to c.
+fn table(light: f64, heavy: f64) -> String {
+    let model = |name: &str, c: f64| {
+        format!("[[application]]\nname = \"{name}\"\ncoefficients = [{}, {}, {c}]\n", 1.0 + c, -2.0 * c)
+    };
+    format!("version = 1\n{}{}", model("light", light), model("heavy", heavy))
+}
+
+/// The rates of the queues' classes, in bits per second as they are printed.
+fn rates(pair: &Pair) -> Vec<String> {
+    let text = pair.tc("class");
+    let queue = |line: &str| {
+        let (class, rest) = line.strip_prefix("class htb 7765:10")?.split_once(' ')?;
+        Some(format!("{class} {}", rest.split_once("rate ")?.1.split(' ').next()?))
+    };
+    let mut rates: Vec<String> = text.lines().filter_map(queue).collect();
+    rates.sort();
+    rates
+}
+
+fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
+    pair.agent(&place.join("door"), groups.iter().map(|group| (&*group.name, &*group.path)))
+}
+
+/// An agent prints what it would do with its orders, and does none of it.
+fn would_have_queues(pair: &Pair, place: &Place) {
+    let mut command = pair.host(env!("CARGO_BIN_EXE_weir"));
+    command.args([
+        "agent",
+        "run",
+        "--host",
+        "0",
+        "--rate",
+        &format!("{LINK}bit"),
+        "--interface",
+        "e0",
+        "--dry-run",
+    ]);
+    let before = [pair.tc("qdisc"), pair.tc("class")];
+    let running = Process(command.stdout(File::create(place.path("would")).unwrap()).spawn().unwrap());
+    wait_within(Duration::from_secs(20), "commands", || place.read("would").contains("tc class add dev e0"));
+    drop(running);
+    assert_eq!([pair.tc("qdisc"), pair.tc("class")], before);
+}
+
+/// The first one's part of what arrives in the next second and a half.
+fn share(arrived: &[Arc<AtomicU64>; 2]) -> f64 {
+    let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = read();
+    thread::sleep(Duration::from_millis(1500));
+    let [one, other] = [0, 1].map(|at| (read()[at] - before[at]) as f64);
+    eprintln!(
+        "{:.1} Mbit/s of payload, the first has {:.3}",
+        (one + other) * 8e-6 / 1.5,
+        one / (one + other)
+    );
+    one / (one + other)
+}
+
+#[test]
+fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
+    let test = "host";
+    let Some(pair) = Pair::up() else {
+        eprintln!("{test} skips, since this machine makes no namespaces");
+        return;
+    };
+    let groups = [Group::new("light"), Group::new("heavy")];
+    let both = groups.each_ref();
+    let place = Place::new();
+    place.write("serve.toml", CONFIG);
+    if !pair.finds(test, &both[0].path) {
+        return;
+    }
+    let mut serving = pair.serve(&place.path("serve.toml"));
+    pair.put("/v1/sensitivity", &table(1.0, 3.0));
+    for (group, model) in both.iter().zip(["light", "heavy"]) {
+        let name = &group.name;
+        pair.put(&format!("/v1/applications/{name}"), &format!("{{\"model\": \"{model}\"}}"));
+    }
+    // Of the other the agent finds it.
+    let name = &both[0].name;
+    let connection = format!("{{\"application\": \"{name}\", \"from\": \"a\", \"to\": \"b\"}}");
+    pair.put("/v1/connections/first", &connection);
+    would_have_queues(&pair, &place);
+    let mut first = agent(&pair, &place.path(""), &both);
+    // One for each, and six that nobody is in.
+    wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 8);
+    let sinks = [pair.sink(), pair.sink()];
+    let _sending = [0, 1].map(|at| {
+        let mut command = both[at].command("nsenter");
+        command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
+        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[at].0.port()));
+        Process(command.spawn().unwrap())
+    });
+    let arrived = sinks.map(|(_, arrived)| arrived);
+    let heavy = format!(
+        "{{\"host\":\"a\",\"application\":\"{}\",\"peer\":\"10.9.0.2\",\"connections\":1,",
+        both[1].name
+    );
+    wait_within(Duration::from_secs(20), "what was found", || {
+        pair.ask("GET", "/v1/found", "").contains(&heavy)
+    });
+    // Waits for what is in queues and on the way, and for who counts in time.
+    let comes_to = |expected: f64| {
+        wait_within(Duration::from_secs(20), &format!("a share of {expected}"), || {
+            (share(&arrived) - expected).abs() < 0.03
+        });
+    };
+    comes_to(0.25);
+    // Another table: the next packets have other weights.
+    pair.put("/v1/sensitivity", &table(3.0, 1.0));
+    comes_to(0.75);
+    // Nobody is there, and all stays.
+    first.kill();
+    let (queues, before) = (pair.tc("qdisc"), rates(&pair));
+    pair.put("/v1/sensitivity", &table(1.0, 3.0));
+    let found = share(&arrived);
+    assert!((found - 0.75).abs() < 0.03, "{found}");
+    assert_eq!((pair.tc("qdisc"), rates(&pair)), (queues.clone(), before.clone()));
+    // What was decided meanwhile comes; nothing is made anew.
+    let mut second = agent(&pair, &place.path(""), &both);
+    wait_within(Duration::from_secs(20), "other rates", || rates(&pair) != before);
+    assert_eq!(pair.tc("qdisc"), queues);
+    comes_to(0.25);
+    // Nobody was promised these weights: half a minute after the last order there are none.
+    serving.kill();
+    wait_within(Duration::from_secs(60), "one queue", || rates(&pair).len() == 1);
+    assert_eq!(pair.tc("qdisc").matches("parent 7765:1").count(), 2, "{}", pair.tc("qdisc"));
+    second.end();
+    assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
+    let left = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();
+    assert_eq!(String::from_utf8(left.stdout).unwrap(), "nothing of Weir's was there\n");
+}
+
+/// The running agent is killed at any moment, two hundred times: what it left the next finds, and in the end all of it goes.
+#[test]
+fn an_agent_that_is_killed_again_and_again_leaves_nothing() {
+    let test = "kills";
+    let Some(pair) = Pair::up() else {
+        eprintln!("{test} skips, since this machine makes no namespaces");
+        return;
+    };
+    let groups = [Group::new("kills-light"), Group::new("kills-heavy")];
+    let place = Place::new();
+    place.write("serve.toml", &CONFIG.replace("policy =", "queues = \"services\"\npolicy ="));
+    if !pair.finds(test, &groups[0].path) {
+        return;
+    }
+    let _serving = pair.serve(&place.path("serve.toml"));
+    let pinned = || {
+        let found = pair.host("ls").args(["-R", "/sys/fs/bpf/weir"]).output().unwrap();
+        String::from_utf8_lossy(&found.stdout).lines().filter(|line| line.contains("-")).count()
+    };
+    let (before, files) = (pair.tc("qdisc"), pinned());
+    let both = groups.each_ref();
+    let mut running = agent(&pair, &place.path(""), &both);
+    wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 1);
+    running.kill();
+    let (made, pins) = (pair.tc("qdisc"), pinned());
+    for cycle in 0..200u64 {
+        let mut running = agent(&pair, &place.path(""), &both);
+        // From before it reads anything to after it has its first orders.
+        thread::sleep(Duration::from_micros(cycle * 7919 % 90_000));
+        running.kill();
+    }
+    assert_eq!((pair.tc("qdisc"), rates(&pair).len(), pinned()), (made, 1, pins));
+    let cleanup = || {
+        let done = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let done = cleanup();
+    assert!(done.contains("e0: as it was") && done.contains("traffic: nobody's any more"), "{done}");
+    assert_eq!((pair.tc("qdisc"), pinned()), (before, files));
+    assert_eq!(cleanup(), "nothing of Weir's was there\n");
+}

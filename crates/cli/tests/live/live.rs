@@ -1,0 +1,174 @@
+//! `weir serve`, `weir agent run` and real flows, on a bed of namespaces. Without the privileges for one the test says so and skips.
+
+use std::env;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares};
+use crate::common::Place;
+use crate::common::wait_for;
+use crate::kernel::{Speed, pace};
+use weir_client::Agent;
+use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
+use weir_coordinator::{agents, master};
+use weir_core::model::Names;
+use weir_core::policy::build;
+use weir_core::units::{Bytes, Rate};
+
+/// What the coordinator's settings keep of each port for flows that wait.
+const RESERVE: f64 = 0.01;
+
+/// How long a flow may take to be as fast as it may be, in seconds. The kernel counts the time to the next packet from when the last was
+/// sent, at the rate of then: a flow that waits sends two full packets at once, at the reserve's rate, which take 60 ms, and then come
+/// a report and an order. The rest is for a busy machine.
+const SWITCH: f64 = 0.15;
+
+/// Of each two of the first and the others one port is the same; the second and the third have none in common.
+const COFLOWS: [Flow; 4] =
+    [("wide", 0, 0, 2, 6e6), ("wide", 1, 1, 3, 6e6), ("short", 0, 0, 3, 4e6), ("middle", 0, 1, 2, 8e6)];
+
+/// The coflows, in the order in which they are registered.
+const NAMES: [&str; 3] = ["wide", "short", "middle"];
+
+/// Two that want the same port for longer than the test lasts.
+const LONG: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
+
+/// The coordinator's process. Frameworks register coflows when it begins, as they do when it comes back.
+#[test]
+#[ignore = "a process of another test"]
+fn coordinator() {
+    let epoch = env::var("WEIR_TEST_EPOCH").expect("the test that needs it says so").parse().unwrap();
+    let rate = Rate::new(LINE).unwrap();
+    let links = [Link { send: rate, recv: rate }; 4];
+    let mut settings = Settings::default();
+    // No lease is to end where coflows go in their order, on however busy a machine.
+    settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
+    let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+    let (handle, _) = master::start(plane).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let asked: &[Flow] = if epoch == 1 { &COFLOWS } else { &LONG };
+        for of_one in asked.chunk_by(|a, b| a.0 == b.0) {
+            let flow = |flow: &Flow| Transfer { src: flow.2, dst: flow.3, bytes: Bytes::new(flow.4) };
+            let registration = Registration {
+                service: Names::DEFAULT.to_owned(),
+                application: Names::DEFAULT.to_owned(),
+                weight: 1.0,
+                deadline: None,
+                flows: of_one.iter().map(flow).collect(),
+            };
+            handle.register(of_one[0].0.to_owned(), registration).await.unwrap();
+        }
+        let listener = tokio::net::TcpListener::bind((address(4), PORT)).await.unwrap();
+        agents::serve(listener, handle).await.unwrap();
+    });
+}
+
+/// When the simulator has the coflows end, in order, at what is left of links for payload.
+fn predicted(place: &Place, policy: &str) -> Vec<(String, f64)> {
+    let mut trace = "weir-trace 1\nports 4\n".to_owned();
+    for of_one in COFLOWS.chunk_by(|a, b| a.0 == b.0) {
+        trace += &format!("coflow {}\n", NAMES.iter().position(|name| *name == of_one[0].0).unwrap());
+        of_one.iter().for_each(|flow| trace += &format!("flow {} {} {}B\n", flow.2, flow.3, flow.4));
+    }
+    place.write("coflows.weir", &trace);
+    let rate = LINE * PAYLOAD * (1.0 - RESERVE) * 8.0;
+    let ccts = place.path("ccts.csv");
+    place.print(&format!(
+        "sim coflows.weir --quiet --policy {policy} --port-rate {rate}bit --per-coflow {}",
+        ccts.display()
+    ));
+    let of_line = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        (NAMES[fields[1].parse::<usize>().unwrap()].to_owned(), fields[5].parse().unwrap())
+    };
+    let mut ends: Vec<(String, f64)> = place.read("ccts.csv").lines().skip(1).map(of_line).collect();
+    ends.sort_by(|a, b| a.1.total_cmp(&b.1));
+    ends
+}
+
+fn start(bed: &Bed, epoch: u64) -> Process {
+    let mut command = bed.inside(4, &env::current_exe().unwrap());
+    command.args(["--exact", "live::coordinator", "--ignored", "--nocapture"]);
+    command.env("WEIR_TEST_EPOCH", epoch.to_string()).stdout(Stdio::null());
+    Process(command.spawn().unwrap())
+}
+
+/// Saath sends the two coflows that contend with one other first, side by side, and the wide one when one of them is over, until it has
+/// sent so much that it gives way again. Fair shares would have it end before the middle one.
+#[test]
+fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
+    let Some(bed) = Bed::up("live", 5) else { return };
+    let first = start(&bed, 1);
+    let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());
+    let _agents: Vec<Process> = (0..4).map(agent).collect();
+    wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.door(host)).is_ok()));
+    let wires = bed.connect(&COFLOWS);
+    // Then all agents attend, and have reported that the flows are there. Of each two the first waits.
+    let part = |wire: &Wire| pace(&wire.stream).map(|pace| pace as f64 / (LINE * PAYLOAD));
+    wait_for("orders", || {
+        let parts = wires.iter().map(|wire| part(wire).unwrap_or(f64::MAX)).collect::<Vec<_>>();
+        parts[..2].iter().all(|part| *part < 0.03) && parts[2..].iter().all(|part| (0.9..1.0).contains(part))
+    });
+    let began = Instant::now();
+    wires.iter().for_each(Wire::send);
+    thread::sleep(Duration::from_millis(200));
+    let early = shares(&wires, Duration::from_millis(300));
+    eprintln!("parts of a link at first: {early:.3?}");
+    wait_for("the end of all", || wires.iter().all(Wire::ended));
+    // A coflow is over when the last of its flows is.
+    let end = |name: &str| {
+        let mine = COFLOWS.iter().zip(&wires).filter(|(flow, _)| flow.0 == name);
+        mine.filter_map(|(_, wire)| wire.end()).max().unwrap().duration_since(began).as_secs_f64()
+    };
+    let mut ends = NAMES.map(|name| (name.to_owned(), end(name)));
+    ends.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let [saath, fair] = ["saath", "fair"].map(|policy| predicted(&bed.place, policy));
+    eprintln!("ends: {ends:.3?}\nsimulated: {saath:.3?}\nsimulated, fair: {fair:.3?}");
+    // The orders: all but the reserve for who goes first, and the reserve for who waits.
+    let [wide, too, short, middle] = early[..] else { panic!() };
+    for going in [short, middle] {
+        assert!(going.may_be_over(0.9) && going.may_be_under(1.0), "{early:?}");
+    }
+    for waiting in [wide, too] {
+        assert!(waiting.may_be_under(0.03), "{early:?}");
+    }
+    let order = |ends: &[(String, f64)]| ends.iter().map(|end| end.0.clone()).collect::<Vec<_>>();
+    assert_eq!(order(&ends), order(&saath));
+    assert_ne!(order(&ends), order(&fair));
+    // The short one goes from the beginning, on a machine that may be busy, and the others wait and go again.
+    for (end, (name, expected)) in ends.iter().map(|end| end.1).zip(&saath) {
+        let late = if name == "short" { SWITCH } else { 3.0 * SWITCH };
+        assert!(
+            (0.95 * expected..1.05 * expected + late).contains(&end),
+            "{name}: {end} s, expected {expected} s"
+        );
+    }
+    for (wire, flow) in wires.iter().zip(COFLOWS) {
+        assert_eq!(wire.got(), flow.4);
+    }
+
+    // Another coordinator takes over, for two flows that want the same link: one has it, the other waits.
+    drop(first);
+    let mut second = start(&bed, 2);
+    let wires = bed.connect(&LONG);
+    wires.iter().for_each(Wire::send);
+    let paced = |wires: &[Wire]| {
+        let shares = shares(wires, Duration::from_millis(400));
+        shares.iter().any(|share| share.most < 0.05) && shares.iter().any(|share| share.least > 0.85)
+    };
+    wait_for("one flow first", || paced(&wires));
+    second.0.kill().unwrap();
+    second.0.wait().unwrap();
+    // Nothing stops: neither while the order still holds nor after that. Then both are free, and share as TCP does.
+    let free: Vec<Vec<Speed>> = (0..10).map(|_| shares(&wires, Duration::from_millis(200))).collect();
+    eprintln!("parts of a link without a coordinator: {free:.3?}");
+    assert!(free.iter().all(|both| both.iter().map(|share| share.most).sum::<f64>() > 0.6), "{free:?}");
+    let later: Vec<f64> =
+        (0..2).map(|wire| free[2..].iter().map(|both| both[wire].most).sum::<f64>() / 8.0).collect();
+    assert!(later.iter().all(|share| *share > 0.15), "{later:?}");
+    let _third = start(&bed, 3);
+    wait_for("one flow first again", || paced(&wires));
+    assert!(wires.iter().all(|wire| !wire.ended()));
+}

@@ -1,0 +1,25 @@
+//! Tests of the program that make networks or measure rates. They run one at a time: see `turn`.
+
+#![cfg(target_os = "linux")]
+
+mod allocator;
+mod bed;
+#[path = "../../../coordinator/tests/all/certificates.rs"]
+mod certificates;
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+#[path = "../../../agent/tests/live/group.rs"]
+mod group;
+mod host;
+mod hostile;
+#[path = "../../../agent/tests/live/kernel.rs"]
+mod kernel;
+mod live;
+mod pair;
+mod profile;
+mod switch;
+mod testbed;
+mod throttle;
+mod turn;
+mod udp;

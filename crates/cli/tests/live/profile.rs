@@ -1,0 +1,263 @@
+//! `weir profile`. Without the privileges that a bed needs, the tests that make one say so and skip.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{Place, Ran};
+use crate::turn::{self, Turn};
+
+const FABRIC: &str = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"100Mbit\"\n";
+
+const OTHER: &str = "version = 1\n[[application]]\nname = \"other\"\ncoefficients = [2.0, -1.0]\n";
+
+/// A bed that is gone in the end, whatever happens.
+struct Bed {
+    place: Place,
+    name: String,
+    _turn: Turn,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // A test that failed has said why already.
+        let _ = self.place.run(&format!("testbed down --name {}", self.name));
+    }
+}
+
+fn bed(test: &str) -> Option<Bed> {
+    let turn = turn::take();
+    let place = Place::new();
+    let check = place.run("testbed check");
+    if check.code != Some(0) {
+        eprintln!("{test} skips: {}{}", check.out, check.err);
+        return None;
+    }
+    let name = format!("{test}{}", std::process::id());
+    place.write("f.toml", FABRIC);
+    place.print(&format!("testbed up f.toml --name {name}"));
+    Some(Bed { place, name, _turn: turn })
+}
+
+impl Bed {
+    fn run(&self, line: &str) -> Ran {
+        self.place.run(&format!("profile --bed {} {line}", self.name))
+    }
+
+    /// The rate of a node's port, as `tc` has it.
+    fn rate(&self, node: &str, port: &str) -> String {
+        let namespace = format!("weir-{}-{node}", self.name);
+        let output = Command::new("tc").args(["-n", &namespace, "class", "show", "dev", port]).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.split_once(" rate ").unwrap().1.split(' ').next().unwrap().to_owned()
+    }
+
+    fn rates(&self) -> Vec<String> {
+        [
+            ("h0", "eth0"),
+            ("h1", "eth0"),
+            ("h2", "eth0"),
+            ("switch", "eth0"),
+            ("switch", "eth1"),
+            ("switch", "eth2"),
+        ]
+        .map(|(node, port)| self.rate(node, port))
+        .into()
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_2() {
+    let place = Place::new();
+    place.write("t.toml", OTHER);
+    place.write("x.toml", "version = 2\n");
+    for (line, message) in [
+        ("profile -- true", "--bed <NAME>"),
+        ("profile --bed b", "<COMMAND>"),
+        ("profile --bed a-b -- true", "`a-b` is no name of a bed"),
+        ("profile --bed b --interface eth0 --rate 1Gbit -- true", "cannot be used with"),
+        ("profile --interface eth0 -- true", "--rate <RATE>"),
+        ("profile --interface eth0 --rate 100 -- true", "invalid value '100' for '--rate <RATE>'"),
+        (
+            "profile --interface lo --rate 100kbit -- true",
+            "--rate: 5 % of it: a link of 5kbit: expected 8kbit",
+        ),
+        ("profile --interface nowhere0 --rate 1Gbit --hosts h0 -- true", "cannot be used with"),
+        ("profile --bed b --runs 0 -- true", "0 is not in 1..=100"),
+        ("profile --bed b --timeout 5 -- true", "invalid value '5' for '--timeout <TIME>'"),
+        ("profile --bed b --name= -- true", "expected 1 to 100 bytes without control characters"),
+        (
+            "profile --bed b -- /",
+            "COMMAND: ``: expected 1 to 100 bytes without control characters; --name says another",
+        ),
+        ("profile --bed b --out x.toml -- true", "x.toml:1: field `version`: `2`: expected 1"),
+        ("profile --bed b --out t.toml --samples t.toml -- true", "expected another file than that of --out"),
+    ] {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+    }
+    assert_eq!(place.read("t.toml"), OTHER);
+}
+
+/// The job says what its host's link carries at each run, and takes the longer the less that is.
+#[test]
+fn a_command_is_run_with_less_and_less() {
+    let Some(bed) = bed("less") else { return };
+    let place = &bed.place;
+    let before = bed.rates();
+    assert_eq!(before, ["100Mbit"; 6]);
+    place.write("t.toml", OTHER);
+    place.write(
+        "job.sh",
+        "rate=$(tc class show dev eth0 | grep -o 'rate [0-9]*' | cut -d' ' -f2)\n\
+         echo $rate\nsleep 600 &\nsleep $(awk \"BEGIN { print 0.1 + 3 / $rate }\")\n",
+    );
+    let began = Instant::now();
+    let ran =
+        bed.run("--hosts h1,h2 --runs 3 --name job --out t.toml --samples s.csv --log log -- sh job.sh");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(100), "what is left behind is not waited for");
+    let log = [90, 75, 50, 25, 10, 5].map(|rate| format!("{rate}\n").repeat(3)).concat();
+    assert_eq!(place.read("log"), "100\n".repeat(4) + &log);
+    assert_eq!(bed.rates(), before);
+    let table = weir_trace::sensitivity::read(&place.path("t.toml")).unwrap();
+    let names: Vec<&str> = table.rows().iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["other", "job"]);
+    let samples = &table.rows()[1].samples;
+    let bandwidths: Vec<f64> = samples.iter().map(|(part, _)| part.get()).collect();
+    assert_eq!(bandwidths, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]);
+    // 0.7 s to 0.13 s, on a machine that may be slow to start programs; the median of three.
+    assert!(samples[0].1 > samples[2].1 && samples[0].1 > 1.2, "{samples:?}");
+    let points = place.read("s.csv");
+    assert!(points.starts_with("application,what,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
+    let of = |what: &str| points.lines().filter(|line| line.starts_with(&format!("job,{what},"))).count();
+    assert_eq!(["run", "median", "k1", "k2", "k3"].map(of), [21, 7, 96, 96, 96]);
+    // The same name again takes its place.
+    let ran = bed.run("--runs 1 --name job --out t.toml --format json -- true");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    let record: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&record[0]["workload"], &record[0]["slowdown_1"]), (&"job".into(), &1.0.into()));
+    assert_eq!(weir_trace::sensitivity::read(&place.path("t.toml")).unwrap().rows().len(), 2);
+}
+
+#[test]
+fn what_fails_writes_nothing_and_throttles_nothing() {
+    let Some(bed) = bed("fails") else { return };
+    let place = &bed.place;
+    let (before, files) = (bed.rates(), place.files());
+    // It fails once there is less than all bandwidth.
+    let poor = "--runs 1 --out t.toml --samples s.csv -- sh -c tc${IFS}class${IFS}show${IFS}dev${IFS}eth0|grep${IFS}-q${IFS}100Mbit";
+    for (line, code, message) in [
+        (
+            "-- /nonexistent/job",
+            2,
+            "job, the run that warms up: `/nonexistent/job` cannot be run: No such file",
+        ),
+        ("--hosts h0,h7 -- true", 2, "--hosts: `h7`: expected hosts of bed"),
+        ("--hosts h0,h0 -- true", 2, "--hosts: `h0`: expected hosts of bed"),
+        (poor, 1, "sh, run 1 at 90 % of the bandwidth: exit status: 1; --log FILE keeps what it says"),
+        (
+            "--out t.toml --timeout 200ms -- sleep 60",
+            1,
+            "sleep, the run that warms up: not done within 0.2 s (--timeout)",
+        ),
+    ] {
+        let ran = bed.run(line);
+        assert_eq!(ran.code, Some(code), "{line}: {ran:?}");
+        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+        assert_eq!((bed.rates(), place.files()), (before.clone(), files.clone()), "{line}");
+    }
+    let none = place.run("profile --bed nobodys -- true");
+    assert_eq!((none.code, none.err.as_str()), (Some(1), "weir: no bed `nobodys` is up\n"));
+}
+
+#[test]
+fn an_interface_is_as_before_in_the_end() {
+    let Some(bed) = bed("face") else { return };
+    let place = &bed.place;
+    let namespace = format!("weir-{}-h0", bed.name);
+    let inside = |line: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace, env!("CARGO_BIN_EXE_weir"), "profile"]);
+        Ran::new(command.args(line.split_whitespace()).current_dir(place.path("")).output().unwrap())
+    };
+    let queues = || {
+        let output = Command::new("tc").args(["-n", &namespace, "qdisc", "show"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let before = queues();
+    place.write("job.sh", "tc class show dev lo | grep 'htb 7765:1 ' | grep -o 'rate [^ ]*' | cut -d' ' -f2");
+    let ran = inside("--interface lo --rate 100Mbit --runs 1 --log log -- sh job.sh");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    let rates = [100, 100, 90, 75, 50, 25, 10, 5].map(|mbit| format!("{mbit}Mbit\n"));
+    assert_eq!(place.read("log"), rates.concat());
+    assert_eq!(queues(), before);
+    for (line, message) in [
+        ("--interface lo --rate 100Mbit -- false", "the run that warms up: exit status: 1"),
+        ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` that somebody set up"),
+        ("--interface nowhere0 --rate 100Mbit -- true", "nowhere0"),
+    ] {
+        let ran = inside(line);
+        assert_eq!(ran.code, Some(1), "{line}: {ran:?}");
+        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+        assert_eq!(queues(), before, "{line}");
+    }
+}
+
+#[test]
+fn an_interrupted_profile_puts_back_what_it_throttled() {
+    let Some(bed) = bed("stops") else { return };
+    let before = bed.rates();
+    let line = format!("profile --bed {} --runs 1 --out t.toml -- sleep 0.5", bed.name);
+    let mut command = bed.place.command(&line);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    // Ports are changed side by side, so for a moment they differ.
+    let throttled = || {
+        let (out, into) = (bed.rate("h2", "eth0"), bed.rate("switch", "eth2"));
+        bed.rate("h0", "eth0") != before[0] && out != before[2] && out == into
+    };
+    while !throttled() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not begin");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let ran = Ran::new(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.err.ends_with("of the bandwidth: interrupted; nothing was written\n"), "{ran:?}");
+    assert_eq!(bed.rates(), before);
+    assert!(!bed.place.files().contains(&"t.toml".to_owned()));
+}
+
+/// The example jobs agree with each other over what they send, on any hosts.
+#[test]
+fn the_jobs_run_on_hosts_of_a_bed() {
+    let Some(bed) = bed("jobs") else { return };
+    if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("jobs skip, since there is no python3");
+        return;
+    }
+    let namespaces = ["h0", "h1", "h2"].map(|host| format!("weir-{}-{host}", bed.name));
+    for job in ["shuffle", "rounds", "derive"] {
+        let script = format!("{}/../../examples/jobs/{job}.py", env!("CARGO_MANIFEST_DIR"));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespaces[0], "python3", &script]).args(&namespaces);
+        let ran = Ran::new(command.env("WEIR_DSCP", "3").output().unwrap());
+        assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""), "{job}");
+    }
+    // What it started ends at once.
+    let script = format!("{}/../../examples/jobs/rounds.py", env!("CARGO_MANIFEST_DIR"));
+    let mut nowhere = Command::new("ip");
+    nowhere
+        .args(["netns", "exec", &namespaces[0], "python3", &script])
+        .args([&namespaces[0], "weir-nobody-has-this"]);
+    let ran = Ran::new(nowhere.output().unwrap());
+    assert!(ran.code == Some(1) && ran.err.contains("another host could not begin"), "{ran:?}");
+    let alone = Command::new("python3")
+        .arg(format!("{}/../../examples/jobs/shuffle.py", env!("CARGO_MANIFEST_DIR")))
+        .output()
+        .unwrap();
+    assert!(!alone.status.success());
+}

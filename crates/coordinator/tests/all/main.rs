@@ -1,0 +1,17 @@
+//! Tests of the coordinator that measure no rates.
+
+mod agents;
+mod api;
+mod certificates;
+mod config;
+mod master;
+#[cfg(target_os = "linux")]
+mod plane;
+mod rest;
+mod roles;
+#[cfg(target_os = "linux")]
+mod simulation;
+mod small;
+mod store;
+mod tls;
+mod ways;

@@ -1,0 +1,774 @@
+//! The API over real sockets on loopback, without TLS; `roles.rs` has certificates.
+
+use std::time::Duration;
+
+use crate::api::{Server, answer, get, put, raw, request};
+use serde_json::{Value, json};
+use weir_proto::{Demand, FlowKey, Found, Queues, Refusals, Report, Seen};
+
+fn coflow(to: &str) -> Value {
+    json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
+}
+
+#[test]
+fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
+    let server = Server::start();
+    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    assert_eq!(first.0, 200);
+    assert_eq!(first.1, json!({ "id": "c1", "service": "default", "application": "default", "flows": 2 }));
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
+    let (status, problem) = put(&server, "/v1/coflows/c1", &coflow("b"));
+    assert_eq!((status, problem["status"].as_u64()), (409, Some(409)));
+    let (status, standing) = get(&server, "/v1/coflows/c1");
+    assert_eq!((status, standing["over"].as_bool()), (200, Some(false)));
+    assert_eq!(standing["flows"][0]["bytes"], json!(1e6));
+    assert_eq!(standing["flows"][1]["bytes"], Value::Null);
+    // Flows that move.
+    let moved = json!([{ "from": "b", "to": "c", "bytes": 5 }]);
+    assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["flows"][0]["from"], "b");
+    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    for (method, path) in [
+        ("GET", "/v1/coflows/c1"),
+        ("DELETE", "/v1/coflows/c1"),
+        ("GET", "/v1/nothing"),
+        ("GET", "/v1/coflows/%00"),
+    ] {
+        assert_eq!(request(&server, method, path, b"").0, 404, "{method} {path}");
+    }
+    assert_eq!(request(&server, "PUT", "/v1/coflows/c1/flows", moved.to_string().as_bytes()).0, 404);
+    assert_eq!(request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
+}
+
+/// Who registers again may not have heard the first answer, and starts nothing that is over.
+#[test]
+fn what_is_over_stays_so() {
+    let mut server = Server::start();
+    let mut events = crate::api::Events::open(&server);
+    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for host in 0..2 {
+        let seen = Seen { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
+        let report = Report { flows: vec![seen], ..Report::default() };
+        runtime.block_on(server.registry().handle().report(host, report)).unwrap();
+    }
+    // This is told once it has left the store.
+    while !events.next("data: ").contains("coflow-over") {}
+    drop(events);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["over"], true);
+    server.restart(|text| text);
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+/// A first answer may get lost, and the framework update the coflow before it asks again.
+#[test]
+fn the_first_body_is_the_same_after_an_update() {
+    let mut server = Server::start();
+    let with = |flows: Value| json!({ "weight": 0.1, "deadline": "0.7s", "flows": flows });
+    let (first, other) = (with(coflow("c")["flows"].clone()), with(coflow("b")["flows"].clone()));
+    let answer = put(&server, "/v1/coflows/c1", &first);
+    assert_eq!(answer.0, 200);
+    let mut moved = Value::Null;
+    for from in ["b", "c"] {
+        moved = json!([{ "from": from, "to": "a", "bytes": 5_000_000 }]);
+        assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
+    }
+    for _ in 0..3 {
+        assert_eq!(put(&server, "/v1/coflows/c1", &first), answer);
+        assert_eq!(put(&server, "/v1/coflows/c1", &with(moved.clone())).0, 200);
+        assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 409);
+        let standing = get(&server, "/v1/coflows/c1").1;
+        let flows = standing["flows"].as_array().unwrap();
+        assert_eq!((flows.len(), &flows[0]["from"]), (1, &json!("c")), "{standing}");
+        server.restart(|text| text);
+    }
+    // Another coflow with the id has another first body.
+    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 200);
+    server.restart(|text| text);
+    assert_eq!(put(&server, "/v1/coflows/c1", &first).0, 409);
+}
+
+#[test]
+fn lists_come_in_pages() {
+    let server = Server::start();
+    for n in 0..25 {
+        assert_eq!(put(&server, &format!("/v1/coflows/c{n:02}"), &coflow("c")).0, 200);
+    }
+    let (mut path, mut ids, mut pages) = ("/v1/coflows?limit=10".to_owned(), Vec::new(), 0);
+    loop {
+        let (status, page) = get(&server, &path);
+        assert_eq!(status, 200);
+        ids.extend(page["coflows"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap().to_owned()));
+        pages += 1;
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/coflows?limit=10&after={next}");
+    }
+    assert_eq!((pages, ids.len()), (3, 25));
+    assert!(ids.is_sorted());
+    for query in ["limit=0", "limit=1001", "limit=x", "from=1"] {
+        let (status, problem) = get(&server, &format!("/v1/coflows?{query}"));
+        assert_eq!(status, 422, "{query}: {problem}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let server = Server::start();
+    let cases = [
+        (&b"{"[..], 400, "body", "no JSON"),
+        (b"", 400, "body", "no JSON"),
+        (b"{\"flows\": []} x", 400, "body", "no JSON"),
+        (br#"{"flows": []}"#, 422, "flows", "at least one"),
+        (br#"{"flows": [{"from": "a", "to": "x"}]}"#, 422, "flows[0].to", "the name of a host"),
+        (
+            br#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#,
+            422,
+            "flows[0].bytes",
+            "`-1`: expected a whole number",
+        ),
+        (br#"{"flows": [{"from": "a", "to": "b", "size": 1}]}"#, 422, "flows[0].size", "`bytes`"),
+        (br#"{"flows": [{"from": "a"}]}"#, 422, "flows[0]", "missing field `to`"),
+        (br#"{"flow": []}"#, 422, "flow", "`flows`"),
+        (br#"{"flows": [{"from": "a", "to": "b"}], "weight": 0}"#, 422, "weight", "above 0"),
+        (br#"{"flows": [{"from": "a", "to": "b"}], "deadline": "5"}"#, 422, "deadline", "unit"),
+        (br#"{"flows": [{"from": "a", "to": "b"}], "service": "x"}"#, 422, "service", "of the configuration"),
+    ];
+    for (body, status, field, detail) in cases {
+        let text = String::from_utf8_lossy(body).into_owned();
+        let (found, problem) = request(&server, "PUT", "/v1/coflows/c1", body);
+        assert_eq!(found, status, "{text}: {problem}");
+        assert_eq!(problem["field"], field, "{text}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(detail), "{text}: {problem}");
+    }
+    let deep = "[".repeat(100_000);
+    assert_eq!(request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
+    assert_eq!(request(&server, "PUT", "/v1/policy", deep.as_bytes()).0, 422);
+    let deep = format!("{{\"flows\": {deep}");
+    assert_eq!(request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
+    let (status, problem) = put(&server, &format!("/v1/coflows/{}", "x".repeat(129)), &coflow("c"));
+    assert_eq!((status, problem["field"].as_str()), (422, Some("id")));
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+#[test]
+fn what_is_too_long_or_too_slow_is_refused() {
+    let server = Server::start();
+    // The length that is said, before anything is read.
+    let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
+    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 413 "));
+    // The length that comes, where none was said.
+    let mut chunked =
+        b"PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..25 {
+        chunked.extend_from_slice(b"2000\r\n");
+        chunked.extend(std::iter::repeat_n(b' ', 0x2000));
+        chunked.extend_from_slice(b"\r\n");
+    }
+    assert!(raw(&server, &chunked).starts_with("HTTP/1.1 413 "));
+    // A body that does not come.
+    let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{";
+    let began = std::time::Instant::now();
+    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 408 "));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    // A head that has no end.
+    let head = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(100_000));
+    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert_eq!(get(&server, "/livez").0, 200);
+}
+
+#[test]
+fn policies_change_and_weights_count_where_they_do() {
+    let server = Server::start();
+    assert_eq!(get(&server, "/v1/policy"), (200, json!({ "policy": "saath" })));
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    let in_force = |server: &Server| get(server, "/v1/services").1[0]["in_force"].clone();
+    assert_eq!(in_force(&server), false);
+    assert_eq!(put(&server, "/v1/policy", &json!({ "policy": "netshare" })).0, 204);
+    assert_eq!(in_force(&server), true);
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    let services = get(&server, "/v1/services").1;
+    let ads = services.as_array().unwrap().iter().find(|s| s["name"] == "ads").unwrap();
+    assert_eq!((&ads["weight"], &ads["applications"]), (&json!(3.0), &json!(["default", "sort"])));
+    assert_eq!(put(&server, "/v1/services/none", &json!({ "weight": 3 })).0, 404);
+    for weight in [json!(0), json!(-1), json!(1e300), json!("1"), Value::Null] {
+        assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": weight })).0, 422);
+    }
+    let tree = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
+    assert_eq!(put(&server, "/v1/policy", &json!({ "tree": tree })).0, 204);
+    assert_eq!(get(&server, "/v1/policy").1, json!({ "tree": tree }));
+    // A coflow of unknown sizes is under way.
+    let (status, problem) = put(&server, "/v1/policy", &json!({ "policy": "varys" }));
+    assert_eq!((status, problem["field"].as_str()), (422, Some("flows[1].bytes")));
+    for (body, line) in [
+        (json!({ "policy": "none" }), ""),
+        (json!({ "tree": "weir-tree = 1\n[servic.x]\n" }), "line 2"),
+        (
+            json!({ "tree": "weir-tree = 1\n[default]\napplications = \"saba\"\nsensitivity = \"/etc/passwd\"\n" }),
+            "",
+        ),
+        (json!({ "policy": "fair", "tree": "" }), ""),
+    ] {
+        let (status, problem) = put(&server, "/v1/policy", &body);
+        assert_eq!(status, 422, "{body}: {problem}");
+        let field = problem["field"].as_str().unwrap_or_default();
+        assert!(field.starts_with(line), "{problem}");
+        assert!(!problem.to_string().contains("root:"), "{problem}");
+    }
+    assert_eq!(get(&server, "/v1/policy").1, json!({ "tree": tree }));
+    assert_eq!(get(&server, "/v1/coflows/c1").0, 200);
+}
+
+const TABLE: &str = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n\
+                     [[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
+
+/// One of the answers of `/v1/queues`.
+fn of_both<'a>(queues: &'a Value, host: &str, way: &str) -> &'a Value {
+    queues.as_array().unwrap().iter().find(|q| q["host"] == host && q["way"] == way).unwrap()
+}
+
+/// The queues of a host or switch that begins to attend, by its first order, with the numbers of its links.
+fn all_told(server: &Server, host: u32) -> Vec<(u32, Queues)> {
+    let registry = server.registry();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let order = async {
+        let mut orders = registry.handle().attend(host).await.unwrap().unwrap();
+        registry.handle().report(host, Report::default()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), orders.recv()).await.unwrap().unwrap()
+    };
+    let order = runtime.block_on(order);
+    assert!(order.whole);
+    order.queues
+}
+
+fn told(server: &Server, host: u32) -> Option<Queues> {
+    all_told(server, host).into_iter().map(|(_, queues)| queues).next()
+}
+
+/// Saba, section 6: register, create a connection, destroy it, deregister.
+#[test]
+fn applications_get_levels_and_links_get_queues() {
+    let server = Server::start();
+    let sort = json!({ "service": "ads", "model": "sort" });
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 422);
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", b"version = 2").0, 422);
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    let (status, first) = put(&server, "/v1/applications/s1", &sort);
+    assert_eq!((status, first["level"].is_u64()), (200, true), "{first}");
+    assert_eq!(put(&server, "/v1/applications/s1", &sort), (200, first.clone()));
+    assert_eq!(put(&server, "/v1/applications/s1", &json!({ "service": "ads", "model": "scan" })).0, 409);
+    let (_, second) = put(&server, "/v1/applications/s2", &json!({ "model": "scan" }));
+    assert_ne!(second["level"], get(&server, "/v1/applications/s1").1["level"]);
+    for (id, application, from) in [("x1", "s1", "a"), ("x2", "s2", "a"), ("x3", "s2", "b")] {
+        let body = json!({ "application": application, "from": from, "to": "c" });
+        let (status, open) = put(&server, &format!("/v1/connections/{id}"), &body);
+        assert_eq!(status, 200, "{open}");
+        assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body), (200, open));
+    }
+    let queues = get(&server, "/v1/queues").1;
+    let of = |host: &str, way: &str| of_both(&queues, host, way)["weights"].clone();
+    // The one that suffers more has more, and who is alone has all.
+    let shared: Vec<f64> = serde_json::from_value(of("a", "out")).unwrap();
+    assert!((shared.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shared:?}");
+    assert_eq!(shared.iter().filter(|weight| **weight > 0.0).count(), 2);
+    let alone: Vec<f64> = serde_json::from_value(of("b", "out")).unwrap();
+    assert_eq!(alone.iter().copied().fold(0.0, f64::max), 1.0);
+    assert_eq!(queues.as_array().unwrap().len(), 3);
+    // Hosts that send are told so: also the queues that nobody is in have a weight, and all applications have one.
+    let told = told(&server, 0).unwrap();
+    let least = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
+    let expected: Vec<f64> = shared.iter().map(|&weight| weight.max(least)).collect();
+    assert_eq!(told.weights, expected);
+    // Packets have the marks of their levels, and each port its own queues for these.
+    assert_eq!(json!(told.queue_of), of_both(&queues, "a", "out")["queue_of"]);
+    let class = |level: &Value| level.as_u64().unwrap() as u32 + 1;
+    let s1 = get(&server, "/v1/applications/s1").1["level"].clone();
+    assert_eq!(told.classes, [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]);
+    assert_eq!(self::told(&server, 2), None);
+    // What is in use stays.
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
+    let less = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 409);
+    assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 404);
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 204);
+    let unknown = json!({ "application": "s1", "from": "a", "to": "c" });
+    assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
+}
+
+/// What follows the services of the usual configuration.
+const SWITCH: &str = "[switch]\nedge = [\"b\", \"c\"]\n[address]\nc = [\"10.0.0.3\"]\n";
+
+/// The link into a host is a port of its switch, also for connections that agents found.
+#[test]
+fn switches_are_told_the_queues_of_links_into_hosts() {
+    let mut server = Server::start();
+    server.restart(|text| text + SWITCH);
+    let state = &get(&server, "/v1/switches").1[0];
+    assert_eq!(
+        (&state["name"], &state["ports"], &state["present"]),
+        (&json!("edge"), &json!(["b", "c"]), &json!(false))
+    );
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    for (id, model) in [("s1", "sort"), ("s2", "scan")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
+    }
+    let body = json!({ "application": "s1", "from": "a", "to": "c" });
+    assert_eq!(put(&server, "/v1/connections/x1", &body).0, 200);
+    let found = Found {
+        application: "s2".into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 1,
+        sent: 7,
+        demand: Demand::Unknown,
+    };
+    let report = Report { found: vec![found], ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    // Both come to c.
+    let into_c = |queues: &Value| {
+        let queues =
+            queues.as_array().unwrap().iter().find(|q| q["host"] == "c" && q["way"] == "in").cloned();
+        queues.is_some_and(|q| q["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count() == 2)
+    };
+    wait_for(&server, "/v1/queues", into_c);
+    let told = all_told(&server, 3);
+    let [(1, queues)] = &told[..] else { panic!("{told:?}") };
+    assert!(queues.classes.is_empty());
+    assert_eq!(json!(queues.queue_of), of_both(&get(&server, "/v1/queues").1, "c", "in")["queue_of"]);
+    wait_for(&server, "/v1/switches", |switches| switches[0]["present"] == true);
+}
+
+/// Two leaves with two hosts each, and two spines. Numbers go on from the four hosts in this order.
+const LEAF_SPINE: &str = "[switch]\nleaf-1 = [\"a\", \"b\", \"spine-1\", \"spine-2\"]\n\
+                          leaf-2 = [\"spine-1\", \"spine-2\", \"c\", \"d\"]\n\
+                          spine-1 = [\"leaf-1\", \"leaf-2\"]\nspine-2 = [\"leaf-1\", \"leaf-2\"]\n\
+                          [address]\nc = [\"10.0.0.3\"]\n";
+
+fn leaf_spine(text: &str) -> String {
+    text.replace("c = \"1Gbit\"\n", "c = \"1Gbit\"\nd = \"1Gbit\"\n") + LEAF_SPINE
+}
+
+/// The links of a switch that are told queues, in order.
+fn links_told(server: &Server, switch: u32) -> Vec<u32> {
+    let told = all_told(server, switch);
+    assert!(told.iter().all(|(_, queues)| queues.classes.is_empty()), "{told:?}");
+    told.iter().map(|(link, _)| *link).collect()
+}
+
+/// Saba, section 5: at each link the applications count whose connections may pass it.
+#[test]
+fn applications_count_at_the_links_between_switches_that_they_pass() {
+    let mut server = Server::start();
+    server.restart(|text| leaf_spine(&text));
+    assert_eq!(get(&server, "/v1/switches").1[2]["ports"], json!(["leaf-1", "leaf-2"]));
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    for (id, model) in [("inside", "sort"), ("across", "scan"), ("later", "sort")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
+    }
+    for (id, application, to) in [("x1", "inside", "b"), ("x2", "across", "c")] {
+        let body = json!({ "application": application, "from": "a", "to": to });
+        assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body).0, 200);
+    }
+    let ways = |queues: &Value| {
+        let way = |q: &Value| format!("{} {}", q["host"].as_str().unwrap(), q["way"].as_str().unwrap());
+        queues.as_array().unwrap().iter().map(way).collect::<Vec<_>>()
+    };
+    let crossed = ["leaf-1 to spine-1", "leaf-1 to spine-2", "spine-1 to leaf-2", "spine-2 to leaf-2"]
+        .map(str::to_owned);
+    let at_hosts = ["a out", "b in", "c in"].map(str::to_owned);
+    let queues = get(&server, "/v1/queues").1;
+    assert_eq!(ways(&queues), [&at_hosts[..], &crossed].concat());
+    let used = |queues: &Value, host: &str, way: &str| {
+        of_both(queues, host, way)["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count()
+    };
+    // Both leave the host, and who stays inside the leaf is at no link up.
+    assert_eq!(used(&queues, "a", "out"), 2);
+    for link in &crossed {
+        let (switch, way) = link.split_once(' ').unwrap();
+        assert_eq!(used(&queues, switch, way), 1, "{link}");
+    }
+    // Ports are told by their places.
+    let told: Vec<Vec<u32>> = (4..8).map(|switch| links_told(&server, switch)).collect();
+    assert_eq!(told, [&[1, 2, 3][..], &[2], &[1], &[1]]);
+    // What agents find counts there as well, and connections of the store are over the same links.
+    let found = Found {
+        application: "later".into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 1,
+        sent: 7,
+        demand: Demand::Unknown,
+    };
+    let report = Report { found: vec![found], ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    wait_for(&server, "/v1/queues", |queues| used(queues, "spine-2", "to leaf-2") == 2);
+    server.restart(|text| text);
+    assert_eq!(ways(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
+    assert_eq!(links_told(&server, 6), [1]);
+    // Who leaves is not there any more.
+    assert_eq!(request(&server, "DELETE", "/v1/connections/x2", b"").0, 204);
+    assert_eq!(ways(&get(&server, "/v1/queues").1), ["a out", "b in"]);
+}
+
+/// All ports have the queues of services, whoever passes.
+#[test]
+fn services_have_queues_between_switches() {
+    let mut server = Server::start();
+    server.restart(|text| leaf_spine(&text.replace("policy =", "queues = \"services\"\npolicy =")));
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    let expected =
+        Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes: vec![], guaranteed: true };
+    for (switch, ports) in [(4, 4), (5, 4), (6, 2), (7, 2)] {
+        let all: Vec<_> = (0..ports).map(|port| (port, expected.clone())).collect();
+        assert_eq!(all_told(&server, switch), all);
+    }
+    let queues = get(&server, "/v1/queues").1;
+    assert_eq!(queues.as_array().unwrap().len(), 2 * 4 + 8);
+    assert_eq!(of_both(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
+}
+
+/// NetShare, section 4.1: each service has a queue with its weight at every port, whoever sends.
+#[test]
+fn queues_can_go_by_services() {
+    let mut server = Server::start();
+    let by_services = |text: String| text.replace("policy =", "queues = \"services\"\npolicy =") + SWITCH;
+    server.restart(by_services);
+    assert_eq!(get(&server, "/v1/services").1[1]["in_force"], true);
+    let (_, job) = put(&server, "/v1/applications/job", &json!({ "service": "ads" }));
+    assert_eq!((&job["level"], &job["model"]), (&json!(1), &Value::Null));
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    let expected = |classes: Vec<_>| Queues {
+        weights: vec![0.25, 0.75],
+        queue_of: vec![0, 1],
+        classes,
+        guaranteed: true,
+    };
+    for host in 0..3 {
+        assert_eq!(all_told(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
+    }
+    assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
+    // It is kept.
+    server.restart(|text| text);
+    assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
+    assert_eq!(get(&server, "/v1/applications/job").1, job);
+    assert_eq!(
+        put(&server, "/v1/connections/x1", &json!({ "application": "job", "from": "a", "to": "b" })).0,
+        200
+    );
+    assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/job", b"").0, 204);
+    assert_eq!(all_told(&server, 0), [(0, expected(vec![]))]);
+    // By sensitivity an application has to have a model.
+    server.restart(|text| text.replace("queues = \"services\"\n", ""));
+    assert_eq!(put(&server, "/v1/applications/job", &json!({ "service": "ads" })).0, 422);
+}
+
+/// NetShare, section 3.3: who is registered is held to what its service may have, by weights and parts of what others leave that can change.
+#[test]
+fn services_can_have_rates() {
+    let mut server = Server::start();
+    server.restart(|text| {
+        text.replace("policy =", "allocator = true\nqueues = \"services\"\npolicy =")
+            + "[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.2\"]\nc = [\"10.0.0.3\"]\n"
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let found = |application: &str| Found {
+        application: application.into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 2,
+        sent: 7,
+        demand: Demand::All,
+    };
+    let found = vec![found("job"), found("other"), found("web")];
+    let report = Report { found, ..Report::default() };
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    for (id, service) in [("job", "ads"), ("web", "default")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "service": service })).0, 200);
+    }
+    let limits = |expected: [Option<u64>; 3]| {
+        wait_for(&server, "/v1/found", |found| {
+            let limit = |of: &Value| of["limit_bytes_per_second"].as_u64();
+            found.as_array().is_some_and(|found| {
+                found.len() == 3
+                    && found.iter().zip(expected).all(|(found, expected)| limit(found) == expected)
+            })
+        });
+    };
+    // Links of 1 Gbit, of which a hundredth is for who waits.
+    limits([Some(61_875_000), None, Some(61_875_000)]);
+    assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
+    limits([Some(92_812_500), None, Some(30_937_500)]);
+    assert_eq!(request(&server, "DELETE", "/v1/applications/web", b"").0, 204);
+    limits([Some(123_750_000), None, None]);
+}
+
+/// Asks until the answer is as it should be.
+fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
+    for _ in 0..500 {
+        if is(&get(server, path).1) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{path}: {}", get(server, path).1);
+}
+
+#[test]
+fn what_agents_find_counts_as_connections() {
+    let server = Server::start();
+    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    let report = |applications: &[&str], open| {
+        let peer = "10.0.0.2".parse().unwrap();
+        let found = |&application: &&str| Found {
+            application: application.into(),
+            peer,
+            open,
+            sent: 7,
+            demand: Demand::Unknown,
+        };
+        let report = Report { found: applications.iter().map(found).collect(), ..Report::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    };
+    report(&["other", "s1"], 2);
+    wait_for(&server, "/v1/found", |found| found.as_array().unwrap().len() == 2);
+    let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7,
+                "registered": false, "limit_bytes_per_second": null });
+    assert_eq!(get(&server, "/v1/found").1[0], first);
+    // Whoever is not registered has no queue; an application that comes later has.
+    assert_eq!(get(&server, "/v1/queues").1, json!([]));
+    let sort = json!({ "model": "sort" });
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
+    let has_queues = |queues: &Value| queues.as_array().unwrap().len() == 1 && queues[0]["host"] == "b";
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    // Another table, and an application that goes and comes, in spite of what was found.
+    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(get(&server, "/v1/queues").1, json!([]));
+    assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
+    assert!(has_queues(&get(&server, "/v1/queues").1));
+    report(&["s1"], 0);
+    wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
+    assert_eq!(get(&server, "/v1/found").1.as_array().unwrap().len(), 1);
+    // A stream that begins anew says all anew.
+    report(&["s1"], 1);
+    wait_for(&server, "/v1/queues", has_queues);
+    told(&server, 1).unwrap();
+    wait_for(&server, "/v1/found", |found| *found == json!([]));
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart() {
+    let mut server = Server::start();
+    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    put(&server, "/v1/policy", &json!({ "policy": "netshare" }));
+    put(&server, "/v1/services/ads", &json!({ "weight": 3 }));
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    put(&server, "/v1/coflows/c2", &coflow("b"));
+    put(&server, "/v1/coflows/c2/flows", &json!([{ "from": "c", "to": "a", "bytes": 5 }]));
+    put(&server, "/v1/coflows/c3", &coflow("b"));
+    request(&server, "DELETE", "/v1/coflows/c3", b"");
+    put(&server, "/v1/applications/s1", &json!({ "model": "sort" }));
+    put(&server, "/v1/connections/x1", &json!({ "application": "s1", "from": "a", "to": "c" }));
+    let paths = [
+        "/v1/policy",
+        "/v1/services",
+        "/v1/coflows",
+        "/v1/coflows/c1",
+        "/v1/coflows/c2",
+        "/v1/sensitivity",
+        "/v1/applications",
+        "/v1/connections/x1",
+        "/v1/queues",
+    ];
+    let before: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
+    assert!(before.iter().all(|(status, _)| *status == 200));
+    let epoch = server.epoch;
+    server.restart(|text| text);
+    assert_eq!(server.epoch, epoch + 1);
+    let after: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
+    assert_eq!(after, before);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")).0, 200);
+    // What the configuration says anew goes before what was set under the old one.
+    server.restart(|text| text.replace("\"saath\"", "\"aalo\""));
+    assert_eq!(get(&server, "/v1/policy").1, json!({ "policy": "aalo" }));
+    assert_eq!(get(&server, "/v1/services").1[1]["weight"], json!(3.0));
+}
+
+#[test]
+fn events_come_and_who_is_slow_is_told() {
+    let server = Server::start();
+    let mut fast = crate::api::Events::open(&server);
+    let mut slow = crate::api::Events::open(&server);
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    put(&server, "/v1/policy", &json!({ "policy": "aalo" }));
+    let event = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let registered = json!({ "event": "coflow-registered", "subject": "c1", "service": "default" });
+    assert_eq!(event(&fast.next("data: ")), registered);
+    assert_eq!(event(&fast.next("data: "))["event"], "policy-changed");
+    // More than the sockets and the server hold for one that does not read.
+    let registry = server.registry();
+    let service = "s".repeat(60_000);
+    for n in 0..400 {
+        registry.events.tell(
+            weir_coordinator::events::What::WeightChanged,
+            &n.to_string(),
+            Some(service.clone()),
+        );
+    }
+    slow.next("event: lost");
+    let lost: u64 = slow.next("data: ").parse().unwrap();
+    assert!(lost > 0 && lost <= 400, "{lost}");
+    // The newest are there.
+    while event(&slow.next("data: "))["subject"] != "399" {}
+}
+
+#[test]
+fn health_and_figures() {
+    let mut server = Server::start();
+    assert_eq!(answer(&server, "/livez"), (200, "alive\n".to_owned()));
+    assert_eq!(answer(&server, "/readyz").0, 200);
+    put(&server, "/v1/coflows/c1", &coflow("c"));
+    let of = |text: &str, name: &str| -> f64 {
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} in\n{text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let began = std::time::Instant::now();
+    let text = loop {
+        let (status, text) = answer(&server, "/metrics");
+        assert_eq!(status, 200);
+        if of(&text, "weir_schedule_seconds_count") > 2.0 {
+            break text;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "no schedules:\n{text}");
+    };
+    let figure = |name: &str| of(&text, name);
+    assert_eq!(figure("weir_epoch"), server.epoch as f64);
+    assert_eq!((figure("weir_coflows_under_way"), figure("weir_flows")), (1.0, 2.0));
+    assert_eq!((figure("weir_hosts"), figure("weir_hosts_present")), (3.0, 0.0));
+    assert_eq!(figure("weir_doubts_total{reason=\"beyond\"}"), 0.0);
+    assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
+    assert!(text.ends_with("# EOF\n"));
+    // What agents refuse.
+    let refused = "weir_orders_refused_total{reason=\"older\"}";
+    assert_eq!(figure(refused), 0.0);
+    let report = Report { refusals: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(0, report)).unwrap();
+    assert_eq!(of(&answer(&server, "/metrics").1, refused), 2.0);
+    assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
+    assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
+    // Whoever listens does not keep it from ending.
+    let _events = crate::api::Events::open(&server);
+    let began = std::time::Instant::now();
+    server.stop();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// All paths of the description answer, and no others are described.
+#[test]
+fn the_description_is_there() {
+    let server = Server::start();
+    let (status, document) = get(&server, "/openapi.json");
+    assert_eq!(status, 200);
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() >= 17, "{:?}", paths.keys());
+    assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
+    assert_eq!(document, serde_json::to_value(weir_coordinator::rest::document()).unwrap());
+    for (path, methods) in paths {
+        // Streams have no end.
+        if path != "/v1/events" && methods.get("get").is_some() {
+            let (status, _) = answer(&server, &path.replace("{id}", "none").replace("{name}", "none"));
+            assert_eq!(status, if path.contains('{') { 404 } else { 200 }, "{path}");
+        }
+    }
+}
+
+mod anything {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn body() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop_oneof![
+            Just("flows"),
+            Just("from"),
+            Just("to"),
+            Just("bytes"),
+            Just("a"),
+            Just("b"),
+            Just("weight"),
+            Just("policy"),
+            Just("tree"),
+            Just("saath"),
+            Just("model"),
+            Just("service"),
+            Just("deadline"),
+            Just("1e999s"),
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            word.clone().prop_map(Value::from),
+        ];
+        let value = leaf.prop_recursive(4, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((word.clone(), inner), 0..4).prop_map(|pairs| Value::Object(
+                    pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+                )),
+            ]
+        });
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            value.prop_map(|value| value.to_string().into_bytes())
+        ]
+    }
+
+    #[test]
+    fn no_body_is_a_fault_of_the_server() {
+        let server = Server::start();
+        let paths = [
+            "/v1/coflows/p",
+            "/v1/coflows/p/flows",
+            "/v1/policy",
+            "/v1/services/ads",
+            "/v1/sensitivity",
+            "/v1/applications/p",
+            "/v1/connections/p",
+        ];
+        let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(body in body(), path in 0..paths.len())| {
+            let (status, problem) = request(&server, "PUT", paths[path], &body);
+            prop_assert!((200..300).contains(&status) || (400..500).contains(&status), "{status}: {problem}");
+        });
+        assert_eq!(get(&server, "/livez").0, 200);
+    }
+}
+
+/// What is wrong is said by field, value and what was expected, in nobody's own words for types.
+#[test]
+fn problems_say_what_would_have_been_right() {
+    let server = Server::start();
+    let said = |(status, problem): (u16, Value)| {
+        let text = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
+        (status, text("field"), text("value"), text("expected"))
+    };
+    let wrong = |field: &str, value: &str, expected: &str| {
+        (422, field.to_owned(), value.to_owned(), expected.to_owned())
+    };
+    let flow = json!({ "from": "a", "to": "b", "byte": 5 });
+    let unknown = put(&server, "/v1/coflows/c", &json!({ "flows": [flow] }));
+    assert_eq!(said(unknown), wrong("flows[0].byte", "byte", "one of `from`, `to`, `bytes`"));
+    let typed =
+        put(&server, "/v1/coflows/c", &json!({ "flows": [{ "from": "a", "to": "b", "bytes": "5" }] }));
+    assert_eq!(said(typed), wrong("flows[0].bytes", "string \"5\"", "a whole number"));
+    let asked = wrong("query", "limit=abc", "a whole number for `limit`");
+    assert_eq!(said(get(&server, "/v1/coflows?limit=abc")), asked);
+}

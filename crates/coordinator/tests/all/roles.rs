@@ -1,0 +1,113 @@
+//! Who may do what, by real certificates.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{CONFIG, Server};
+use crate::certificates::{Authority, client};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use serde_json::json;
+
+/// A server with certificates, and what clients of its authority have.
+struct Place {
+    server: Server,
+    authority: Authority,
+}
+
+impl Place {
+    fn new() -> Place {
+        let authority = Authority::new();
+        let folder = tempfile::tempdir().unwrap();
+        authority.server(folder.path());
+        let tls = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n";
+        Place { server: Server::of(folder, format!("{CONFIG}\n{tls}")), authority }
+    }
+
+    fn of(&self, name: &str) -> Arc<ClientConfig> {
+        Arc::new(client(&self.authority, Some(self.authority.signed(&[name]))))
+    }
+
+    /// The status of an answer; nothing if there is none.
+    fn ask(&self, who: &Arc<ClientConfig>, method: &str, path: &str, body: &str) -> Option<u16> {
+        let socket = TcpStream::connect(self.server.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::clone(who), name).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        stream.write_all(&crate::api::bytes(method, path, body.as_bytes())).ok()?;
+        let mut all = Vec::new();
+        // A server that closes without a farewell has answered all the same.
+        let _ = stream.read_to_end(&mut all);
+        (!all.is_empty()).then(|| crate::api::parse(&all).0)
+    }
+}
+
+#[test]
+fn everybody_keeps_to_their_own() {
+    let place = Place::new();
+    let (ads, other) = (place.of("weir://framework/ads"), place.of("weir://framework/default"));
+    let (operator, reader) = (place.of("weir://operator/ann"), place.of("weir://reader/prometheus"));
+    let agent = place.of("weir://agent/a");
+    let flows = json!([{ "from": "a", "to": "b" }]).to_string();
+    let coflow = json!({ "flows": [{ "from": "a", "to": "b" }] }).to_string();
+    let theirs = json!({ "service": "default", "flows": [{ "from": "a", "to": "b" }] }).to_string();
+    let table = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n";
+    let sort = json!({ "model": "sort" }).to_string();
+    let connection = json!({ "application": "s1", "from": "a", "to": "b" }).to_string();
+    let (weight, policy) = (json!({ "weight": 2 }).to_string(), json!({ "policy": "aalo" }).to_string());
+    // Who, what, and whether they may.
+    let cases = [
+        (&ads, "PUT", "/v1/coflows/c1", &coflow[..], 200),
+        (&ads, "PUT", "/v1/coflows/c2", &theirs, 403),
+        (&ads, "GET", "/v1/coflows/c1", "", 200),
+        (&reader, "GET", "/v1/coflows/c1", "", 200),
+        (&other, "GET", "/v1/coflows/c1", "", 403),
+        (&other, "PUT", "/v1/coflows/c1/flows", &flows, 403),
+        (&other, "DELETE", "/v1/coflows/c1", "", 403),
+        (&other, "PUT", "/v1/coflows/c1", &coflow, 409),
+        (&reader, "PUT", "/v1/coflows/c3", &coflow, 403),
+        (&reader, "DELETE", "/v1/coflows/c1", "", 403),
+        (&agent, "GET", "/v1/coflows/c1", "", 403),
+        (&agent, "PUT", "/v1/coflows/c3", &coflow, 403),
+        (&agent, "GET", "/v1/hosts", "", 403),
+        (&agent, "GET", "/metrics", "", 403),
+        (&agent, "GET", "/v1/events", "", 403),
+        (&agent, "GET", "/livez", "", 200),
+        (&reader, "GET", "/metrics", "", 200),
+        (&ads, "GET", "/v1/allocation", "", 403),
+        (&reader, "GET", "/v1/allocation", "", 200),
+        (&ads, "PUT", "/v1/policy", &policy, 403),
+        (&reader, "PUT", "/v1/policy", &policy, 403),
+        (&ads, "PUT", "/v1/services/ads", &weight, 403),
+        (&ads, "PUT", "/v1/sensitivity", table, 403),
+        (&operator, "PUT", "/v1/policy", &policy, 204),
+        (&operator, "PUT", "/v1/services/ads", &weight, 204),
+        (&operator, "PUT", "/v1/sensitivity", table, 204),
+        (&ads, "PUT", "/v1/applications/s1", &sort, 200),
+        (&other, "DELETE", "/v1/applications/s1", "", 403),
+        (&other, "GET", "/v1/applications/s1", "", 403),
+        (&other, "PUT", "/v1/connections/x1", &connection, 403),
+        (&ads, "PUT", "/v1/connections/x1", &connection, 200),
+        (&other, "GET", "/v1/connections/x1", "", 403),
+        (&other, "DELETE", "/v1/connections/x1", "", 403),
+        (&reader, "DELETE", "/v1/connections/x1", "", 403),
+        (&ads, "DELETE", "/v1/connections/x1", "", 204),
+        (&ads, "PUT", "/v1/coflows/c1/flows", &flows, 204),
+        (&operator, "DELETE", "/v1/coflows/c1", "", 204),
+    ];
+    for (who, method, path, body, status) in cases {
+        assert_eq!(place.ask(who, method, path, body), Some(status), "{method} {path} {body}");
+    }
+}
+
+#[test]
+fn nobody_gets_an_answer_without_a_certificate() {
+    let place = Place::new();
+    let nobody = Arc::new(client(&place.authority, None));
+    assert_eq!(place.ask(&nobody, "GET", "/livez", ""), None);
+    let plain = crate::api::raw(&place.server, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert!(!plain.starts_with("HTTP/"), "{plain}");
+}

@@ -1,0 +1,131 @@
+//! Who gets a connection, by real certificates over real sockets.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::certificates::{Authority, client};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use weir_coordinator::config::TlsFiles;
+use weir_coordinator::identity::Identity;
+use weir_coordinator::{listen, tls};
+
+/// Long enough for anything that happens at all.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Whom the server sees, if a client with this certificate gets through.
+async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut peers = listen::peers(listener, Some(tls::server(files, b"http/1.1").unwrap()), 2);
+    let client = tokio::spawn(async move {
+        let socket = TcpStream::connect(address).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
+        stream.write_all(b"hello").await?;
+        // With TLS 1.3 a client hears of its refusal when it reads.
+        stream.read_u8().await
+    });
+    let peer = tokio::select! {
+        peer = peers.recv() => peer,
+        refused = client => {
+            refused.unwrap().unwrap_err();
+            return None;
+        }
+    };
+    let mut peer = peer.unwrap();
+    let mut said = [0; 5];
+    timeout(SOON, peer.stream.read_exact(&mut said)).await.unwrap().unwrap();
+    assert_eq!(&said, b"hello");
+    Some(peer.identity)
+}
+
+#[tokio::test]
+async fn a_certificate_says_who_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = authority.server(folder.path());
+    let name = "weir://framework/ads";
+    let found = seen(&files, client(&authority, Some(authority.signed(&[name])))).await;
+    assert_eq!(found, Some(Identity::Framework("ads".to_owned())));
+    // Other names than Weir's may stand beside it.
+    let spiffe = authority.signed(&["spiffe://cluster/agent", "weir://agent/node-1"]);
+    let found = seen(&files, client(&authority, Some(spiffe))).await;
+    assert_eq!(found, Some(Identity::Agent("node-1".to_owned())));
+}
+
+#[tokio::test]
+async fn who_does_not_say_or_is_not_vouched_for_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = authority.server(folder.path());
+    assert_eq!(seen(&files, client(&authority, None)).await, None);
+    for names in
+        [&[][..], &["weir://root/x"], &["weir://agent/a", "weir://operator/b"], &["weir://agent/a b"]]
+    {
+        assert_eq!(seen(&files, client(&authority, Some(authority.signed(names)))).await, None, "{names:?}");
+    }
+    let name = "weir://operator/eve";
+    let stranger = Authority::new();
+    assert_eq!(seen(&files, client(&authority, Some(stranger.signed(&[name])))).await, None);
+    assert_eq!(seen(&files, client(&authority, Some(authority.expired(&[name])))).await, None);
+}
+
+#[tokio::test]
+async fn only_so_many_are_let_in_and_the_rest_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut peers = listen::peers(listener, None, 2);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(TcpStream::connect(address).await.unwrap());
+    }
+    let first = timeout(SOON, peers.recv()).await.unwrap().unwrap();
+    let _second = timeout(SOON, peers.recv()).await.unwrap().unwrap();
+    assert_eq!(first.identity, Identity::Local);
+    assert!(timeout(Duration::from_millis(300), peers.recv()).await.is_err());
+    drop(first);
+    timeout(SOON, peers.recv()).await.unwrap().unwrap();
+}
+
+/// One that opens a connection and says nothing loses it.
+#[tokio::test]
+async fn a_handshake_that_does_not_come_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Authority::new().server(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let _peers = listen::peers(listener, Some(tls::server(&files, b"http/1.1").unwrap()), 1);
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let ended = timeout(listen::PATIENCE * 3, socket.read_u8()).await.expect("it ends");
+    assert!(ended.is_err());
+}
+
+#[test]
+fn wrong_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let good = authority.server(folder.path());
+    let bad = folder.path().join("bad.pem");
+    fs::write(&bad, "no PEM").unwrap();
+    let other = Authority::new().server(&{
+        let other = folder.path().join("other");
+        fs::create_dir(&other).unwrap();
+        other
+    });
+    let wrong = [
+        (TlsFiles { certificate: bad.clone(), ..good.clone() }, "bad.pem: expected certificates in PEM"),
+        (TlsFiles { key: bad.clone(), ..good.clone() }, "bad.pem: expected a private key in PEM"),
+        (TlsFiles { clients: bad.clone(), ..good.clone() }, "bad.pem: expected certificates of authorities"),
+        (TlsFiles { clients: folder.path().join("none"), ..good.clone() }, "none: expected certificates of"),
+        (TlsFiles { key: other.key, ..good.clone() }, "server.key: "),
+    ];
+    for (files, expected) in wrong {
+        let error = tls::server(&files, b"h2").unwrap_err().to_string();
+        assert!(error.contains(expected), "expected\n{expected}\nin\n{error}");
+    }
+}

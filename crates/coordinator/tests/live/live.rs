@@ -1,0 +1,348 @@
+//! A coordinator, an agent and programs with real sockets, over loopback and in one process.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::kernel::{Reading, Speed, acked, pace};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tonic::transport::Endpoint;
+use weir_agent::live::{self, Settings as AgentSettings};
+use weir_client::{Agent, AgentError};
+use weir_coordinator::agents;
+use weir_coordinator::master::{Handle, start};
+use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
+use weir_core::model::Names;
+use weir_core::policy::build;
+use weir_core::units::{Bytes, Rate};
+
+/// What the hosts' links are said to carry, in bytes per second: little beside what loopback does.
+const LINE: f64 = 4e6;
+
+/// What is expected of payload at that rate, by the reserve and by headers. Loopback's packets are large, so these hardly count.
+const PACED: f64 = LINE * 0.99;
+
+/// One test at a time: they measure rates.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A coordinator that serves; it is gone without a word when this is dropped.
+struct Coordinator {
+    handle: Handle,
+    runtime: Runtime,
+}
+
+impl Coordinator {
+    fn start(address: SocketAddr, epoch: u64) -> (Coordinator, SocketAddr) {
+        let rate = Rate::new(LINE).unwrap();
+        let links = [Link { send: rate, recv: rate }; 4];
+        let settings = Settings { lease: 1.5, ..Settings::default() };
+        let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+        let (handle, _) = start(plane).unwrap();
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let bound = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            socket.bind(address).unwrap();
+            socket.listen(16).unwrap()
+        });
+        let address = bound.local_addr().unwrap();
+        runtime.spawn(agents::serve(bound, handle.clone()));
+        (Coordinator { handle, runtime }, address)
+    }
+
+    fn register(&self, id: &str, flows: &[(u32, u32, f64)]) {
+        let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
+        let registration = Registration {
+            service: Names::DEFAULT.to_owned(),
+            application: Names::DEFAULT.to_owned(),
+            weight: 1.0,
+            deadline: None,
+            flows: flows.iter().map(flow).collect(),
+        };
+        assert_eq!(self.runtime.block_on(self.handle.register(id.to_owned(), registration)), Ok(true));
+    }
+
+    /// Bytes that a coflow has sent, and whether it is over.
+    fn sent(&self, id: &str) -> (f64, bool) {
+        let shown = self.runtime.block_on(self.handle.show(id.to_owned())).unwrap().unwrap();
+        (shown.flows.iter().map(|flow| flow.sent).sum(), shown.flows.iter().all(|flow| flow.done))
+    }
+
+    fn hosts(&self) -> usize {
+        self.runtime.block_on(self.handle.overview()).unwrap().attending
+    }
+
+    fn gone(self) {
+        self.runtime.shutdown_background();
+    }
+}
+
+/// The agent of a host.
+struct Running {
+    place: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(coordinator: SocketAddr, host: u32) -> Running {
+        let place = tempfile::tempdir().unwrap();
+        let settings = AgentSettings {
+            coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
+            host,
+            links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
+            door: Some(place.path().join("door")),
+            dry_run: false,
+        };
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let stopped = async { stopped.await.unwrap_or_default() };
+            runtime.block_on(live::run(settings, None, stopped)).1.unwrap();
+        });
+        let running = Running { place, stop: Some(stop), thread: Some(thread) };
+        wait_for("the agent's door", || Agent::connect(running.door()).is_ok());
+        running
+    }
+
+    fn door(&self) -> PathBuf {
+        self.place.path().join("door")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+        let ended = self.thread.take().unwrap().join();
+        assert!(thread::panicking() || ended.is_ok() && !self.door().exists());
+    }
+}
+
+/// A connection over loopback, and how much has come out of it.
+struct Wire {
+    stream: TcpStream,
+    got: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Wire {
+    fn new() -> Wire {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let (got, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let wire = Wire { stream, got: Arc::clone(&got), ended: Arc::clone(&ended) };
+        thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = other.read(&mut buffer) {
+                got.fetch_add(read as u64, Ordering::Relaxed);
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        wire
+    }
+
+    fn got(&self) -> u64 {
+        self.got.load(Ordering::Relaxed)
+    }
+
+    /// Writes until it is told to stop, which is when this end is shut.
+    fn flood(&self) {
+        let mut stream = self.stream.try_clone().unwrap();
+        thread::spawn(move || {
+            let buffer = vec![0; 1 << 16];
+            while stream.write_all(&buffer).is_ok() {}
+        });
+    }
+
+    /// Bytes per second that the kernel says have arrived, over a time.
+    fn rate(&self, time: Duration) -> Speed {
+        let read = || Reading::of(|| acked(&self.stream));
+        let before = read();
+        thread::sleep(time);
+        read().since(&before)
+    }
+
+    /// Waits until the agent has given the socket a pace.
+    fn wait_for_pace(&self) {
+        wait_for("a pace", || pace(&self.stream).is_some());
+    }
+}
+
+/// Saath lets the first coflow go first; its flow gets the link, and the second what is kept for who waits.
+#[test]
+fn sockets_are_as_fast_as_orders_say() {
+    let _turn = turn();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("first", &[(0, 1, 1e12)]);
+    coordinator.register("second", &[(0, 1, 1e12)]);
+    let running = Running::start(address, 0);
+    let agent = Agent::connect(running.door()).unwrap();
+    let (first, second) = (Wire::new(), Wire::new());
+    agent.open("first", 0, &first.stream).unwrap();
+    agent.open("second", 0, &second.stream).unwrap();
+    first.wait_for_pace();
+    second.wait_for_pace();
+    first.flood();
+    second.flood();
+    thread::sleep(Duration::from_millis(500));
+    // It is late where nobody reads; a wrong rate is never right.
+    wait_for("the rates of the orders", || {
+        let (paced, waiting) = thread::scope(|scope| {
+            let other = scope.spawn(|| second.rate(Duration::from_secs(2)));
+            (first.rate(Duration::from_secs(2)), other.join().unwrap())
+        });
+        eprintln!("{paced:.0?} bytes/s, expected {PACED}; {waiting:.0?} of a flow that waits");
+        paced.is_within(0.95 * PACED, 1.05 * PACED) && waiting.most < 0.03 * LINE
+    });
+    let (reported, _) = coordinator.sent("first");
+    let got = first.got() as f64;
+    // What is under way, and what was sent since it was reported.
+    assert!((reported / got - 1.0).abs() < 0.2, "{reported} bytes are reported, {got} came");
+}
+
+/// The coordinator goes without a word, and comes back with a higher epoch: traffic goes on throughout, freely after the lease.
+#[test]
+fn without_a_coordinator_everything_is_free_after_the_lease() {
+    let _turn = turn();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("a", &[(0, 1, 1e13)]);
+    let running = Running::start(address, 0);
+    let agent = Agent::connect(running.door()).unwrap();
+    let wire = Wire::new();
+    agent.open("a", 0, &wire.stream).unwrap();
+    wire.wait_for_pace();
+    wire.flood();
+    let paced = wire.rate(Duration::from_secs(1));
+    assert!(paced.may_be_under(1.1 * LINE), "{paced:?} bytes/s");
+    coordinator.gone();
+    // For the lease it goes on as it was told.
+    let held = wire.rate(Duration::from_millis(500));
+    let as_told = held.may_be_over(0.5 * LINE) && held.may_be_under(1.2 * LINE);
+    assert!(as_told, "{held:?} bytes/s within the lease");
+    wait_for("a free flow", || wire.rate(Duration::from_millis(100)).least > 5.0 * LINE);
+    let (coordinator, _) = Coordinator::start(address, 2);
+    coordinator.register("a", &[(0, 1, 1e13)]);
+    wait_for("the host", || coordinator.hosts() == 1);
+    wait_for("a paced flow", || wire.rate(Duration::from_millis(200)).most < 1.1 * LINE);
+    // What was sent before is known from the agent's reports.
+    wait_for("the report", || coordinator.sent("a").0 > 5.0 * LINE * 0.1);
+    // An agent that stops leaves sockets free.
+    drop(running);
+    wait_for("a free flow", || wire.rate(Duration::from_millis(100)).least > 5.0 * LINE);
+    assert!(!wire.ended.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_flow_is_over_when_all_of_it_has_arrived() {
+    let _turn = turn();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let bytes = 1_000_000u32;
+    let flows: Vec<(u32, u32, f64)> = (0..3).map(|_| (0, 1, f64::from(bytes))).collect();
+    coordinator.register("a", &flows);
+    let running = Running::start(address, 0);
+    wait_for("the host", || coordinator.hosts() == 1);
+    let agent = Agent::connect(running.door()).unwrap();
+    let other = Agent::connect(running.door()).unwrap();
+    let mut wires: Vec<Wire> = (0..3).map(|_| Wire::new()).collect();
+    for (flow, wire) in (0..).zip(&mut wires) {
+        let by = if flow == 2 { &other } else { &agent };
+        by.open("a", flow, &wire.stream).unwrap();
+    }
+    for wire in &mut wires {
+        // Without a pace it would send faster than its link, which is not believed.
+        wire.wait_for_pace();
+        wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
+    }
+    let refused = |result: Result<(), AgentError>| match result {
+        Err(AgentError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(other.done("a", 0)).contains("no socket of this program"));
+    assert!(refused(other.open("a", 1, &wires[1].stream)).contains("has a socket already"));
+    // The first is shut down, the second said to be done and closed, and the program of the third goes.
+    wires[0].stream.shutdown(Shutdown::Write).unwrap();
+    agent.done("a", 1).unwrap();
+    drop(other);
+    let ended: Vec<_> = wires.into_iter().map(|wire| (wire.got, wire.ended)).collect();
+    wait_for("the end of the coflow", || coordinator.sent("a").1);
+    assert_eq!(coordinator.sent("a").0, 3.0 * f64::from(bytes));
+    for (got, ended) in ended {
+        wait_for("the end of the connection", || ended.load(Ordering::Relaxed));
+        assert_eq!(got.load(Ordering::Relaxed), u64::from(bytes));
+    }
+}
+
+/// Flows that were over before their coflow was registered are told again.
+#[test]
+fn flows_may_come_before_their_coflow() {
+    let _turn = turn();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let running = Running::start(address, 0);
+    wait_for("the host", || coordinator.hosts() == 1);
+    let agent = Agent::connect(running.door()).unwrap();
+    let mut wire = Wire::new();
+    agent.open("a", 0, &wire.stream).unwrap();
+    wire.stream.write_all(&[0; 5000]).unwrap();
+    wire.stream.shutdown(Shutdown::Write).unwrap();
+    wait_for("the end of the connection", || wire.ended.load(Ordering::Relaxed));
+    thread::sleep(Duration::from_millis(100));
+    coordinator.register("a", &[(0, 1, 5000.0)]);
+    wait_for("the end of the coflow", || coordinator.sent("a") == (5000.0, true));
+}
+
+#[test]
+fn what_is_no_flow_is_refused() {
+    let _turn = turn();
+    let (_coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let running = Running::start(address, 0);
+    let agent = Agent::connect(running.door()).unwrap();
+    let wire = Wire::new();
+    let (unix, _other) = UnixDatagram::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = |result: Result<(), AgentError>, why: &str| match result {
+        Err(AgentError::Refused(text)) => assert!(text.contains(why), "{text}"),
+        other => panic!("{other:?}"),
+    };
+    refused(agent.open("a", 0, &unix), "expected a socket of TCP, or of UDP over IPv4, that is connected");
+    refused(
+        agent.open("a", 0, &listener),
+        "expected a socket of TCP, or of UDP over IPv4, that is connected",
+    );
+    refused(agent.open("", 0, &wire.stream), "coflow: expected 1 to 128");
+    refused(agent.open("a b", 0, &wire.stream), "expected a word, a coflow and a flow");
+    refused(agent.open(&"x".repeat(129), 0, &wire.stream), "coflow: expected 1 to 128");
+    refused(agent.open(&"x".repeat(1000), 0, &wire.stream), "expected a word, a coflow and a flow");
+    refused(agent.done("a", 0), "no socket of this program");
+    agent.open("a", 0, &wire.stream).unwrap();
+    // A second agent finds the door taken.
+    let settings = AgentSettings {
+        coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
+        host: 1,
+        links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
+        door: Some(running.door()),
+        dry_run: false,
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let taken = runtime.block_on(live::run(settings, None, std::future::pending())).1.unwrap_err();
+    assert!(taken.to_string().contains("another agent is there"), "{taken}");
+}

@@ -1,0 +1,7 @@
+//! Tests of the coordinator with real sockets whose rates are measured.
+
+#![cfg(target_os = "linux")]
+
+#[path = "../../../agent/tests/live/kernel.rs"]
+mod kernel;
+mod live;

@@ -1,0 +1,94 @@
+//! What open connections settle at, against its definition.
+
+use crate::common::cases;
+use proptest::prelude::*;
+use weir_core::solve::connections::{Connection, Connections};
+
+fn connection(src: u32, dst: u32, rank: u32) -> Connection {
+    Connection { src, dst, rank }
+}
+
+fn rates(send: &[f64], recv: &[f64], open: &[Connection]) -> Vec<f64> {
+    let mut rates = Vec::new();
+    Connections::default().rates(send, recv, open, &mut rates);
+    rates
+}
+
+#[test]
+fn senders_go_by_rank() {
+    let open = [connection(0, 0, 1), connection(0, 1, 0)];
+    assert_eq!(rates(&[1.0], &[1.0, 1.0], &open), [0.0, 1.0]);
+    // What the first cannot take is there for the second.
+    assert_eq!(rates(&[1.0], &[1.0, 0.25], &open), [0.75, 0.25]);
+}
+
+#[test]
+fn receivers_do_not() {
+    let open = [connection(0, 0, 0), connection(1, 0, 1)];
+    assert_eq!(rates(&[1.0, 1.0], &[1.0], &open), [0.5, 0.5]);
+    assert_eq!(rates(&[0.2, 1.0], &[1.0], &open), [0.2, 0.8]);
+}
+
+#[test]
+fn equal_ranks_share_a_sender() {
+    let open = [connection(0, 0, 0), connection(0, 1, 0), connection(0, 2, 0)];
+    assert_eq!(rates(&[1.2], &[1.0, 1.0, 0.2], &open), [0.5, 0.5, 0.2]);
+}
+
+#[test]
+fn a_receiver_that_gains_lets_another_sender_send() {
+    // Sender 0 serves receiver 0 first, which shares with sender 1; what that leaves goes to receiver 1.
+    let open = [connection(0, 0, 0), connection(1, 0, 0), connection(0, 1, 1)];
+    assert_eq!(rates(&[1.0, 0.25], &[1.0, 1.0], &open), [0.75, 0.25, 0.25]);
+}
+
+#[test]
+fn a_link_that_is_down_carries_nothing() {
+    let open = [connection(0, 0, 0), connection(1, 0, 0), connection(1, 1, 1)];
+    assert_eq!(rates(&[0.0, 1.0], &[1.0, 0.0], &open), [0.0, 1.0, 0.0]);
+}
+
+/// Whether each connection has a reason for not being faster: its receiver is full and has no faster one, or its sender is, with
+/// those that go before it and those of its rank, of which none is faster.
+fn check(send: &[f64], recv: &[f64], open: &[Connection], rates: &[f64]) -> Result<(), TestCaseError> {
+    const NEAR: f64 = 1e-6;
+    let sum = |here: &dyn Fn(&Connection) -> bool| -> f64 {
+        open.iter().zip(rates).filter(|(c, _)| here(c)).map(|(_, rate)| rate).sum()
+    };
+    for (port, &capacity) in send.iter().enumerate() {
+        prop_assert!(sum(&|c| c.src as usize == port) <= capacity * (1.0 + 1e-9), "sender {port}: {rates:?}");
+    }
+    for (port, &capacity) in recv.iter().enumerate() {
+        prop_assert!(
+            sum(&|c| c.dst as usize == port) <= capacity * (1.0 + 1e-9),
+            "receiver {port}: {rates:?}"
+        );
+    }
+    for (own, &rate) in open.iter().zip(rates) {
+        prop_assert!(rate >= 0.0);
+        let fastest = |here: &dyn Fn(&Connection) -> bool| {
+            open.iter().zip(rates).filter(|(c, _)| here(c)).all(|(_, &other)| rate >= other - NEAR)
+        };
+        let received = sum(&|c| c.dst == own.dst);
+        let by_receiver = received >= recv[own.dst as usize] - NEAR && fastest(&|c| c.dst == own.dst);
+        let before = sum(&|c| c.src == own.src && c.rank <= own.rank);
+        let by_sender =
+            before >= send[own.src as usize] - NEAR && fastest(&|c| (c.src, c.rank) == (own.src, own.rank));
+        prop_assert!(by_receiver || by_sender, "{own:?} at {rate}: {open:?} {rates:?}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn each_has_a_reason_for_not_being_faster(
+        send in prop::collection::vec(prop_oneof![Just(1.0), 0.1..2.0f64], 5),
+        recv in prop::collection::vec(prop_oneof![Just(1.0), 0.1..2.0f64], 5),
+        ends in prop::collection::vec((0u32..5, 0u32..5, 0u32..4), 0..24),
+    ) {
+        let open: Vec<Connection> = ends.iter().map(|&(src, dst, rank)| connection(src, dst, rank)).collect();
+        check(&send, &recv, &open, &rates(&send, &recv, &open))?;
+    }
+}

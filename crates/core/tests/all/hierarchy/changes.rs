@@ -1,0 +1,223 @@
+//! Rates after changes are those of a solution from the start.
+
+use proptest::prelude::*;
+use weir_core::solve::{Guarantee, Hierarchy, HierarchyError, Shares};
+
+use super::networks::{networks, shares_of};
+use super::reference::{Net, check_feasible};
+use super::{INF, assert_close, build, close, flows, rates};
+use crate::common::cases;
+
+/// What rates may differ by from those from the start, as a part: room beside a highest limit is only known to 1e-12.
+const SAME: f64 = 1e-11;
+
+#[test]
+fn flows_come_and_go_one_by_one() {
+    let shares = || Shares::weighted(&[4.0, 1.0]).unwrap();
+    let mut hierarchy = Hierarchy::new(&[10.0, 10.0], shares()).unwrap();
+    let first = hierarchy.add_flow(0, &[0, 1], INF).unwrap();
+    let other = hierarchy.add_flow(1, &[0], INF).unwrap();
+    assert_eq!(hierarchy.add_flow(0, &[0, 1], INF).unwrap(), first);
+    // Whoever wants less, goes another way or belongs to another service is another class.
+    let less = hierarchy.add_flow(0, &[0, 1], 1.0).unwrap();
+    assert!(less != first && hierarchy.add_flow(0, &[1, 0], INF).unwrap() != first);
+    assert_eq!((hierarchy.flows(first), hierarchy.classes()), (2, 4));
+    hierarchy.solve();
+    // Service 0 has 8: 1 for the flow that wants no more, and three flows share 7.
+    assert_close(&rates(&hierarchy, &[first, less, other]), &[7.0 / 3.0, 1.0, 2.0]);
+    hierarchy.remove_flow(first);
+    hierarchy.remove_flow(less);
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &[first, other]), &[4.0, 2.0]);
+    // A class that is told to want something else is not that of new flows.
+    hierarchy.set_demand(first, 3.0).unwrap();
+    assert!(hierarchy.add_flow(0, &[0, 1], INF).unwrap() != first);
+    hierarchy.remove_flow(less);
+    assert_eq!(hierarchy.flows(less), 0);
+    assert!(hierarchy.add_flow(2, &[0], INF).is_err() && hierarchy.add_flow(0, &[0], f64::NAN).is_err());
+}
+
+#[test]
+fn capacities_change_and_guarantees_with_them() {
+    let shares = Shares::with_excess(&[1.0, 1.0, 1.0], &[2.0, 1.0, 1.0]).unwrap();
+    let classes = (0..3).map(|service| flows(service, &[0], u32::from(service < 2), INF)).collect();
+    let (mut hierarchy, ids) = build(&Net::weighted(&[10.0], &[1.0; 3], classes), shares);
+    hierarchy.solve();
+    hierarchy.set_capacity(0, 90.0).unwrap();
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids[..2]), &[50.0, 40.0]);
+    let text = |e: HierarchyError| e.to_string();
+    assert_eq!(text(hierarchy.set_capacity(1, 1.0).unwrap_err()), "link 1: expected a number below 1");
+    assert!(hierarchy.set_capacity(0, f64::NAN).is_err());
+    let guaranteed = vec![Guarantee { link: 0, service: 0, rate: 6.0 }];
+    let shares = Shares::with_guarantees(guaranteed, &[1.0]).unwrap();
+    let mut hierarchy = Hierarchy::new(&[10.0], shares).unwrap();
+    let below = text(hierarchy.set_capacity(0, 5.0).unwrap_err());
+    assert_eq!(below, "link 0: guarantees of 6 B/s together: expected at most its capacity of 5 B/s");
+    // Rates on link 1 alone: 3 of 10 and then of 30, and the rest 2:1; elsewhere thirds, and what nobody wants 2:1.
+    let guaranteed = vec![Guarantee { link: 1, service: 1, rate: 3.0 }];
+    let shares = Shares::with_excess(&[1.0; 3], &[2.0, 1.0, 1.0]).unwrap().guaranteeing(guaranteed).unwrap();
+    let classes = (0..4).map(|at| flows(at % 2, &[at as u32 / 2], 1, INF)).collect();
+    let (mut hierarchy, ids) = build(&Net::weighted(&[10.0; 2], &[1.0; 3], classes), shares);
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids), &[50.0 / 9.0, 40.0 / 9.0, 14.0 / 3.0, 16.0 / 3.0]);
+    (0..2).for_each(|link| hierarchy.set_capacity(link, 30.0).unwrap());
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &ids), &[50.0 / 3.0, 40.0 / 3.0, 18.0, 12.0]);
+    assert!(hierarchy.set_capacity(1, 2.0).is_err() && hierarchy.set_capacity(0, 2.0).is_ok());
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    /// A class has so many flows that want so much.
+    Class(usize, u32, f64),
+    /// A link has so many times its capacity.
+    Link(usize, f64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let demand = prop_oneof![Just(INF), 0.01f64..5.0];
+    prop_oneof![
+        3 => (0usize..20, 0u32..6, demand).prop_map(|(class, flows, demand)| Change::Class(class, flows, demand)),
+        1 => (0usize..6, 0.0f64..3.0).prop_map(|(link, factor)| Change::Link(link, factor)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(3000))]
+
+    #[test]
+    fn changes_lead_to_the_same_rates(
+        net in networks(3),
+        changes in prop::collection::vec(change(), 1..12),
+    ) {
+        let mut net = net;
+        let mut later = net.flows.pop();
+        let (mut hierarchy, mut ids) = build(&net, shares_of(&net));
+        hierarchy.solve();
+        for (at, change) in changes.into_iter().enumerate() {
+            if let Some(f) = later.take_if(|_| at == 3) {
+                ids.push(hierarchy.add(f.service, &f.links, f.flows, f.demand).unwrap());
+                net.flows.push(f);
+            }
+            match change {
+                Change::Class(class, flows, demand) if !net.flows.is_empty() => {
+                    let class = class % net.flows.len();
+                    (net.flows[class].flows, net.flows[class].demand) = (flows, demand);
+                    hierarchy.set_flows(ids[class], flows);
+                    hierarchy.set_demand(ids[class], demand).unwrap();
+                }
+                Change::Class(..) => {}
+                Change::Link(link, factor) => {
+                    let link = link % net.capacities.len();
+                    let guaranteed: f64 = net.guarantees[link].iter().sum();
+                    net.capacities[link] = (net.capacities[link] * factor).max(guaranteed);
+                    hierarchy.set_capacity(link as u32, net.capacities[link]).unwrap();
+                }
+            }
+            let solved = hierarchy.solve();
+            let now = rates(&hierarchy, &ids);
+            let (mut fresh, fresh_ids) = build(&net, shares_of(&net));
+            let from_start = fresh.solve();
+            if let Err(broken) = check_feasible(&net, &now) {
+                prop_assert!(false, "{}", broken);
+            }
+            prop_assert!(from_start.settled || !solved.settled);
+            for (class, (a, b)) in now.iter().zip(rates(&fresh, &fresh_ids)).enumerate() {
+                let same = *a == b || (a - b).abs() <= SAME * a.max(b);
+                prop_assert!(net.flows[class].flows == 0 || same, "class {}: {} and {}", class, a, b);
+            }
+        }
+    }
+}
+
+#[test]
+fn single_flows_on_an_even_fabric() {
+    // Three services between all of 6 edges over one core: every limit ties with every other one until a flow comes or goes.
+    let edges = 6u32;
+    let mut classes = Vec::new();
+    for key in 0..3 * edges * edges {
+        let (from, to) = (key % edges, key / edges % edges);
+        if from != to {
+            classes.push(flows((key / edges / edges) as usize, &[from, edges + to], 1, INF));
+        }
+    }
+    let weights = [1.0, 2.0, 4.0];
+    let mut net = Net::weighted(&vec![10.0; 2 * edges as usize], &weights, classes);
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&weights).unwrap());
+    hierarchy.solve();
+    for step in 0..60 {
+        let class = step * 37 % ids.len();
+        net.flows[class].flows = if step % 2 == 0 { 2 } else { 0 };
+        hierarchy.set_flows(ids[class], net.flows[class].flows);
+        hierarchy.solve();
+        let (mut fresh, fresh_ids) = build(&net, Shares::weighted(&weights).unwrap());
+        fresh.solve();
+        for (class, f) in net.flows.iter().enumerate().filter(|(_, f)| f.flows > 0) {
+            let (kept, anew) = (hierarchy.rate(ids[class]), fresh.rate(fresh_ids[class]));
+            assert!(close(kept, anew), "step {step}, class {class}: {kept} and {anew}, {} flows", f.flows);
+        }
+    }
+}
+
+#[test]
+fn numbers_of_classes_that_ended_are_given_again() {
+    // A star of 8 ports; two services; up to 6 flows at once, each over paths and with demands that hardly come twice.
+    let ports = 8u32;
+    let net = |flows| Net::weighted(&[10.0; 16], &[1.0, 3.0], flows);
+    let shares = || Shares::weighted(&[1.0, 3.0]).unwrap();
+    let mut hierarchy = Hierarchy::new(&[10.0; 16], shares()).unwrap();
+    let mut live = std::collections::VecDeque::new();
+    for step in 0..500u32 {
+        let (from, to) = (step * 5 % ports, ports + (step * 3 + step / 7) % ports);
+        let third = ports + (to + 1) % ports;
+        let links = [from, to, third];
+        let links = &links[..if to == third { 2 } else { 1 + (step % 3) as usize }];
+        let demand = if step % 4 == 0 { INF } else { 0.5 + f64::from(step) / 100.0 };
+        let f = flows((step % 2) as usize, links, 1, demand);
+        let id = hierarchy.add_flow(f.service, &f.links, f.demand).unwrap();
+        live.push_back((f, id));
+        if live.len() > 6 {
+            let (_, id) = live.pop_front().unwrap();
+            hierarchy.remove_flow(id);
+        }
+        hierarchy.solve();
+        let (mut fresh, ids) = build(&net(live.iter().map(|(f, _)| f.clone()).collect()), shares());
+        fresh.solve();
+        let (kept, anew): (Vec<f64>, _) =
+            (live.iter().map(|&(_, id)| hierarchy.rate(id)).collect(), rates(&fresh, &ids));
+        // Flows of one class have the same rate as those of two alike.
+        for (kept, anew) in kept.into_iter().zip(anew) {
+            assert!(close(kept, anew), "step {step}: {kept} and {anew}");
+        }
+        // Seven at once of each length of path at most.
+        assert!(hierarchy.classes() <= 21, "step {step}: {} classes", hierarchy.classes());
+    }
+    assert!(hierarchy.classes() > 6);
+}
+
+#[test]
+fn a_class_is_kept_while_it_is_somebodys() {
+    let mut hierarchy = Hierarchy::new(&[10.0; 3], Shares::weighted(&[1.0]).unwrap()).unwrap();
+    let added = hierarchy.add(0, &[0], 1, INF).unwrap();
+    let changed = hierarchy.add_flow(0, &[1], INF).unwrap();
+    let back = hierarchy.add_flow(0, &[2], INF).unwrap();
+    hierarchy.set_demand(changed, 2.0).unwrap();
+    for class in [added, changed, back] {
+        hierarchy.remove_flow(class);
+    }
+    // Empty at a solution or not is what counts.
+    assert_eq!(hierarchy.add_flow(0, &[2], INF).unwrap(), back);
+    hierarchy.solve();
+    let new = hierarchy.add_flow(0, &[0], 1.0).unwrap();
+    assert!(![added, changed, back].contains(&new));
+    // Whoever has the class of an ended flow has it as often as he likes.
+    hierarchy.set_flows(added, 1);
+    hierarchy.remove_flow(new);
+    hierarchy.solve();
+    let third = hierarchy.add_flow(0, &[1], INF).unwrap();
+    assert_eq!(third, new);
+    hierarchy.solve();
+    assert_close(&rates(&hierarchy, &[added, third, back]), &[10.0; 3]);
+    assert_eq!(hierarchy.classes(), 4);
+}

@@ -1,0 +1,190 @@
+//! The definition, as a plain implementation has it, and its limits.
+
+use proptest::prelude::*;
+use weir_core::solve::Shares;
+
+use super::networks::{networks, shares_of};
+use super::reference::{Defined, Net, check_bottlenecks, check_feasible, reference};
+use super::{INF, assert_close, build, close, flows, rates};
+use crate::common::cases;
+
+/// Everything that has to hold on any network.
+fn check_all(net: &Net) -> Result<(), String> {
+    let (mut hierarchy, ids) = build(net, shares_of(net));
+    let solved = hierarchy.solve();
+    let rates = rates(&hierarchy, &ids);
+    check_feasible(net, &rates)?;
+    let Defined { low, rates: expected, met } = reference(net);
+    if met != solved.settled {
+        return Err(format!("settled: {}, but the reference says {met}", solved.settled));
+    }
+    if met {
+        check_bottlenecks(net, &rates)?;
+    }
+    for (class, f) in net.flows.iter().enumerate().filter(|(_, f)| f.flows > 0) {
+        let (rate, low, expected) = (rates[class], low[class], expected[class]);
+        if rate < low * (1.0 - 1e-9) {
+            return Err(format!("class {class}: {rate}, but {low} is assured"));
+        }
+        // What a service gets of a link is at least what its weight says, or all that it can use.
+        let of = |l: u32| assured_alone(net, l as usize, f.service);
+        let least = f.links.iter().map(|&l| of(l)).fold(f.demand, f64::min);
+        if rate < least * (1.0 - 1e-9) {
+            return Err(format!("class {class}: {rate}, but its weights say {least}"));
+        }
+        if !close(rate, expected) {
+            return Err(format!("class {class}: {rate} instead of {expected}, met: {met}"));
+        }
+    }
+    Ok(())
+}
+
+/// A flow's part of a link if everybody there wants all of it.
+fn assured_alone(net: &Net, link: usize, service: usize) -> f64 {
+    let flows = |s: usize| -> u32 {
+        let here = net.flows.iter().filter(|f| f.service == s && f.links.contains(&(link as u32)));
+        here.map(|f| f.flows).sum()
+    };
+    let present = || (0..net.excess.len()).filter(|&s| flows(s) > 0);
+    let guaranteed: f64 = present().map(|s| net.guarantees[link][s]).sum();
+    let excess: f64 = present().map(|s| net.excess[s]).sum();
+    let share = if excess > 0.0 { net.excess[service] / excess } else { 0.0 };
+    let part = net.guarantees[link][service] + (net.capacities[link] - guaranteed).max(0.0) * share;
+    part / f64::from(flows(service))
+}
+
+proptest! {
+    #![proptest_config(cases(3000))]
+
+    #[test]
+    fn rates_are_those_of_the_definition(net in networks(4)) {
+        if let Err(broken) = check_all(&net) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+
+    #[test]
+    fn rates_over_two_links_are_those_of_the_definition(net in networks(2)) {
+        if let Err(broken) = check_all(&net) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+
+    #[test]
+    fn neither_order_nor_unit_matters(net in networks(3), scale in 0.01f64..1e9, turn in 0usize..20) {
+        let solved = |net: &Net| {
+            let (mut hierarchy, ids) = build(net, shares_of(net));
+            hierarchy.solve();
+            rates(&hierarchy, &ids)
+        };
+        let (links, services) = (net.capacities.len(), net.excess.len());
+        let mut other = net.clone();
+        other.capacities.reverse();
+        other.capacities.iter_mut().for_each(|c| *c *= scale);
+        other.excess.reverse();
+        other.guarantees.reverse();
+        for row in &mut other.guarantees {
+            row.reverse();
+            row.iter_mut().for_each(|g| *g *= scale);
+        }
+        for f in &mut other.flows {
+            f.service = services - 1 - f.service;
+            f.links.iter_mut().for_each(|l| *l = links as u32 - 1 - *l);
+            f.demand *= scale;
+        }
+        let turn = turn % net.flows.len().max(1);
+        other.flows.rotate_left(turn);
+        let mut back = solved(&other);
+        back.rotate_right(turn);
+        for (class, (a, b)) in solved(&net).into_iter().zip(back).enumerate() {
+            let same = net.flows[class].flows == 0 || close(a, b / scale);
+            prop_assert!(same, "class {}: {} and {}", class, a, b / scale);
+        }
+    }
+}
+
+/// Link 0 has 8 services with one flow each, which go on over links 1 to 8; service 8 has a flow over all nine links and one
+/// more on link 0; each of the eight has one more on its own link.
+fn nine_links() -> Net {
+    let mut classes = vec![flows(8, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1, INF), flows(8, &[0], 1, INF)];
+    for service in 0..8 {
+        classes.push(flows(service, &[0, service as u32 + 1], 1, INF));
+        classes.push(flows(service, &[service as u32 + 1], 1, INF));
+    }
+    let mut capacities = vec![0.3; 9];
+    capacities[0] = 1.0;
+    Net::weighted(&capacities, &[1.0; 9], classes)
+}
+
+#[test]
+fn bottlenecks_alone_do_not_determine_the_rates() {
+    let net = nine_links();
+    let rates_with = |long: f64, beside: f64, eighth: f64, last: f64| {
+        let mut rates = vec![long, beside];
+        rates.extend((0..8).flat_map(|_| [eighth, last]));
+        rates
+    };
+    for rates in [
+        rates_with(0.1, 0.1, 0.1, 0.1),
+        rates_with(0.15, 0.25, 0.075, 0.075),
+        rates_with(1.0 / 18.0, 1.0 / 18.0, 1.0 / 9.0, 0.3 - 1.0 / 6.0),
+    ] {
+        check_bottlenecks(&net, &rates).unwrap();
+    }
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&[1.0; 9]).unwrap());
+    let solved = hierarchy.solve();
+    assert!(!solved.settled && solved.full);
+    let rates = rates(&hierarchy, &ids);
+    check_feasible(&net, &rates).unwrap();
+    // The eight are alike, and get the same.
+    for service in 1..8 {
+        assert_close(&rates[2 + 2 * service..4 + 2 * service], &rates[2..4]);
+    }
+}
+
+#[test]
+fn a_loop_without_losses_keeps_bounds_apart() {
+    // Service 0 on links 1 and 2 (7 flows, a each) and on 0 and 2 (1 flow, b), service 1 on links 0 and 1 (c).
+    // What b gains c loses, what c loses the a gain, what these gain b loses: the bounds go around for ever.
+    let net = Net::weighted(
+        &[5.0, 5.7, 1.0],
+        &[8.0, 100.0],
+        vec![flows(0, &[1, 2], 7, INF), flows(0, &[0, 2], 1, INF), flows(1, &[0, 1], 1, INF)],
+    );
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&[8.0, 100.0]).unwrap());
+    assert!(!hierarchy.solve().settled);
+    check_feasible(&net, &rates(&hierarchy, &ids)).unwrap();
+    // There are rates with bottlenecks: 7a + b = 1, b + c = 5, c + 7a = 5.7.
+    check_bottlenecks(&net, &[0.85 / 7.0, 0.15, 4.85]).unwrap();
+}
+
+#[test]
+fn a_dense_fabric_is_full_and_keeps_what_is_assured() {
+    // Four services between all of 12 edges over 2 cores: loops everywhere, and bounds that stay apart.
+    let (cores, edges) = (2u32, 12u32);
+    let mut state = 7u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    let mut classes = Vec::new();
+    for key in 0..4 * cores * edges * edges {
+        let (from, to, core) = (key % edges, key / edges % edges, key / edges / edges % cores);
+        if from != to {
+            let links = [from * cores + core, edges * cores + core * edges + to];
+            classes.push(flows((key / (cores * edges * edges)) as usize, &links, 1 + next() % 40, INF));
+        }
+    }
+    let weights = [1.0, 2.0, 4.0, 8.0];
+    let net = Net::weighted(&vec![10.0; 2 * (cores * edges) as usize], &weights, classes);
+    let (mut hierarchy, ids) = build(&net, Shares::weighted(&weights).unwrap());
+    assert!(!hierarchy.solve().settled);
+    let rates = rates(&hierarchy, &ids);
+    check_feasible(&net, &rates).unwrap();
+    for (f, rate) in net.flows.iter().zip(&rates) {
+        let least = f.links.iter().map(|&l| assured_alone(&net, l as usize, f.service)).fold(INF, f64::min);
+        assert!(*rate >= least * (1.0 - 1e-9), "{rate}, but weights say {least}");
+    }
+    let used: f64 = (0..net.capacities.len()).map(|link| net.used(link, &rates)).sum();
+    assert!(used > 0.99 * net.capacities.iter().sum::<f64>(), "{used}");
+}

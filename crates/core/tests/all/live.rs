@@ -1,0 +1,157 @@
+//! The engine as hosts drive it: what was sent, and what ended, is what they say, not what was decided.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use weir_core::allocation::Allocation;
+use weir_core::engine::Engine;
+use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, Names, Slot};
+use weir_core::policy::{TABLE, build};
+use weir_core::units::{Bytes, Rate, Time};
+
+const PORTS: u32 = 4;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A coflow of these flows: ends, and bytes.
+    Register(Vec<(u32, u32, u32)>),
+    /// One more flow, or another end of one, of the n-th coflow under way.
+    Respecify(usize, (u32, u32, u32), bool),
+    /// The n-th coflow's n-th flow has sent this part of what it has.
+    Sent(usize, usize, f64),
+    /// It ended, here.
+    Closed(usize, usize),
+    /// The n-th coflow leaves.
+    Withdraw(usize),
+    /// Time passes, and there is a schedule.
+    Schedule(f64),
+}
+
+fn flow() -> impl Strategy<Value = (u32, u32, u32)> {
+    (0..PORTS, 0..PORTS, 1..50u32)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => prop::collection::vec(flow(), 1..6).prop_map(Step::Register),
+        1 => (any::<usize>(), flow(), any::<bool>()).prop_map(|(c, f, more)| Step::Respecify(c, f, more)),
+        4 => (any::<usize>(), any::<usize>(), 0.0..1.3).prop_map(|(c, f, part)| Step::Sent(c, f, part)),
+        2 => (any::<usize>(), any::<usize>()).prop_map(|(c, f)| Step::Closed(c, f)),
+        1 => any::<usize>().prop_map(Step::Withdraw),
+        6 => (0.0..1.0).prop_map(Step::Schedule),
+    ]
+}
+
+fn spec(id: u64, flows: &[(u32, u32, u32)]) -> CoflowSpec {
+    let flow =
+        |&(src, dst, bytes): &(u32, u32, u32)| FlowSpec::new(src, dst, Bytes::new(f64::from(bytes)).unwrap());
+    CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect())
+}
+
+/// Reports, corrections and departures in any order, under a policy: what hosts said is what is known, no port is over its
+/// capacity, and nothing is left behind.
+fn drive(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
+    let fabric = Fabric::big_switch(PORTS, Rate::new(10.0).unwrap());
+    let mut engine = Engine::new(fabric, build(policy).unwrap(), &Names::default()).unwrap();
+    let (mut now, mut next) = (0.0, 0);
+    let mut flows: BTreeMap<Slot, Vec<(u32, u32, u32)>> = BTreeMap::new();
+    let mut ended = Vec::new();
+    for step in steps {
+        let active = engine.network().active().to_vec();
+        let slot = |n: usize| (!active.is_empty()).then(|| active[n % active.len()]);
+        let flow = |slot: Slot, n: usize| (n % engine.network().coflow(slot).width()) as u32;
+        match step {
+            Step::Register(list) => {
+                next += 1;
+                let slot = engine.release(&spec(next, list), 0, now, &mut ended);
+                flows.insert(slot, list.clone());
+            }
+            Step::Respecify(c, one, more) => {
+                let Some(slot) = slot(*c) else { continue };
+                let coflow = engine.network().coflow(slot);
+                let (id, seq) = (coflow.id, coflow.seq);
+                let mut before = BTreeMap::new();
+                for flow in 0..coflow.width() as u32 {
+                    let known = (engine.network().attained(slot, flow, now), coflow.state(flow));
+                    before.insert(coflow.original(flow), known);
+                }
+                let list = flows.get_mut(&slot).unwrap();
+                let place = if *more { list.len() } else { 0 };
+                let same = list.get(place).is_some_and(|f| (f.0, f.1) == (one.0, one.1));
+                list.splice(place..list.len().min(place + 1), [*one]);
+                engine.respecify(slot, &spec(id, list), now);
+                let coflow = engine.network().coflow(slot);
+                prop_assert_eq!((coflow.id, coflow.seq), (id, seq));
+                for flow in 0..coflow.width() as u32 {
+                    let original = coflow.original(flow);
+                    let sent = engine.network().attained(slot, flow, now);
+                    if original as usize == place && !same {
+                        prop_assert_eq!((sent, coflow.state(flow)), (0.0, FlowState::Live));
+                    } else if original as usize != place {
+                        let (bytes, state) = before[&original];
+                        prop_assert!((sent - bytes).abs() < 1e-9 * bytes.max(1.0), "{} {}", sent, bytes);
+                        prop_assert_eq!(coflow.state(flow), state);
+                    }
+                }
+            }
+            Step::Sent(c, f, part) => {
+                let Some(slot) = slot(*c) else { continue };
+                let flow = flow(slot, *f);
+                let coflow = engine.network().coflow(slot);
+                if coflow.state(flow) == FlowState::Done {
+                    continue;
+                }
+                let size = f64::from(flows[&slot][coflow.original(flow) as usize].2);
+                engine.sent(slot, flow, size * part, now);
+                let known = engine.network().attained(slot, flow, now);
+                let bytes = if *part < 1.0 { size * part } else { size - 1.0 };
+                prop_assert!((known - bytes).abs() < 1e-9, "{} {}", known, bytes);
+                prop_assert_eq!(engine.network().coflow(slot).state(flow), FlowState::Live);
+            }
+            Step::Closed(c, f) => {
+                let Some(slot) = slot(*c) else { continue };
+                let flow = flow(slot, *f);
+                let was_done = engine.network().coflow(slot).state(flow) == FlowState::Done;
+                engine.closed(slot, flow, 0.75, now);
+                let coflow = engine.network().coflow(slot);
+                prop_assert_eq!(coflow.state(flow), FlowState::Done);
+                prop_assert!(was_done || engine.network().attained(slot, flow, now) == 0.75);
+                if coflow.done() == coflow.width() {
+                    engine.remove(slot, now);
+                }
+            }
+            Step::Withdraw(c) => {
+                let Some(slot) = slot(*c) else { continue };
+                engine.withdraw(slot, now);
+                prop_assert!(!engine.network().active().contains(&slot));
+            }
+            Step::Schedule(time) => {
+                now += time;
+                engine.overdue(0.5, now);
+                engine.schedule(now);
+                let wake = engine.wake(now);
+                prop_assert!(!wake.is_nan());
+                if let Err(e) = Allocation::check(engine.network()) {
+                    prop_assert!(false, "{}: {}", policy, e);
+                }
+            }
+        }
+    }
+    for slot in engine.network().active().to_vec() {
+        engine.withdraw(slot, now);
+    }
+    engine.schedule(now + 1.0);
+    prop_assert!(engine.network().active().is_empty());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(crate::common::cases(100))]
+
+    #[test]
+    fn hosts_are_believed(steps in prop::collection::vec(step(), 1..60)) {
+        for entry in TABLE {
+            drive(entry.name, &steps)?;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Groups of flows in lockstep: against the solver of single flows where both say the same, and by what defines the rates.
+
+use proptest::prelude::*;
+use weir_core::solve::wfq::{Class, Queue, Source};
+use weir_core::solve::{Lockstep, Wfq};
+
+use crate::common::cases;
+
+const LINKS: usize = 6;
+const QUEUES: u32 = 3;
+
+/// Capacities, weights and groups: the links of each and its flows there, and its queue.
+type Net = (Vec<f64>, Vec<f64>, Vec<(Vec<(u32, f64)>, u32)>);
+
+fn net() -> impl Strategy<Value = Net> {
+    let group = (proptest::collection::btree_map(0..LINKS as u32, 1u32..9, 1..=LINKS), 0..QUEUES).prop_map(
+        |(links, queue)| (links.into_iter().map(|(link, n)| (link, f64::from(n))).collect(), queue),
+    );
+    (
+        proptest::collection::vec(1.0f64..100.0, LINKS),
+        proptest::collection::vec(0.1f64..10.0, LINKS * QUEUES as usize),
+        proptest::collection::vec(group, 1..8),
+    )
+}
+
+fn queues(weights: &[f64]) -> Vec<Queue> {
+    let queue = |(number, &weight): (usize, &f64)| Queue { link: number as u32 / QUEUES, weight };
+    weights.iter().enumerate().map(queue).collect()
+}
+
+/// How much of each link is used.
+fn loads(groups: &[(Vec<(u32, f64)>, u32)], rates: &[f64]) -> Vec<f64> {
+    let mut loads = vec![0.0; LINKS];
+    for ((links, _), rate) in groups.iter().zip(rates) {
+        for &(link, flows) in links {
+            loads[link as usize] += flows * rate;
+        }
+    }
+    loads
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn groups_with_as_many_flows_everywhere_are_classes((capacities, weights, groups) in net()) {
+        // With one queue a link, rates are unique, so that both solvers have to say the same.
+        let queues: Vec<Queue> = (0..LINKS as u32).map(|link| Queue { link, weight: weights[link as usize] }).collect();
+        let same = |links: &[(u32, f64)]| links.iter().map(|&(link, _)| (link, links[0].1)).collect::<Vec<_>>();
+        let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| same(links)).collect();
+        let paths: Vec<Vec<u32>> = footprints.iter().map(|f| f.iter().map(|(link, _)| *link).collect()).collect();
+        let classes: Vec<Class<'_>> = paths.iter().zip(&footprints)
+            .map(|(queues, f)| Class { queues, flows: f[0].1, source: Source::Elastic }).collect();
+        let mut wfq = Wfq::new(&capacities, &queues).unwrap();
+        wfq.solve(&classes).unwrap();
+        let mut lockstep = Lockstep::new(&capacities, &queues, &footprints).unwrap();
+        prop_assert_eq!(lockstep.weighted(&vec![true; groups.len()], |_, link| link), 0.0);
+        for (a, b) in lockstep.rates().iter().zip(wfq.rates()) {
+            prop_assert!((a - b.delivered).abs() <= 1e-8 * b.delivered, "{a} {b:?}");
+        }
+        lockstep.ordered(&vec![Some(3); groups.len()]);
+        for (a, b) in lockstep.rates().iter().zip(wfq.rates()) {
+            prop_assert!((a - b.delivered).abs() <= 1e-8 * b.delivered, "{a} {b:?}");
+        }
+    }
+
+    #[test]
+    fn weighted_rates_are_what_the_definition_says((capacities, weights, groups) in net()) {
+        let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| links.clone()).collect();
+        let mut lockstep = Lockstep::new(&capacities, &queues(&weights), &footprints).unwrap();
+        let residual =
+            lockstep.weighted(&vec![true; groups.len()], |group, link| link * QUEUES + groups[group as usize].1);
+        let rates = lockstep.rates().to_vec();
+        let loads = loads(&groups, &rates);
+        for (load, capacity) in loads.iter().zip(&capacities) {
+            prop_assert!(*load <= capacity * (1.0 + 1e-6), "{load} of {capacity}");
+        }
+        prop_assume!(residual == 0.0);
+        // Each group has a link that is full, where its queue has no less than its share by weight, and it is as fast as any there.
+        for ((links, queue), rate) in groups.iter().zip(&rates) {
+            let limits = links.iter().any(|&(link, _)| {
+                let at = link as usize;
+                let of = |q: u32| -> f64 {
+                    let crosses = |g: &Vec<(u32, f64)>| g.iter().find(|(l, _)| *l == link).map_or(0.0, |(_, n)| *n);
+                    groups.iter().zip(&rates).filter(|((_, own), _)| *own == q).map(|((g, _), r)| crosses(g) * r).sum()
+                };
+                let per_weight = |q: u32| of(q) / weights[at * QUEUES as usize + q as usize];
+                let fastest = groups.iter().zip(&rates)
+                    .filter(|((g, own), _)| own == queue && g.iter().any(|(l, _)| *l == link))
+                    .map(|(_, r)| *r).fold(0.0, f64::max);
+                loads[at] >= capacities[at] * (1.0 - 1e-6)
+                    && (0..QUEUES).all(|q| per_weight(q) <= per_weight(*queue) * (1.0 + 1e-6))
+                    && *rate >= fastest * (1.0 - 1e-6)
+            });
+            prop_assert!(limits, "{rate} of {links:?} in {queue}");
+        }
+    }
+
+    #[test]
+    fn lower_ranks_do_not_feel_higher_ones((capacities, weights, groups) in net()) {
+        let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| links.clone()).collect();
+        let mut lockstep = Lockstep::new(&capacities, &queues(&weights), &footprints).unwrap();
+        let ranks: Vec<Option<u32>> = groups.iter().map(|(_, rank)| Some(*rank)).collect();
+        lockstep.ordered(&ranks);
+        let all = lockstep.rates().to_vec();
+        for top in 0..QUEUES {
+            let some: Vec<Option<u32>> = ranks.iter().map(|rank| rank.filter(|rank| *rank <= top)).collect();
+            lockstep.ordered(&some);
+            for ((rank, a), b) in some.iter().zip(&all).zip(lockstep.rates()) {
+                prop_assert_eq!(if rank.is_some() { *a } else { 0.0 }, *b);
+            }
+            // Whoever is served has a full link on which it is as fast as all others of its rank.
+            let loads = loads(&groups, lockstep.rates());
+            for ((links, rank), rate) in groups.iter().zip(lockstep.rates()) {
+                let limits = |&(link, _): &(u32, f64)| {
+                    let alike = groups.iter().zip(lockstep.rates()).filter(|((g, r), _)| r == rank && g.iter().any(|(l, _)| *l == link));
+                    let fastest = alike.map(|(_, r)| *r).fold(0.0, f64::max);
+                    loads[link as usize] >= capacities[link as usize] * (1.0 - 1e-9) && *rate >= fastest * (1.0 - 1e-9)
+                };
+                prop_assert!(*rank > top || links.iter().any(limits), "{links:?} at {rate}");
+            }
+        }
+    }
+}

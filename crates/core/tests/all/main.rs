@@ -1,0 +1,23 @@
+//! Tests of the engine, one module for each part.
+
+mod cases;
+mod cluster;
+mod common;
+mod connections;
+mod detour;
+mod engine;
+mod hierarchy;
+mod incast;
+mod live;
+mod lockstep;
+mod maxmin;
+mod montecarlo;
+mod netshare;
+mod polynomial;
+mod saba_controller;
+mod saba_profile;
+mod separable;
+mod siphon;
+mod topology;
+mod tree;
+mod wfq;

@@ -1,0 +1,227 @@
+//! Max-min solvers against the definition, and against water-filling written as plainly as it can be.
+
+use crate::common::cases;
+use proptest::prelude::*;
+use weir_core::solve::{Class, Levels, max_min};
+
+/// Raises all rates together and stops those over a link that is full, until all are stopped.
+fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {
+    let mut rates = vec![0.0; classes.len()];
+    let mut rising: Vec<bool> = vec![true; classes.len()];
+    while rising.iter().any(|&r| r) {
+        let mut step = f64::INFINITY;
+        let mut fullest = None;
+        for (link, capacity) in capacities.iter().enumerate() {
+            let over = |c: usize| classes[c].0.contains(&(link as u32));
+            let used: f64 = (0..classes.len()).filter(|&c| over(c)).map(|c| rates[c] * classes[c].1).sum();
+            let flows: f64 = (0..classes.len()).filter(|&c| over(c) && rising[c]).map(|c| classes[c].1).sum();
+            if flows > 0.0 && ((capacity - used) / flows).max(0.0) < step {
+                step = ((capacity - used) / flows).max(0.0);
+                fullest = Some(link as u32);
+            }
+        }
+        let Some(fullest) = fullest else {
+            // Nothing limits the others.
+            for c in (0..classes.len()).filter(|&c| rising[c]) {
+                rates[c] = f64::INFINITY;
+            }
+            break;
+        };
+        for c in 0..classes.len() {
+            if rising[c] {
+                rates[c] += step;
+                rising[c] = !classes[c].0.contains(&fullest);
+            }
+        }
+    }
+    rates
+}
+
+/// The definition: no link over its capacity, and every flow has a link with nothing left where nobody has more.
+fn check_definition(capacities: &[f64], classes: &[(Vec<u32>, f64)], rates: &[f64]) -> Result<(), String> {
+    let most = capacities.iter().copied().fold(0.0, f64::max);
+    let over = |link: usize| (0..classes.len()).filter(move |&c| classes[c].0.contains(&(link as u32)));
+    let used = |link: usize| over(link).map(|c| rates[c] * classes[c].1).sum::<f64>();
+    for (link, capacity) in capacities.iter().enumerate() {
+        if used(link) > capacity + 1e-9 * most {
+            return Err(format!("link {link} carries {} of {capacity}", used(link)));
+        }
+    }
+    for (c, (links, _)) in classes.iter().enumerate() {
+        if links.is_empty() {
+            continue;
+        }
+        let bottleneck = links.iter().any(|&link| {
+            let link = link as usize;
+            used(link) >= capacities[link] - 1e-9 * most
+                && over(link).all(|other| rates[other] <= rates[c] + 1e-9 * most)
+        });
+        if !bottleneck || rates[c] < 0.0 {
+            return Err(format!("class {c} with {} has no bottleneck", rates[c]));
+        }
+    }
+    Ok(())
+}
+
+fn capacity() -> impl Strategy<Value = f64> {
+    prop_oneof![1 => Just(0.0), 4 => (1u32..6).prop_map(f64::from), 4 => 0.01f64..10.0, 1 => 1e3f64..1e9]
+}
+
+fn networks() -> impl Strategy<Value = (Vec<f64>, Vec<(Vec<u32>, f64)>)> {
+    prop::collection::vec(capacity(), 1..8).prop_flat_map(|capacities| {
+        let links = capacities.len();
+        let class = (
+            prop::sample::subsequence((0..links as u32).collect::<Vec<_>>(), 0..=links),
+            prop_oneof![3 => (1u32..5).prop_map(f64::from), 1 => 0.1f64..3.0],
+        );
+        (Just(capacities), prop::collection::vec(class, 0..12))
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn max_min_is_max_min_over_any_links((capacities, classes) in networks()) {
+        let given: Vec<Class<'_>> =
+            classes.iter().map(|(links, flows)| Class { links, flows: *flows }).collect();
+        let rates = max_min(&capacities, &given);
+        let brute = water_filling(&capacities, &classes);
+        for (c, (&rate, &expected)) in rates.iter().zip(&brute).enumerate() {
+            let equal = rate == expected || (rate - expected).abs() <= 1e-9 * expected.max(1e-3);
+            prop_assert!(equal, "class {}: {} instead of {}", c, rate, expected);
+        }
+        if let Err(broken) = check_definition(&capacities, &classes, &rates) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(usize, usize),
+    /// The flow at this place among those that are there.
+    Remove(usize),
+    Capacities(Vec<f64>),
+    Solve,
+}
+
+/// Capacities are alike, as most are, or not at all.
+fn switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
+    (1usize..=7).prop_flat_map(|ports| {
+        let capacities = prop_oneof![
+            Just(vec![1.0; 2 * ports]),
+            prop::collection::vec(capacity(), 2 * ports),
+            prop::collection::vec(prop::sample::select(vec![0.0, 0.5, 1.0, 1.0, 1.0]), 2 * ports),
+        ];
+        let step = prop_oneof![
+            8 => (0..ports, 0..ports).prop_map(|(s, d)| Step::Add(s, d)),
+            10 => (0usize..1000).prop_map(Step::Remove),
+            1 => capacities.clone().prop_map(Step::Capacities),
+            8 => Just(Step::Solve),
+        ];
+        // A good start, and then ends one by one, as replays have them.
+        let start = prop::collection::vec((0..ports, 0..ports).prop_map(|(s, d)| Step::Add(s, d)), 0..60);
+        let ends = prop_oneof![
+            1 => prop::collection::vec(step, 0..60),
+            2 => prop::collection::vec(
+                prop_oneof![3 => (0usize..1000).prop_map(Step::Remove), 2 => Just(Step::Solve)],
+                0..100
+            ),
+        ];
+        (capacities, start, ends).prop_map(|(capacities, start, ends)| (capacities, [start, ends].concat()))
+    })
+}
+
+fn check_levels(capacities: &[f64], steps: &[Step]) -> Result<(), String> {
+    let ports = capacities.len() / 2;
+    let mut capacities = capacities.to_vec();
+    let mut levels = Levels::new(&capacities[..ports], &capacities[ports..]);
+    let mut flows: Vec<(usize, usize)> = Vec::new();
+    let mut bottlenecks = vec![None; ports * ports];
+    let mut moved = Vec::new();
+    for (at, step) in steps.iter().chain([&Step::Solve]).enumerate() {
+        match step {
+            Step::Add(src, dst) => {
+                levels.add(*src, *dst);
+                flows.push((*src, *dst));
+            }
+            Step::Remove(_) if flows.is_empty() => {}
+            Step::Remove(place) => {
+                let (src, dst) = flows.swap_remove(place % flows.len());
+                levels.remove(src, dst);
+            }
+            Step::Capacities(new) => {
+                capacities.clone_from(new);
+                levels.set_capacities(&capacities[..ports], &capacities[ports..]);
+            }
+            Step::Solve => {
+                moved.clear();
+                let anew = levels.solve(&mut moved);
+                let links: Vec<[u32; 2]> =
+                    flows.iter().map(|&(s, d)| [s as u32, (ports + d) as u32]).collect();
+                let classes: Vec<Class<'_>> = links.iter().map(|links| Class { links, flows: 1.0 }).collect();
+                let expected = max_min(&capacities, &classes);
+                for (&(src, dst), expected) in flows.iter().zip(expected) {
+                    let link = levels.bottleneck(src, dst);
+                    let rate = levels.level(link);
+                    if (rate - expected).abs() > 1e-9 * expected.max(1e-3) {
+                        return Err(format!("step {at}: {src} to {dst} has {rate} instead of {expected}"));
+                    }
+                    let other = levels.levels()[if link == src { ports + dst } else { src }];
+                    if rate > other * (1.0 + 1e-9) {
+                        return Err(format!(
+                            "step {at}: {src} to {dst}: {rate} at its bottleneck, {other} at the other"
+                        ));
+                    }
+                    let before = bottlenecks[src * ports + dst].replace(link);
+                    if !anew && before.is_some_and(|b| b != link) && !moved.contains(&(src, dst)) {
+                        return Err(format!("step {at}: nobody said that {src} to {dst} moved to {link}"));
+                    }
+                }
+                for (pair, bottleneck) in bottlenecks.iter_mut().enumerate() {
+                    if !flows.contains(&(pair / ports, pair % ports)) {
+                        *bottleneck = None;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(1500))]
+
+    #[test]
+    fn levels_stay_max_min_while_flows_come_and_go((capacities, steps) in switches()) {
+        if let Err(broken) = check_levels(&capacities, &steps) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+}
+
+#[test]
+fn levels_stay_max_min_while_many_flows_end() {
+    // 24 ports, 1,500 flows, one end after the other.
+    let ports = 24;
+    let mut state = 7u64;
+    let mut next = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    let mut steps: Vec<Step> = (0..1500)
+        .map(|_| {
+            // Some ports have far more than others.
+            let (src, dst) = (next(ports), next(ports));
+            Step::Add(src.min(next(ports)), dst.max(next(ports)))
+        })
+        .collect();
+    for _ in 0..1500 {
+        steps.push(Step::Remove(next(1500)));
+        if next(3) > 0 {
+            steps.push(Step::Solve);
+        }
+    }
+    check_levels(&vec![1.0; 2 * ports], &steps).unwrap();
+}

@@ -1,0 +1,185 @@
+//! Siphon's decisions one after the other: what stays of a search when coflows come and go (ATC '18, section 3.1.3, "online incremental
+//! simulation").
+
+use proptest::prelude::*;
+use weir_core::model::Past;
+use weir_core::solve::montecarlo::{Best, Search};
+use weir_core::wide_area::{Siphon, Turns, Waiting, build};
+
+const HOW: Search = Search {
+    depth: 3,
+    breadth: 8,
+    best: Best::MostOften,
+    samples: 256,
+    confidence: 0.95,
+    seed: 1,
+    threads: 1,
+};
+
+/// Arrivals and ends by chance: those that wait at each decision. Between two decisions the first ones move.
+fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
+    let mut chance = crate::cases::Chance(seed);
+    let mut arriving = crate::cases::coflows(seed, steps, 6).into_iter().zip(0..);
+    let mut waiting: Vec<Waiting> = Vec::new();
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        if waiting.len() > 2 && chance.part() < 0.4 {
+            waiting.remove((chance.part() * waiting.len() as f64) as usize);
+        } else if let Some((left, seq)) = arriving.next() {
+            waiting.push(Waiting { seq, leaf: 0, left });
+        }
+        if chance.part() < 0.7 {
+            waiting
+                .iter_mut()
+                .take(2)
+                .for_each(|coflow| coflow.left.iter_mut().for_each(|(_, bytes)| *bytes *= 0.9));
+        }
+        all.push(waiting.clone());
+    }
+    all
+}
+
+fn past() -> Past {
+    crate::cases::three_regions(20)
+}
+
+#[test]
+fn what_did_not_change_is_not_simulated_again() {
+    let past = past();
+    let waiting: Vec<Waiting> = crate::cases::coflows(3, 7, 6)
+        .into_iter()
+        .zip(0..)
+        .map(|(left, seq)| Waiting { seq, leaf: 0, left })
+        .collect();
+    let mut siphon = Siphon::new(HOW, true);
+    let first = siphon.search(&waiting, &past);
+    assert_eq!(first.branches, 7 * 6 * 5);
+    // Nothing happened: what was closed is closed.
+    let again = siphon.search(&waiting, &past);
+    assert_eq!(again.branches, first.branches - first.closed.len());
+    assert_eq!(again.order, first.order);
+    // One arrives: its branches are open, and the others as they were.
+    let mut more = waiting.clone();
+    more.push(Waiting { seq: 7, leaf: 0, left: vec![(0, 5e6)] });
+    let with = siphon.search(&more, &past);
+    assert_eq!(with.branches, again.branches - again.closed.len() + (8 * 7 * 6 - 7 * 6 * 5));
+    // One moves: all of its branches are open.
+    let mut siphon = Siphon::new(HOW, true);
+    siphon.search(&waiting, &past);
+    let mut moved = waiting.clone();
+    moved[0].left.iter_mut().for_each(|(_, bytes)| *bytes *= 0.5);
+    let without_it = first.closed.iter().filter(|branch| !branch.contains(&0)).count();
+    assert_eq!(siphon.search(&moved, &past).branches, first.branches - without_it);
+}
+
+#[test]
+fn when_one_ends_what_was_closed_behind_it_stays_closed() {
+    let past = past();
+    let waiting: Vec<Waiting> = crate::cases::coflows(3, 7, 6)
+        .into_iter()
+        .zip(0..)
+        .map(|(left, seq)| Waiting { seq, leaf: 0, left })
+        .collect();
+    let mut siphon = Siphon::new(HOW, true);
+    let first = siphon.search(&waiting, &past);
+    let gone = first.order[0];
+    let left: Vec<Waiting> = waiting.iter().filter(|coflow| coflow.seq != gone as u64).cloned().collect();
+    // Behind it pairs were closed; each is the beginning of four branches now.
+    let pairs = first.closed.iter().filter(|branch| branch[0] == gone).count();
+    assert!(pairs > 0, "something was closed behind the first");
+    assert_eq!(siphon.search(&left, &past).branches, 6 * 5 * 4 - pairs * 4);
+    // If another ends, nothing is known.
+    let mut siphon = Siphon::new(HOW, true);
+    siphon.search(&waiting, &past);
+    let last = *first.order.last().unwrap() as u64;
+    let left: Vec<Waiting> = waiting.iter().filter(|coflow| coflow.seq != last).cloned().collect();
+    assert_eq!(siphon.search(&left, &past).branches, 6 * 5 * 4);
+}
+
+proptest! {
+    #![proptest_config(crate::common::cases(50))]
+
+    #[test]
+    fn draws_stay_so_that_without_closing_reuse_changes_nothing(seed in 0..1000u64) {
+        let past = past();
+        let how = Search { confidence: 1.0, samples: 64, ..HOW };
+        let mut kept = Siphon::new(how, true);
+        for waiting in history(seed, 20) {
+            let anew = Siphon::new(how, false).search(&waiting, &past);
+            prop_assert_eq!(kept.search(&waiting, &past), anew);
+        }
+    }
+
+    #[test]
+    fn the_same_history_gets_the_same_answers(seed in 0..1000u64, threads in 2..5usize) {
+        let past = past();
+        let mut one = Siphon::new(HOW, true);
+        let mut several = Siphon::new(Search { threads, ..HOW }, true);
+        for waiting in history(seed, 20) {
+            prop_assert_eq!(one.search(&waiting, &past), several.search(&waiting, &past));
+        }
+    }
+
+    #[test]
+    fn every_policy_orders_every_coflow_once(seed in 0..1000u64) {
+        for spec in ["siphon:samples=50", "mrtf", "fifo", "siphon:samples=50:reuse=off:breadth=3"] {
+            let mut scheme = build(spec).unwrap();
+            for waiting in history(seed, 20) {
+                let Turns::InOrder(mut order) = scheme.policy.turns(&waiting, &past()) else {
+                    panic!("{spec} has an order")
+                };
+                order.sort_unstable();
+                prop_assert_eq!(order, (0..waiting.len()).collect::<Vec<_>>(), "{}", spec);
+            }
+        }
+    }
+}
+
+#[test]
+fn reuse_costs_no_quality() {
+    // Against all rounds of all branches: how often the same coflow goes first, with what stays and without.
+    let past = past();
+    let (mut with, mut without, mut all, mut branches, mut anew) = (0, 0, 0, 0, 0);
+    for seed in 0..30 {
+        let mut kept = Siphon::new(HOW, true);
+        for waiting in history(seed, 20) {
+            let found = kept.search(&waiting, &past);
+            let fresh = Siphon::new(HOW, false).search(&waiting, &past);
+            let whole = Siphon::new(Search { confidence: 1.0, ..HOW }, false).search(&waiting, &past);
+            with += usize::from(found.order.first() == whole.order.first());
+            without += usize::from(fresh.order.first() == whole.order.first());
+            all += 1;
+            branches += found.branches;
+            anew += fresh.branches;
+        }
+    }
+    println!(
+        "of {all}: {with} as with all rounds, {without} without reuse; {branches} branches open, {anew} without reuse"
+    );
+    assert!(branches < anew, "{branches} branches, {anew} without reuse");
+    assert!(with * 100 >= without * 97, "{with} as with all rounds, {without} without reuse, of {all}");
+}
+
+#[test]
+fn parameters_that_do_not_fit_are_refused() {
+    let error = |spec: &str| build(spec).err().expect("refused").to_string();
+    assert!(error("siphon:depth=5").contains("expected a whole number from 1 to 4"));
+    assert!(error("siphon:samples=0").contains("expected a whole number from 1 to 100000"));
+    assert!(error("siphon:confidence=NaN").contains("expected a number from 0.5 to 1"));
+    assert!(error("siphon:choose=median").contains("expected `wins` or `mean`"));
+    assert!(error("siphon:detours=maybe").contains("expected `on` or `off`"));
+    assert!(error("mrtf:depth=2").contains("has no parameter `depth`"));
+    assert!(
+        error("nothing").contains("no policy is called `nothing`: expected one of siphon, mrtf, fifo, fair")
+    );
+    // Each kind of network refuses what is for the other.
+    assert_eq!(
+        error("saath"),
+        "policy `saath` is for ports of one switch, not for the links of a wide area: expected one of siphon, mrtf, fifo, fair"
+    );
+    let switch = weir_core::policy::build("siphon").err().expect("refused").to_string();
+    assert!(
+        switch.starts_with("policy `siphon` is for the links of a wide area, not for ports of one switch"),
+        "{switch}"
+    );
+}

@@ -1,0 +1,404 @@
+//! Weighted queues: NetShare's examples, max-min as the special case, and the definition on random networks.
+
+use crate::common::cases;
+use proptest::prelude::*;
+use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq, WfqError};
+use weir_core::solve::{self, max_min};
+
+/// Links, the same queues at each, and classes by links, queue, flows and source.
+#[derive(Debug, Clone)]
+struct Net {
+    capacities: Vec<f64>,
+    /// Weights by link and queue.
+    weights: Vec<Vec<f64>>,
+    classes: Vec<(Vec<usize>, usize, f64, Source)>,
+}
+
+impl Net {
+    /// The same weights at all links.
+    fn new(capacities: &[f64], weights: &[f64]) -> Net {
+        Net {
+            capacities: capacities.to_vec(),
+            weights: vec![weights.to_vec(); capacities.len()],
+            classes: Vec::new(),
+        }
+    }
+
+    fn class(mut self, links: &[usize], queue: usize, source: Source) -> Net {
+        self.classes.push((links.to_vec(), queue, 1.0, source));
+        self
+    }
+
+    fn solve(&self) -> (Settled, Vec<Rates>) {
+        let per_link = self.weights[0].len();
+        let queues: Vec<Queue> = (0..)
+            .zip(&self.weights)
+            .flat_map(|(link, weights)| weights.iter().map(move |&weight| Queue { link, weight }))
+            .collect();
+        let paths: Vec<Vec<u32>> = self
+            .classes
+            .iter()
+            .map(|(links, queue, ..)| links.iter().map(|link| (link * per_link + queue) as u32).collect())
+            .collect();
+        let classes: Vec<Class<'_>> = paths
+            .iter()
+            .zip(&self.classes)
+            .map(|(queues, &(_, _, flows, source))| Class { queues, flows, source })
+            .collect();
+        let mut wfq = Wfq::new(&self.capacities, &queues).unwrap();
+        let settled = wfq.solve(&classes).unwrap();
+        (settled, wfq.rates().to_vec())
+    }
+
+    fn delivers(&self, expected: &[f64]) {
+        let (settled, rates) = self.solve();
+        assert!(settled.residual < 1e-11, "{settled:?}");
+        for (class, (rates, expected)) in rates.iter().zip(expected).enumerate() {
+            let error = (rates.delivered - expected).abs();
+            assert!(error <= 1e-9 * expected, "class {class}: {} instead of {expected}", rates.delivered);
+        }
+    }
+}
+
+const TCP: Source = Source::Elastic;
+
+#[test]
+fn netshare_fig1() {
+    // Links E1-C1, C1-E2, C1-E3, E4-C1; services with weights 4:1:1.
+    let net = |a1| {
+        Net::new(&[10.0; 4], &[4.0, 1.0, 1.0])
+            .class(&[0, 1], 0, a1)
+            .class(&[0, 1], 1, TCP)
+            .class(&[0, 2], 1, TCP)
+            .class(&[3, 2], 2, TCP)
+    };
+    net(TCP).delivers(&[8.0, 1.0, 1.0, 9.0]);
+    // A1 needs 6 only.
+    net(Source::Capped(6.0)).delivers(&[6.0, 2.0, 2.0, 8.0]);
+    let (_, rates) = net(Source::Capped(6.0)).solve();
+    let limits: Vec<_> = rates.iter().map(|rates| rates.limit).collect();
+    assert_eq!(limits, [None, Some(0), Some(0), Some(2)]);
+}
+
+#[test]
+fn netshare_fig2() {
+    // Links E1-C1 and C1-E2: A1 over the second, A2 over both, A3 over the first.
+    let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]);
+    net.class(&[1], 0, TCP).class(&[0, 1], 1, TCP).class(&[0], 2, TCP).delivers(&[8.0, 2.0, 8.0]);
+}
+
+#[test]
+fn netshare_fig3() {
+    let flows = |net: Net, h2| {
+        net.class(&[1], 0, TCP).class(&[0, 1], 1, TCP).class(&[1], h2, TCP).class(&[0], 3, TCP)
+    };
+    // Queues of services: H1 and H2 share A2's.
+    flows(Net::new(&[10.0; 2], &[4.0, 1.0, 9.0, 1.0]), 1).delivers(&[8.0, 1.0, 1.0, 9.0]);
+    // Queues of connections.
+    let sixth = 10.0 / 6.0;
+    flows(Net::new(&[10.0; 2], &[4.0, 1.0, 1.0, 1.0]), 2).delivers(&[
+        4.0 * sixth,
+        sixth,
+        sixth,
+        10.0 - sixth,
+    ]);
+}
+
+#[test]
+fn netshare_fig4_udp_wastes_what_is_dropped_later() {
+    let udp = Source::Unresponsive(10.0);
+    let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]);
+    // H2 would take 1 with TCP; as UDP it takes as much of what is left to A2 as it sends of what arrives.
+    let net = net.class(&[1], 0, TCP).class(&[0, 1], 1, udp).class(&[0], 2, TCP);
+    net.delivers(&[8.0, 2.0, 5.0]);
+    let (_, rates) = net.solve();
+    assert_eq!((rates[1].sent, rates[1].limit), (10.0, Some(1)));
+    // H1 and H2 both: 5 and 10 arrive for A2's 2, and each loses the same part.
+    net.class(&[1], 1, udp).delivers(&[8.0, 2.0 / 3.0, 5.0, 4.0 / 3.0]);
+    // H2 sends what arrives of H1: H1 delivers 1, as the text has it.
+    let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]).class(&[1], 0, TCP).class(&[0, 1], 1, udp);
+    net.class(&[0], 2, TCP).class(&[1], 1, Source::Unresponsive(5.0)).delivers(&[8.0, 1.0, 5.0, 1.0]);
+}
+
+#[test]
+fn netshare_5_3_with_queues_and_without() {
+    // Links E1-C, C-E3, C-E2 at 1 Gbit, in Mbit. A1 is TCP from E1 to E2, A2 UDP from E1 to E3, A3 UDP to E3.
+    let udp = Source::Unresponsive(1000.0);
+    let net = |queues: &[f64], of: [usize; 3], active: [bool; 3]| {
+        let flows: [(&[usize], Source); 3] = [(&[0, 2], TCP), (&[0, 1], udp), (&[1], udp)];
+        (0..3)
+            .filter(|&a| active[a])
+            .fold(Net::new(&[1000.0; 3], queues), |net, a| net.class(flows[a].0, of[a], flows[a].1))
+    };
+    // Fig. 14: group allocation alone, weights 1:3:9.
+    let drr = |active| net(&[1.0, 3.0, 9.0], [0, 1, 2], active);
+    drr([true, true, false]).delivers(&[250.0, 750.0]);
+    drr([false, true, true]).delivers(&[250.0, 750.0]);
+    drr([true, false, true]).delivers(&[1000.0, 1000.0]);
+    drr([true, true, true]).delivers(&[250.0, 250.0, 750.0]);
+    // Fig. 12: with A2 limited to 275 the rest of E1-C is A1's.
+    let mut limited = drr([true, true, true]);
+    limited.classes[1].3 = Source::Unresponsive(275.0);
+    limited.delivers(&[725.0, 250.0, 750.0]);
+    // Fig. 13: no mechanism; A1 "receives zero throughput".
+    let none = |active| net(&[1.0], [0, 0, 0], active);
+    none([true, true, false]).delivers(&[0.0, 1000.0]);
+    none([false, true, true]).delivers(&[500.0, 500.0]);
+    none([true, true, true]).delivers(&[0.0, 500.0, 500.0]);
+}
+
+#[test]
+fn bottlenecks_in_a_circle_are_solved() {
+    // Two services; each flow that crosses both links competes with another of its service at one of them. In either queue
+    // what is left depends on what the other service's flow can use elsewhere: r = (1 - r) / 2.
+    let net = Net::new(&[1.0; 2], &[1.0, 1.0]).class(&[0, 1], 0, TCP).class(&[0, 1], 1, TCP);
+    net.class(&[0], 0, TCP).class(&[1], 1, TCP).delivers(&[1.0 / 3.0; 4]);
+    // Each of three flows is limited by what the next leaves. Visits in turn swing between 1/3 and 2/3 for ever.
+    let mut net = Net::new(&[1.0; 3], &[1.0, 1.0, 1.0]);
+    net.weights = vec![vec![1.0, 2.0, 1.0], vec![1.0, 1.0, 2.0], vec![2.0, 1.0, 1.0]];
+    net.class(&[0, 2], 0, TCP).class(&[0, 1], 1, TCP).class(&[1, 2], 2, TCP).delivers(&[0.5; 3]);
+}
+
+#[test]
+fn one_of_several_answers_is_an_answer() {
+    // Weights 2:1 at one link, 1:2 at the other: any split from 1/3 to 2/3 fits the definition.
+    let mut net = Net::new(&[1.0; 2], &[1.0, 1.0]).class(&[0, 1], 0, TCP).class(&[0, 1], 1, TCP);
+    net.weights = vec![vec![2.0, 1.0], vec![1.0, 2.0]];
+    let (settled, rates) = net.solve();
+    assert_eq!(settled.residual, 0.0);
+    check(&net, &rates, 1e-12).unwrap();
+    assert_eq!(net.solve(), (settled, rates));
+}
+
+#[test]
+fn links_without_capacity_and_classes_without_links() {
+    let net = Net::new(&[0.0, 5.0], &[1.0, 1.0]);
+    let net = net.class(&[0, 1], 0, TCP).class(&[1, 0], 1, Source::Unresponsive(2.0)).class(&[1], 0, TCP);
+    net.clone().delivers(&[0.0, 0.0, 3.0]);
+    let (_, rates) = net.class(&[], 0, TCP).class(&[], 0, Source::Unresponsive(7.0)).solve();
+    assert_eq!((rates[3].delivered, rates[4].delivered), (f64::INFINITY, 7.0));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let queue = |link, weight| Queue { link, weight };
+    for (capacity, link, weight, message) in [
+        (f64::NAN, 0, 1.0, "link 0 has capacity NaN: expected 0 to 1e100"),
+        (-1.0, 0, 1.0, "link 0 has capacity -1"),
+        (1.0, 1, 1.0, "queue 0 is at link 1: expected a link below 1"),
+        (1.0, 0, 0.0, "queue 0 has weight 0: expected 1e-100 to 1e100"),
+        (1.0, 0, f64::NAN, "queue 0 has weight NaN"),
+        (1.0, 0, f64::INFINITY, "queue 0 has weight inf"),
+    ] {
+        let error = Wfq::new(&[capacity], &[queue(link, weight)]).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+    let mut wfq = Wfq::new(&[1.0], &[queue(0, 1.0), queue(0, 2.0)]).unwrap();
+    assert!(wfq.set_weight(1, -2.0).is_err() && wfq.set_capacity(0, f64::INFINITY).is_err());
+    let good = Class { queues: &[0], flows: 2.0, source: TCP };
+    wfq.solve(&[good]).unwrap();
+    for (class, error) in [
+        (Class { queues: &[2], ..good }, WfqError::Queue { class: 1, queue: 2, queues: 2 }),
+        (Class { queues: &[0, 1], ..good }, WfqError::Loop { class: 1, link: 0 }),
+        (Class { flows: 0.0, ..good }, WfqError::Flows { class: 1, flows: 0.0 }),
+        (Class { source: Source::Capped(-1.0), ..good }, WfqError::Rate { class: 1, rate: -1.0 }),
+        (
+            Class { source: Source::Unresponsive(f64::INFINITY), ..good },
+            WfqError::Rate { class: 1, rate: f64::INFINITY },
+        ),
+    ] {
+        assert_eq!(wfq.solve(&[good, class]).unwrap_err(), error);
+        assert_eq!(wfq.rates()[0].delivered, 0.5);
+    }
+}
+
+// The definition, from rates alone, with bisection where the solver fills.
+
+/// What each member of a link gets, of members by queue, flows, what a flow offers, and whether it is unresponsive.
+fn serve(capacity: f64, weights: &[f64], members: &[(usize, f64, f64, bool)]) -> Vec<f64> {
+    let bisect = |low: f64, high: f64, enough: &dyn Fn(f64) -> bool| {
+        let (mut low, mut high) = (low, high);
+        for _ in 0..200 {
+            let middle = low + (high - low) / 2.0;
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        high
+    };
+    let of = |queue: usize| members.iter().filter(move |member| member.0 == queue);
+    let asks: Vec<f64> =
+        (0..weights.len()).map(|queue| of(queue).map(|&(_, flows, ask, _)| flows * ask).sum()).collect();
+    let used = |share: f64| asks.iter().zip(weights).map(|(ask, w)| ask.min(w * share)).sum::<f64>();
+    let share = bisect(0.0, 1e6, &|share| used(share) >= capacity);
+    members
+        .iter()
+        .map(|&(queue, _, ask, unresponsive)| {
+            let gets = asks[queue].min(weights[queue] * share);
+            let forced: f64 =
+                of(queue).filter(|member| member.3).map(|&(_, flows, ask, _)| flows * ask).sum();
+            if unresponsive {
+                return if forced > gets { ask * gets / forced } else { ask };
+            }
+            let left = (gets - forced).max(0.0);
+            let filled = |level: f64| {
+                let elastic = of(queue).filter(|member| !member.3);
+                elastic.map(|&(_, flows, ask, _)| flows * ask.min(level)).sum::<f64>() >= left
+            };
+            ask.min(bisect(0.0, 1e6, &filled))
+        })
+        .collect()
+}
+
+/// Whether no link can give any flow more than it has, the others being what they are. Unresponsive flows have to cross links in
+/// rising order, so that what arrives of them at a link is known when it is its turn.
+fn check(net: &Net, rates: &[Rates], tolerance: f64) -> Result<(), String> {
+    let mut arrives: Vec<f64> = net
+        .classes
+        .iter()
+        .map(|class| match class.3 {
+            Source::Unresponsive(rate) => rate,
+            _ => f64::NAN,
+        })
+        .collect();
+    let mut most: Vec<f64> = net
+        .classes
+        .iter()
+        .map(|class| match class.3 {
+            Source::Capped(rate) => rate,
+            _ => 1e5,
+        })
+        .collect();
+    for (link, &capacity) in net.capacities.iter().enumerate() {
+        let over: Vec<usize> = (0..rates.len()).filter(|&c| net.classes[c].0.contains(&link)).collect();
+        let member = |c: usize| {
+            let (_, queue, flows, source) = net.classes[c];
+            match source {
+                Source::Unresponsive(_) => (queue, flows, arrives[c], true),
+                _ => (queue, flows, rates[c].sent, false),
+            }
+        };
+        let members: Vec<_> = over.iter().map(|&c| member(c)).collect();
+        let served = serve(capacity, &net.weights[link], &members);
+        let used: f64 = served.iter().zip(&members).map(|(served, member)| served * member.1).sum();
+        if used > capacity + tolerance {
+            return Err(format!("link {link} carries {used} of {capacity}"));
+        }
+        for (at, &c) in over.iter().enumerate() {
+            if !members[at].3 {
+                let mut greedy = members.clone();
+                greedy[at].2 = 1e5;
+                most[c] = most[c].min(serve(capacity, &net.weights[link], &greedy)[at]);
+            }
+        }
+        for (at, &c) in over.iter().enumerate() {
+            if members[at].3 {
+                arrives[c] = served[at];
+            }
+        }
+    }
+    for (c, rates) in rates.iter().enumerate() {
+        let expected = if arrives[c].is_nan() { most[c] } else { arrives[c] };
+        let close = (rates.delivered - expected).abs() <= tolerance;
+        if !close || rates.delivered > rates.sent {
+            return Err(format!("class {c} has {rates:?}, the links give it {expected}"));
+        }
+    }
+    Ok(())
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    prop_oneof![
+        6 => Just(TCP),
+        2 => (0.0f64..5.0).prop_map(Source::Capped),
+        2 => (0.0f64..5.0).prop_map(Source::Unresponsive),
+    ]
+}
+
+fn nets(links: usize, queues: usize, classes: usize) -> impl Strategy<Value = Net> {
+    (1..=links, 1..=queues).prop_flat_map(move |(links, queues)| {
+        let weight = prop_oneof![3 => (1u32..5).prop_map(f64::from), 1 => 0.05f64..20.0];
+        let capacity = prop_oneof![1 => Just(0.0), 6 => (1u32..6).prop_map(f64::from), 6 => 0.1f64..10.0];
+        let flows = prop_oneof![3 => (1u32..5).prop_map(f64::from), 1 => 0.1f64..3.0];
+        let path = prop::sample::subsequence((0..links).collect::<Vec<_>>(), 1..=links);
+        (
+            prop::collection::vec(capacity, links),
+            prop::collection::vec(prop::collection::vec(weight, queues), links),
+            prop::collection::vec((path, 0..queues, flows, source()), 1..=classes),
+        )
+            .prop_map(|(capacities, weights, classes)| Net { capacities, weights, classes })
+    })
+}
+
+fn close(a: &[Rates], b: &[Rates], factor: f64) -> Result<(), TestCaseError> {
+    for (a, b) in a.iter().zip(b) {
+        let (a, b) = (a.delivered * factor, b.delivered);
+        prop_assert!((a - b).abs() <= 1e-8 * factor, "{} and {}", a, b);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn one_queue_a_link_is_max_min(mut net in nets(8, 1, 12)) {
+        for class in &mut net.classes {
+            class.3 = TCP;
+        }
+        let links: Vec<Vec<u32>> =
+            net.classes.iter().map(|class| class.0.iter().map(|&link| link as u32).collect()).collect();
+        let classes: Vec<solve::Class<'_>> =
+            links.iter().zip(&net.classes).map(|(links, class)| solve::Class { links, flows: class.2 }).collect();
+        let (_, rates) = net.solve();
+        for (rates, expected) in rates.iter().zip(max_min(&net.capacities, &classes)) {
+            prop_assert!((rates.sent - expected).abs() <= 1e-9 * expected.max(1e-3));
+        }
+    }
+
+    #[test]
+    fn rates_have_settled(net in nets(5, 3, 10)) {
+        let (settled, rates) = net.solve();
+        prop_assert!(settled.residual < 1e-9, "{:?}", settled);
+        if let Err(broken) = check(&net, &rates, 1e-7) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+
+    #[test]
+    fn nothing_is_over_capacity_or_negative(net in nets(7, 4, 24)) {
+        let (_, rates) = net.solve();
+        for (link, &capacity) in net.capacities.iter().enumerate() {
+            let over = rates.iter().zip(&net.classes).filter(|(_, class)| class.0.contains(&link));
+            let used: f64 = over.map(|(rates, class)| rates.delivered * class.2).sum();
+            prop_assert!(used <= capacity * (1.0 + 1e-12));
+        }
+        for (rates, class) in rates.iter().zip(&net.classes) {
+            let most = match class.3 {
+                TCP => f64::INFINITY,
+                Source::Capped(rate) | Source::Unresponsive(rate) => rate,
+            };
+            prop_assert!(0.0 <= rates.delivered && rates.delivered <= rates.sent && rates.sent <= most);
+            prop_assert!(rates.limit.is_some() || rates.delivered == most);
+        }
+    }
+
+    #[test]
+    fn neither_the_order_of_classes_nor_the_unit_matters(net in nets(5, 3, 10)) {
+        let (_, rates) = net.solve();
+        let mut turned = net.clone();
+        turned.classes.reverse();
+        let (_, mut other) = turned.solve();
+        other.reverse();
+        close(&rates, &other, 1.0)?;
+        let mut scaled = net.clone();
+        scaled.capacities.iter_mut().for_each(|capacity| *capacity *= 1024.0);
+        for class in &mut scaled.classes {
+            if let Source::Capped(rate) | Source::Unresponsive(rate) = &mut class.3 {
+                *rate *= 1024.0;
+            }
+        }
+        close(&rates, &scaled.solve().1, 1024.0)?;
+        let mut heavier = net.clone();
+        heavier.weights.iter_mut().flatten().for_each(|weight| *weight *= 64.0);
+        close(&rates, &heavier.solve().1, 1.0)?;
+    }
+}

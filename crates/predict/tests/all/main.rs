@@ -1,0 +1,5 @@
+//! Tests of the predictor.
+
+mod data;
+mod machines;
+mod model;

@@ -1,0 +1,3 @@
+//! Tests of the messages between coordinator and agents.
+
+mod pack;

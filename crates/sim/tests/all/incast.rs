@@ -1,0 +1,149 @@
+//! Ports that carry less if many flows send to them: by hand, and what holds for every policy.
+
+use std::sync::Arc;
+
+use crate::common::{
+    Kinds, POLICIES, Schedule, assert_near, cases, coflow, moved, near, options, workload, workloads,
+};
+use proptest::prelude::*;
+use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
+use weir_core::policy;
+use weir_core::units::Rate;
+use weir_sim::{Behind, Moment, Observer, Options, Outcome, Silent, replay};
+
+/// What was measured with a byte for each connection, on a link of 1 byte/s; another buffer, where nothing costs, says that it was.
+fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
+    let run =
+        |buffer, connections, goodput| IncastRun { buffer, connections, bytes: 1.0, loss: 0.0, goodput };
+    let both = parts.iter().flat_map(|&(n, part)| [run(1, n, part), run(2, n, 1.0)]);
+    let incast = Incast::new(&both.collect::<Vec<IncastRun>>()).unwrap();
+    Arc::new(incast.goodput(1, Rate::new(rate).unwrap()).unwrap())
+}
+
+fn through(goodput: &Arc<Goodput>, rate: f64, interval: f64) -> Options {
+    Options { behind: Some(Behind::Goodput(Arc::clone(goodput))), ..options(rate, interval) }
+}
+
+fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {
+    let built = policy::build(policy).unwrap();
+    replay(all, built, options, &mut Silent).unwrap_or_else(|error| panic!("{policy}: {error}"))
+}
+
+/// When the flows of the first coflow end.
+#[track_caller]
+fn check(all: &Workload, policy: &str, options: &Options, ends: &[f64]) {
+    assert_near(&run(all, policy, options).coflows[0].flow_ends, ends, 1e-9, policy);
+}
+
+#[test]
+fn two_senders_halve_a_receiver() {
+    let goodput = measured(&[(1, 1.0), (2, 0.5)], 1.0);
+    let one = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 2, 2.0)])]);
+    let through = through(&goodput, 1.0, 0.0);
+    // Both at a quarter until the shorter ends at 8; what the other has left then gets all of the port.
+    for policy in ["fair", "aalo", "aalo+", "aalo:at=both", "saath"] {
+        check(&one, policy, &through, &[10.0, 8.0]);
+    }
+    // All ends together, at half of the rate.
+    check(&one, "varys", &through, &[12.0, 12.0]);
+    // One connection at a time costs nothing.
+    let django = run(&one, "django:connections=1", &through).coflows[0].cct();
+    assert!(near(django, 6.0, 1e-9), "{django}");
+}
+
+#[test]
+fn a_faster_link_waits_as_long() {
+    // 2 bytes take 1 s at 2 bytes/s, and the stall is the 2 s that it was: a third of the port.
+    let goodput = measured(&[(1, 1.0), (2, 0.5)], 2.0);
+    let one = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 2, 4.0)])]);
+    for policy in ["fair", "aalo+", "varys", "saath"] {
+        check(&one, policy, &through(&goodput, 2.0, 0.0), &[12.0, 12.0]);
+    }
+}
+
+#[test]
+fn only_the_crowded_receiver_pays() {
+    let goodput = measured(&[(1, 1.0), (2, 0.5)], 1.0);
+    // Port 2 has two senders, port 3 one, which shares its sending port.
+    let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 3.0), (0, 3, 3.0), (1, 2, 3.0)])]);
+    let through = through(&goodput, 1.0, 0.0);
+    // Plain TCP gives the rest of port 0, three quarters, to the flow to port 3.
+    check(&one, "fair", &through, &[12.0, 4.0, 12.0]);
+    // Saath gives each a half, and only those to port 2 get half of that.
+    check(&one, "saath", &through, &[12.0, 6.0, 12.0]);
+}
+
+/// Keeps the schedules.
+struct Recorder<'a> {
+    goodput: &'a Goodput,
+    schedules: Vec<Schedule>,
+    broken: Option<String>,
+}
+
+impl Observer for Recorder<'_> {
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        let mut ports = vec![(0, 0.0); moment.fabric().ports()];
+        let mut rates = Vec::new();
+        for &slot in moment.active() {
+            let coflow = moment.coflow(slot);
+            let live = (0..coflow.width() as u32).filter(|&flow| coflow.state(flow) == FlowState::Live);
+            for flow in live {
+                let rate = moment.rate(slot, flow);
+                let (count, sum) = &mut ports[coflow.ends_of(flow).1 as usize];
+                *count += usize::from(rate > 0.0);
+                *sum += rate;
+                rates.push((coflow.index, coflow.original(flow) as usize, rate));
+            }
+        }
+        for (&(count, sum), capacity) in ports.iter().zip(moment.fabric().recv()) {
+            let most = capacity * self.goodput.part(count);
+            if sum > most + 1e-9 {
+                self.broken = Some(format!("at {}: {count} flows get {sum} of {most}", moment.now()));
+                return false;
+            }
+        }
+        self.schedules.push((moment.now(), rates));
+        self.schedules.len() < 20_000
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(24))]
+
+    #[test]
+    fn no_port_gets_more_than_it_carries(all in workloads(Kinds { ports: true, late: true, ..Kinds::PLAIN }), interval in prop::sample::select(vec![0.0, 0.5])) {
+        let goodput = measured(&[(1, 1.0), (2, 0.8), (3, 0.5), (6, 0.1)], 1.0);
+        for policy in POLICIES {
+            let mut recorder = Recorder { goodput: &goodput, schedules: Vec::new(), broken: None };
+            let built = policy::build(policy).unwrap();
+            let outcome = replay(&all, built, &through(&goodput, 1.0, interval), &mut recorder);
+            prop_assert_eq!(&recorder.broken, &None, "{}", policy);
+            let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
+            // Data that was put off may have been sent in part before.
+            if all.events.is_empty() {
+                for (sent, coflow) in moved(&all, &recorder.schedules, &outcome).iter().zip(&all.coflows) {
+                    for (sent, flow) in sent.iter().zip(&coflow.flows) {
+                        let (sent, bytes) = (*sent, flow.bytes.get());
+                        prop_assert!(near(sent, bytes, 1e-6), "{}: {} of {}", policy, sent, bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_costs_nothing_changes_nothing(all in workloads(Kinds::ALL)) {
+        let free = measured(&[(1, 1.0), (2, 1.0)], 1.0);
+        // More connections than any port has here.
+        let far = measured(&[(1, 1.0), (100, 1.0), (200, 0.1)], 1.0);
+        for policy in POLICIES {
+            let plain = run(&all, policy, &options(1.0, 0.5)).coflows;
+            prop_assert_eq!(&run(&all, policy, &through(&free, 1.0, 0.5)).coflows, &plain, "{}", policy);
+            let ccts = |of: &[weir_sim::CoflowOutcome]| of.iter().map(|c| c.cct()).collect::<Vec<f64>>();
+            let found = ccts(&run(&all, policy, &through(&far, 1.0, 0.5)).coflows);
+            for (found, plain) in found.into_iter().zip(ccts(&plain)) {
+                prop_assert!(near(found, plain, 1e-6), "{}: {} and {}", policy, found, plain);
+            }
+        }
+    }
+}

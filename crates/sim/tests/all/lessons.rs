@@ -1,0 +1,248 @@
+//! What earlier simulators of coflows got wrong, checked for every policy that it can be checked for.
+
+use crate::common::{POLICIES, assert_near, coflow, event, run, run_with, time, workload};
+use weir_core::model::{Change, Side};
+use weir_core::policy::build;
+use weir_core::units::Time;
+use weir_sim::{Moment, Observer, Options, ReplayError, Silent, replay};
+use weir_trace::generate::{Preset, generate};
+use weir_trace::{Limits, TraceUnit};
+
+#[test]
+fn coflows_start_at_the_first_schedule_from_their_arrival_on() {
+    for policy in POLICIES {
+        for (arrival, start) in [(0.0, 0.0), (3.0, 8.0), (8.0, 8.0), (8.5, 16.0), (23.999, 24.0)] {
+            let w = workload(2, vec![coflow(1, arrival, &[(0, 1, 1.0)])]);
+            let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+            assert_near(&[out.coflows[0].end], &[start + 1.0], 1e-9, policy);
+            // Completion times count from the arrival.
+            assert_near(&out.ccts(), &[start + 1.0 - arrival], 1e-9, policy);
+            let out = run(&w, policy);
+            assert_near(&out.ccts(), &[1.0], 1e-9, policy);
+        }
+    }
+}
+
+#[test]
+fn ports_idle_from_an_end_until_the_next_schedule() {
+    for policy in POLICIES {
+        let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 3.0)]), coflow(2, 0.0, &[(0, 2, 9.0)])]);
+        let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+        // One after the other: 0 to 3 and 8 to 17. `fair` gives each a half until 8, when 5 are left of the second.
+        let expected = if *policy == "fair" { [6.0, 13.0] } else { [3.0, 17.0] };
+        if !policy.contains("2B") {
+            assert_near(&out.ccts(), &expected, 1e-9, policy);
+        }
+    }
+}
+
+#[test]
+fn rates_are_new_at_every_event() {
+    // Not only when a coflow comes or goes: the end of one flow speeds up the other.
+    let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 1.0), (0, 2, 3.0)])]);
+    for policy in POLICIES {
+        assert_near(&run(&w, policy).ccts(), &[4.0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn fair_is_max_min() {
+    // P4 gets four flows, a quarter each. So P0, which sends one of them, has 3/8 for each of its other two, where
+    // min(1/senders, 1/receivers) says 1/3.
+    let flows = [(0, 4, 1.0), (1, 4, 1.0), (2, 4, 1.0), (3, 4, 1.0), (0, 5, 0.375), (0, 6, 0.75)];
+    let coflows = flows.iter().enumerate().map(|(id, &flow)| coflow(id as u64, 0.0, &[flow]));
+    let ends = run(&workload(7, coflows.collect()), "fair").ccts();
+    assert_near(&ends[4..5], &[1.0], 1e-9, "3/8 until 1");
+    // Then 3/4 for what is left of the last.
+    assert_near(&ends[5..], &[1.5], 1e-9, "3/4 from 1 on");
+}
+
+#[test]
+fn orders_are_by_arrival_and_not_by_position() {
+    let w = workload(
+        4,
+        vec![coflow(1, 2.0, &[(0, 1, 5.0)]), coflow(2, 1.0, &[(0, 2, 5.0)]), coflow(3, 0.0, &[(0, 3, 5.0)])],
+    );
+    for policy in ["fifo", "saath", "saath:lcof=off", "aalo", "aalo:at=both", "aalo:sharing=strict"] {
+        assert_near(&run(&w, policy).ccts(), &[13.0, 9.0, 5.0], 1e-9, policy);
+    }
+}
+
+/// Counts the coflows that the network knows at most.
+#[derive(Default)]
+struct Most {
+    coflows: usize,
+    slots: u32,
+}
+
+impl Observer for Most {
+    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        self.coflows = self.coflows.max(moment.active().len());
+        self.slots = self.slots.max(moment.active().iter().max().map_or(0, |slot| slot + 1));
+        true
+    }
+}
+
+#[test]
+fn finished_coflows_are_gone() {
+    let coflows = (0..50).map(|i| coflow(i, 2.0 * i as f64, &[(0, 1, 1.0), (1, 0, 0.5)])).collect();
+    let w = workload(2, coflows);
+    for policy in POLICIES {
+        let mut most = Most::default();
+        run_with(&w, policy, 1.0, 0.0, &mut most).unwrap();
+        assert_eq!((most.coflows, most.slots), (1, 1), "{policy}");
+    }
+}
+
+#[test]
+fn a_flow_that_starts_anew_sends_everything_again() {
+    let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 4.0)])]);
+    w.events = vec![event(3.0, Change::Restart { coflow: 0, flow: 0 })];
+    for policy in POLICIES {
+        assert_near(&run(&w, policy).ccts(), &[7.0], 1e-9, policy);
+        let out = run_with(&w, policy, 1.0, 0.8, &mut Silent).unwrap();
+        assert_near(&out.ccts(), &[7.0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn a_failed_port_stops_its_flows_at_once() {
+    for side in [Side::Send, Side::Both] {
+        let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 4.0)])]);
+        let rate = |at, factor| event(at, Change::PortRate { port: 0, side, factor });
+        w.events = vec![rate(1.0, 0.0), rate(3.0, 0.5), rate(5.0, 1.0)];
+        for policy in POLICIES {
+            // 1, nothing, 1, and the other 2.
+            assert_near(&run(&w, policy).ccts(), &[7.0], 1e-9, policy);
+        }
+        w.events.truncate(1);
+        for policy in POLICIES {
+            let failed = run_with(&w, policy, 1.0, 0.0, &mut Silent);
+            assert!(matches!(failed, Err(ReplayError::Stalled { left: 1, id: 1, .. })), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn events_are_on_time_even_while_a_coflow_waits_for_the_next_schedule() {
+    for policy in POLICIES {
+        let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 3.0, &[(2, 3, 1.0)])]);
+        let rate = |at, factor| event(at, Change::PortRate { port: 0, side: Side::Both, factor });
+        w.events = vec![rate(5.0, 0.0), rate(25.0, 1.0)];
+        let out = run_with(&w, policy, 1.0, 10.0, &mut Silent).unwrap();
+        assert_near(&out.ccts()[..1], &[120.0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn late_data_is_there_at_a_schedule_of_the_same_time() {
+    // Multiples of the interval that rounding puts a little after the schedule, or before it.
+    for k in 1..60 {
+        let until = f64::from(8 * k) / 1000.0 + f64::from(k % 3) * 1e-10;
+        let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
+        w.events = vec![event(0.001, Change::Late { coflow: 0, flow: 0, until: time(until) })];
+        for policy in ["saath", "fair", "varys", "aalo"] {
+            let out = run_with(&w, policy, 1.0, 0.008, &mut Silent);
+            let end = out.unwrap_or_else(|e| panic!("{policy}, until {until}: {e}")).coflows[0].end;
+            // It sent for a millisecond before.
+            assert_near(&[end], &[until + 0.999], 1e-9, policy);
+        }
+    }
+}
+
+#[test]
+fn a_flow_without_bytes_ends_when_its_data_is_there() {
+    // Not at the next schedule, which it does not need; and what waits for its coflow is released then.
+    let empty = coflow(1, 0.0, &[(0, 1, 0.0)]);
+    let mut w = workload(2, vec![empty.clone(), empty, coflow(3, 0.0, &[(0, 1, 1.0)])]);
+    w.coflows[0].flows[0].release = time(1.0);
+    (w.coflows[1].id, w.coflows[2].parents) = (2, vec![0, 1]);
+    w.events = vec![event(0.0, Change::Late { coflow: 1, flow: 0, until: time(2.5) })];
+    for policy in POLICIES {
+        let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+        let ends: Vec<f64> = out.coflows.iter().map(|c| c.end).collect();
+        assert_near(&ends, &[1.0, 2.5, 9.0], 1e-9, policy);
+        assert_near(&[out.coflows[2].arrival], &[2.5], 1e-9, policy);
+    }
+}
+
+#[test]
+fn data_that_comes_later_by_less_than_the_clock_can_say_comes() {
+    let mut w = workload(2, vec![coflow(1, 1e8, &[(0, 1, 1.0)])]);
+    w.coflows[0].flows[0].release = time(1e-9);
+    for policy in POLICIES {
+        assert_near(&run(&w, policy).ccts(), &[1.0], 1e-6, policy);
+    }
+}
+
+#[test]
+fn data_is_never_early() {
+    // It is late for another reason until 3, but exists from 10 on only.
+    let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
+    w.coflows[0].flows[0].release = time(10.0);
+    let late = |at, until| event(at, Change::Late { coflow: 0, flow: 0, until: time(until) });
+    for at in [0.0, 1.0] {
+        w.events = vec![late(at, 3.0)];
+        for policy in POLICIES {
+            assert_near(&run(&w, policy).ccts(), &[11.0], 1e-9, policy);
+        }
+    }
+    // What was said first holds, although something else is over sooner.
+    w.events = vec![late(0.0, 20.0), late(2.0, 12.0)];
+    for policy in POLICIES {
+        assert_near(&run(&w, policy).ccts(), &[21.0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn a_flow_that_passes_another_goes_first() {
+    // P0 sends a quarter: its 2 bytes are the shorter ones, and the other 3 have the rest of P0's receiving side. At 2 both have
+    // 1.5 left, to the last bit; from then on the second is the shorter.
+    let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 2.0)]), coflow(2, 0.0, &[(1, 0, 3.0)])]);
+    w.events = vec![event(0.0, Change::PortRate { port: 0, side: Side::Send, factor: 0.25 })];
+    assert_near(&run(&w, "pfp").ccts(), &[9.5, 3.5], 1e-6, "pfp");
+}
+
+#[test]
+fn a_flow_that_gets_less_leaves_the_rest_of_its_other_port() {
+    // P1 sends a quarter. Its flow, which comes later and is the shortest, takes a quarter of what P0 receives from the second; what
+    // P0 can send more is for the third.
+    let mut w = workload(
+        3,
+        vec![coflow(1, 1.0, &[(1, 0, 1.0)]), coflow(2, 0.0, &[(0, 0, 5.0)]), coflow(3, 0.0, &[(0, 2, 6.0)])],
+    );
+    w.events = vec![event(0.0, Change::PortRate { port: 1, side: Side::Send, factor: 0.25 })];
+    // Until 5: 1 + 3 of the second, 1 of the third.
+    assert_near(&run(&w, "pfp").ccts(), &[4.0, 6.0, 11.0], 1e-9, "pfp");
+}
+
+#[test]
+fn what_the_shortest_flow_cannot_take_goes_to_the_next_shortest() {
+    // P2 sends at half rate, so from 1 to 9 the second shares P0 with the third, not with the fourth, which is longer.
+    let sizes: [(u32, f64); 4] = [(0, 1.0), (2, 4.0), (1, 5.0), (0, 6.0)];
+    let coflows = (1..).zip(sizes).map(|(id, (src, bytes))| coflow(id, 0.0, &[(src, 0, bytes)]));
+    let mut w = workload(3, coflows.collect());
+    w.events = vec![event(0.0, Change::PortRate { port: 2, side: Side::Send, factor: 0.5 })];
+    assert_near(&run(&w, "pfp").ccts(), &[1.0, 9.0, 10.0, 16.0], 1e-9, "pfp");
+}
+
+#[test]
+fn rounding_never_keeps_a_flow_from_ending() {
+    /// Ends a replay that makes far more schedules than there are flows to end.
+    struct Patience(usize);
+    impl Observer for Patience {
+        fn scheduled(&mut self, _: &Moment<'_>) -> bool {
+            self.0 -= 1;
+            self.0 > 0
+        }
+    }
+    // Two traces on which a time found anew came a moment after the time found before, at every schedule.
+    for seed in [3, 6] {
+        let spec = Preset::Small.spec(seed);
+        let w = generate(&spec, TraceUnit::MB, &Limits::default()).unwrap();
+        let options = Options { interval: Time::ZERO, ..Options::default() };
+        let mut patience = Patience(4 * w.flows());
+        let done = replay(&w, build("aalo").unwrap(), &options, &mut patience);
+        assert!(done.is_ok(), "seed {seed}: {:?}", done.err());
+    }
+}

@@ -1,0 +1,22 @@
+//! Tests of the simulator, one module for each part.
+
+mod bssi;
+mod common;
+mod incast;
+mod lessons;
+mod naive;
+mod papers;
+#[path = "../../benches/naive/ports.rs"]
+mod ports;
+mod properties;
+mod service;
+mod service_events;
+mod service_guarantees;
+mod service_ports;
+mod stage;
+mod stage_fabric;
+mod stage_weights;
+mod tree;
+mod trunks;
+mod wide_area;
+mod wide_area_tree;

@@ -1,0 +1,426 @@
+//! Ports with queues of their own, against rates by hand, by a plain search and by the solver itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::common::cases;
+use proptest::prelude::*;
+use weir_core::model::scenario::{Demand, Port, Queue, Scenario, Sending, Service};
+use weir_core::model::{LinkId, NodeId, Plan, Routes};
+use weir_core::solve::wfq::{self, Class, Source, Wfq};
+use weir_core::units::{Rate, Time};
+use weir_sim::service::{Mechanism, share};
+
+const GBIT: f64 = 125e6;
+
+/// Three switches in a row; services A, B and C have a host each at either end, and C one at the switch between.
+const ROW: &str = r#"
+weir-scenario = 1
+end = "10s"
+fabric = { kind = "links", hosts = ["a", "b", "c", "d", "x", "y", "z"], switch = [
+    { name = "L", tier = 1 }, { name = "M", tier = 1 }, { name = "R", tier = 1 } ], link = [
+    { ends = ["a", "L"], rate = "40Gbit" }, { ends = ["b", "L"], rate = "40Gbit" },
+    { ends = ["c", "L"], rate = "40Gbit" }, { ends = ["d", "M"], rate = "40Gbit" },
+    { ends = ["L", "M"], rate = "10Gbit" }, { ends = ["M", "R"], rate = "10Gbit" },
+    { ends = ["R", "x"], rate = "40Gbit" }, { ends = ["R", "y"], rate = "40Gbit" },
+    { ends = ["R", "z"], rate = "40Gbit" } ] }
+service = [ { name = "A", weight = 4 }, { name = "B", weight = 1 }, { name = "C", weight = 1 } ]
+"#;
+
+const ELASTIC: &str = "sending = \"elastic\"";
+
+/// The row with these demands (service, from, to, the rest) and ports (from, to, queues), and what else there is.
+fn row(demands: &[(&str, &str, &str, &str)], ports: &[(&str, &str, &str)], rest: &str) -> Scenario {
+    let mut text = format!("{ROW}{rest}\n");
+    for (service, from, to, rest) in demands {
+        text += &format!(
+            "[[demand]]\nservice = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{}\n",
+            rest.replace(", ", "\n")
+        );
+    }
+    for (from, to, queues) in ports {
+        text += &format!("[[port]]\nfrom = \"{from}\"\nto = \"{to}\"\nqueues = [{queues}]\n");
+    }
+    weir_trace::scenario::read_from(text.as_bytes(), "scenario", Path::new("")).unwrap()
+}
+
+/// What arrives of each demand at the end of each phase, in Gbit/s.
+fn ends(scenario: &Scenario, mechanism: Mechanism) -> Vec<Vec<f64>> {
+    let shared = share(scenario, mechanism, |_| true).unwrap();
+    assert_eq!(shared.residual, 0.0, "{mechanism}");
+    shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / GBIT).collect()).collect()
+}
+
+fn assert_ends(scenario: &Scenario, mechanism: Mechanism, expected: &[&[f64]]) {
+    let found = ends(scenario, mechanism);
+    assert_eq!(found.len(), expected.len(), "{mechanism}");
+    for (found, expected) in found.iter().zip(expected) {
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.max(1.0);
+        let all = found.len() == expected.len() && found.iter().zip(*expected).all(near);
+        assert!(all, "{mechanism}: {found:?} instead of {expected:?}");
+    }
+}
+
+/// A alone, B and C together.
+const TWO: &str = "{ weight = 3, services = [\"A\"] }, { weight = 1, services = [\"B\", \"C\"] }";
+
+/// With queues of services, whether there is anybody to throttle or not.
+fn assert_queues(scenario: &Scenario, expected: &[&[f64]]) {
+    for mechanism in [Mechanism::Queues, Mechanism::QueuesThrottling] {
+        assert_ends(scenario, mechanism, expected);
+    }
+}
+
+#[test]
+fn services_in_one_queue_share_it_by_connections() {
+    let demands = |a: &'static str, b: &'static str| {
+        [("A", "a", "x", a), ("B", "b", "y", b), ("C", "c", "z", "sending = \"elastic\", connections = 3")]
+    };
+    let port = [("L", "M", TWO), ("M", "R", TWO)];
+    let elastic = row(&demands(ELASTIC, ELASTIC), &port, "");
+    // 3:1, and the fourth part in four.
+    assert_queues(&elastic, &[&[7.5, 2.5 / 4.0, 7.5 / 4.0]]);
+    assert_ends(&elastic, Mechanism::None, &[&[2.0, 2.0, 6.0]]);
+    // As services say, without tables: 4:1:1.
+    let usual = row(&demands(ELASTIC, ELASTIC), &[], "");
+    assert_queues(&usual, &[&[40.0 / 6.0, 10.0 / 6.0, 10.0 / 6.0]]);
+    // What a queue leaves, the other has; what a connection leaves, those beside it.
+    let small = "sending = \"capped\", rate = \"1Gbit\"";
+    let capped = row(&demands(small, ELASTIC), &port, "");
+    assert_queues(&capped, &[&[1.0, 9.0 / 4.0, 27.0 / 4.0]]);
+    let small = "sending = \"capped\", rate = \"300Mbit\"";
+    let capped = row(&demands(ELASTIC, small), &port, "");
+    assert_queues(&capped, &[&[7.5, 0.3, 2.2]]);
+}
+
+#[test]
+fn udp_takes_what_its_queue_gets_and_no_more() {
+    let udp = "sending = \"unresponsive\", rate = \"10Gbit\"";
+    let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", udp), ("C", "c", "z", ELASTIC)];
+    let beside = row(&demands, &[("L", "M", TWO)], "");
+    assert_ends(&beside, Mechanism::Queues, &[&[7.5, 2.5, 0.0]]);
+}
+
+#[test]
+fn weights_may_differ_from_port_to_port() {
+    let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", ELASTIC), ("C", "d", "z", ELASTIC)];
+    let at_first = "{ weight = 1, services = [\"A\"] }, { weight = 3, services = [\"B\", \"C\"] }";
+    let slow = "event = [{ at = \"5s\", cable = [\"L\", \"M\"], change = \"rate\", rate = \"4Gbit\" }]";
+    // Between M and R 4:1:1 by services; then 1:3 is what L lets through of 4, and C has the rest.
+    let scenario = row(&demands, &[("L", "M", at_first)], slow);
+    let sixth = 10.0 / 6.0;
+    assert_queues(&scenario, &[&[4.0 * sixth, sixth, sixth], &[1.0, 3.0, 6.0]]);
+    let usual = row(&demands, &[], slow);
+    assert_queues(&usual, &[&[4.0 * sixth, sixth, sixth], &[3.2, 0.8, 6.0]]);
+    // The second port decides if it is the slower one: half of 4 for A and B together.
+    let at_second = "{ weight = 2, services = [\"A\", \"B\"] }, { weight = 2, services = [\"C\"] }";
+    let scenario =
+        row(&demands, &[("L", "M", at_first), ("M", "R", at_second)], &slow.replace("\"L\"", "\"R\""));
+    assert_queues(&scenario, &[&[2.5, 2.5, 5.0], &[1.0, 1.0, 2.0]]);
+}
+
+#[test]
+fn a_host_s_own_port_may_have_queues() {
+    let udp = "sending = \"unresponsive\", rate = \"40Gbit\"";
+    let fast = "event = [{ at = \"0s\", cable = [\"a\", \"L\"], change = \"rate\", rate = \"5Gbit\" }]";
+    let queues = "{ weight = 4, services = [\"A\"] }, { weight = 1, services = [\"B\"] }, { weight = 1, services = [\"C\"] }";
+    for (b, with, without) in [(ELASTIC, [4.0, 1.0], [2.5, 2.5]), (udp, [4.0, 1.0], [0.0, 5.0])] {
+        let demands = [("A", "a", "x", ELASTIC), ("B", "a", "y", b)];
+        let set = row(&demands, &[("a", "*", queues)], fast);
+        assert_ends(&set, Mechanism::Queues, &[&with]);
+        assert_ends(&set, Mechanism::None, &[&without]);
+        assert_ends(&row(&demands, &[], fast), Mechanism::Queues, &[&without]);
+        // All ports of switches are none of a host.
+        assert_ends(&row(&demands, &[("*", "*", TWO)], fast), Mechanism::Queues, &[&without]);
+    }
+}
+
+#[test]
+fn queues_stay_with_their_port() {
+    let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", ELASTIC)];
+    let events = r#"event = [ { at = "2s", cable = ["M", "L"], change = "down" },
+        { at = "4s", cable = ["L", "M"], change = "up" },
+        { at = "6s", cable = ["L", "M"], change = "rate", rate = "4Gbit" } ]"#;
+    let scenario = row(&demands, &[("L", "M", TWO)], events);
+    // Where both queues are 3:1 and both services 4:1.
+    let expected: [&[f64]; 4] = [&[7.5, 2.5], &[0.0, 0.0], &[7.5, 2.5], &[3.0, 1.0]];
+    let scenario = Scenario {
+        ports: [scenario.ports.clone(), row(&demands, &[("M", "R", TWO)], "").ports].concat(),
+        ..scenario
+    };
+    assert_queues(&scenario, &expected);
+}
+
+#[test]
+fn central_allocation_goes_by_services() {
+    let udp = "sending = \"unresponsive\", rate = \"10Gbit\"";
+    let demands = [("A", "a", "x", udp), ("B", "b", "y", udp)];
+    let halves = "{ weight = 1, services = [\"A\"] }, { weight = 1, services = [\"B\", \"C\"] }";
+    let ports = [("L", "M", halves), ("M", "R", halves)];
+    let [set, usual] = [row(&demands, &ports, ""), row(&demands, &[], "")];
+    // 4:1 of 10, and a tenth more at the hosts: the queues get 8.8 and 2.2, and only A's has more than half.
+    assert_ends(&set, Mechanism::QueuesCentral, &[&[7.8, 2.2]]);
+    assert_ends(&usual, Mechanism::QueuesCentral, &[&[8.0, 2.0]]);
+    for mechanism in [Mechanism::None, Mechanism::Throttling, Mechanism::Central] {
+        let run = |scenario: &Scenario| share(scenario, mechanism, |_| true).unwrap();
+        assert_eq!(run(&set), run(&usual), "{mechanism} has one queue at every port");
+    }
+}
+
+#[test]
+fn what_no_file_can_say_is_refused_too() {
+    let good = row(&[("A", "a", "x", ELASTIC)], &[("L", "M", TWO)], "");
+    let message = |change: &dyn Fn(&mut Port)| {
+        let mut scenario = good.clone();
+        change(&mut scenario.ports[0]);
+        share(&scenario, Mechanism::Queues, |_| true).unwrap_err().to_string()
+    };
+    let links = message(&|port| port.links.clear());
+    assert_eq!(links, "field `port 1 to`: `nothing`: expected a link of the fabric");
+    let links = message(&|port| port.links.push(LinkId(18)));
+    assert_eq!(links, "field `port 1 to`: `18`: expected a link of the fabric");
+    let links = message(&|port| port.links.push(port.links[0]));
+    assert_eq!(links, "field `port 1 to`: `L to M`: expected a port whose queues are not set above");
+    let service = message(&|port| port.queues[1].services.push(3));
+    assert_eq!(service, "field `port 1 queue 2 services`: `3`: expected services below 3");
+    let weight = message(&|port| port.queues[1].weight = f64::NAN);
+    assert_eq!(weight, "field `port 1 queue 2 weight`: `NaN`: expected a number from 1e-9 to 1e9");
+}
+
+/// Two spines and two leaves with three hosts each, at 1 Gbit; 750 Mbit from a leaf to a spine.
+fn leaf_spine() -> Plan {
+    let rate = Rate::new(GBIT).unwrap();
+    Plan::LeafSpine { spines: 2, leaves: 2, hosts: 3, rate, oversubscription: 2.0 }
+}
+
+const LINKS: usize = 20;
+const HOSTS: u32 = 6;
+
+/// For so many services: a weight for each, and which of them are in one queue.
+type Drawn = (Vec<u32>, Vec<usize>);
+
+fn drawn_queues(drawn: &Drawn, services: usize) -> Vec<Queue> {
+    let (weights, of) = drawn;
+    let mut queues = BTreeMap::new();
+    for service in 0..services {
+        let weight = f64::from(weights[of[service]]);
+        let queue = queues.entry(of[service]).or_insert(Queue { weight, services: Vec::new() });
+        queue.services.push(service);
+    }
+    queues.into_values().collect()
+}
+
+fn sending() -> impl Strategy<Value = Sending> {
+    let rate = |mbit: u32| Rate::new(f64::from(mbit) * 125e3).unwrap();
+    prop_oneof![
+        3 => Just(Sending::Elastic),
+        1 => (1u32..900).prop_map(move |mbit| Sending::Capped(rate(mbit))),
+        1 => (1u32..900).prop_map(move |mbit| Sending::Unresponsive(rate(mbit))),
+    ]
+}
+
+fn drawn(services: usize) -> impl Strategy<Value = Drawn> {
+    (prop::collection::vec(1u32..10, services), prop::collection::vec(0..services, services))
+}
+
+/// Demands of up to four services, and tables for some of the links.
+fn scenario() -> impl Strategy<Value = Scenario> {
+    let of = |services: usize| {
+        let weights = prop::collection::vec(1u32..10, services);
+        let demand = (0..services, 0..HOSTS, 1..HOSTS, 1u32..4, sending());
+        let demands = prop::collection::vec(demand, 1..8);
+        let ports = prop::collection::vec(prop::option::of(drawn(services)), LINKS);
+        (weights, demands, ports, any::<u64>())
+    };
+    (1usize..5).prop_flat_map(of).prop_map(|(weights, demands, ports, seed)| {
+        let services = weights.len();
+        let end = Time::new(1.0).unwrap();
+        let demand = |(service, from, step, connections, sending): (usize, u32, u32, u32, Sending)| Demand {
+            service,
+            from: vec![NodeId(from)],
+            to: vec![NodeId((from + step) % HOSTS)],
+            connections,
+            sending,
+            active: vec![(Time::ZERO, end)],
+        };
+        let port = |(link, drawn): (u32, Option<Drawn>)| {
+            let queues = drawn_queues(&drawn?, services);
+            Some(Port { links: vec![LinkId(link)], queues })
+        };
+        let service = |(number, &weight): (usize, &u32)| Service {
+            name: format!("S{number}"),
+            weight: f64::from(weight),
+            excess: None,
+        };
+        Scenario {
+            topology: leaf_spine().build().unwrap(),
+            seed,
+            end,
+            floor: Scenario::FLOOR,
+            services: weights.iter().enumerate().map(service).collect(),
+            demands: demands.into_iter().map(demand).collect(),
+            guarantees: Vec::new(),
+            ports: (0..).zip(ports).filter_map(port).collect(),
+            events: Vec::new(),
+        }
+    })
+}
+
+/// What arrives of each demand and over each link by the solver alone. Connections of a demand on one path are one class, since
+/// rates in a circle of bottlenecks need not be unique: which ones are found may depend on that.
+fn by_the_solver(scenario: &Scenario) -> (Vec<f64>, Vec<f64>) {
+    let topology = &scenario.topology;
+    let mut queues = Vec::new();
+    let mut at = BTreeMap::new();
+    for (number, link) in (0..).zip(topology.links()) {
+        let port = scenario.ports.iter().find(|port| port.links.contains(&LinkId(number)));
+        let set: Vec<Queue> = match port {
+            Some(port) => port.queues.clone(),
+            None if topology.is_host(link.from) => {
+                vec![Queue { weight: 1.0, services: (0..scenario.services.len()).collect() }]
+            }
+            None => (0..scenario.services.len())
+                .map(|service| Queue { weight: scenario.services[service].weight, services: vec![service] })
+                .collect(),
+        };
+        for Queue { weight, services } in set {
+            at.extend(services.into_iter().map(|service| ((number, service), queues.len() as u32)));
+            queues.push(wfq::Queue { link: number, weight });
+        }
+    }
+    let capacities: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
+    let mut routes = Routes::new(topology.clone(), scenario.seed);
+    let (mut paths, mut sources) = (Vec::new(), Vec::new());
+    for (number, demand) in scenario.demands.iter().enumerate() {
+        let mut by_path: BTreeMap<Vec<LinkId>, f64> = BTreeMap::new();
+        for connection in 0..u64::from(demand.connections) {
+            let mut path = Vec::new();
+            assert!(routes.path(demand.from[0], demand.to[0], (number as u64) << 32 | connection, &mut path));
+            *by_path.entry(path).or_default() += 1.0;
+        }
+        let source = match demand.sending {
+            Sending::Elastic => Source::Elastic,
+            Sending::Capped(rate) => Source::Capped(rate.get()),
+            Sending::Unresponsive(rate) => Source::Unresponsive(rate.get()),
+        };
+        for (path, flows) in by_path {
+            sources.push((number, flows, source));
+            paths.push(path.iter().map(|link| at[&(link.0, demand.service)]).collect::<Vec<u32>>());
+        }
+    }
+    let classes: Vec<Class<'_>> = paths
+        .iter()
+        .zip(&sources)
+        .map(|(path, &(_, flows, source))| Class { queues: path, flows, source })
+        .collect();
+    let mut wfq = Wfq::new(&capacities, &queues).unwrap();
+    wfq.solve(&classes).unwrap();
+    let (mut of_demand, mut of_link) = (vec![0.0; scenario.demands.len()], vec![0.0; LINKS]);
+    for ((path, &(demand, flows, _)), rates) in paths.iter().zip(&sources).zip(wfq.rates()) {
+        of_demand[demand] += rates.delivered * flows;
+        for &queue in path {
+            of_link[queues[queue as usize].link as usize] += rates.delivered * flows;
+        }
+    }
+    (of_demand, of_link)
+}
+
+/// What each connection of one queue gets: unresponsive ones first, by what arrives; then max-min by bisection.
+fn one_queue(gets: f64, connections: &[Sending]) -> Vec<f64> {
+    let udp: f64 =
+        connections.iter().map(|c| if let Sending::Unresponsive(r) = c { r.get() } else { 0.0 }).sum();
+    let pass = if udp > gets { gets / udp } else { 1.0 };
+    let left = gets - udp * pass;
+    let at = |level: f64| -> Vec<f64> {
+        connections
+            .iter()
+            .map(|connection| match connection {
+                Sending::Elastic => level,
+                Sending::Capped(rate) => rate.get().min(level),
+                Sending::Unresponsive(rate) => rate.get() * pass,
+            })
+            .collect()
+    };
+    let elastic = |level: f64| at(level).iter().sum::<f64>() - udp * pass;
+    at(bisect(|level| elastic(level) <= left))
+}
+
+/// The largest level, up to a link's rate and more, that fits.
+fn bisect(fits: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (0.0, 1e12);
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    #[test]
+    fn any_tables_are_what_the_solver_makes_of_them(scenario in scenario()) {
+        let shared = share(&scenario, Mechanism::Queues, |_| true).unwrap();
+        for (link, of) in (0..).map(LinkId).zip(scenario.topology.links()) {
+            let load: f64 = shared.load(&shared.phases[0], link).iter().sum();
+            prop_assert!(load <= of.rate.get() * (1.0 + 1e-9), "{load} over {link:?}");
+        }
+        let (of_demand, of_link) = by_the_solver(&scenario);
+        let near = 1e-9 * GBIT;
+        for (found, expected) in shared.phases[0].last.iter().zip(&of_demand) {
+            prop_assert!((found - expected).abs() <= near, "{found} instead of {expected}");
+        }
+        for (link, expected) in (0..).map(LinkId).zip(&of_link) {
+            let load: f64 = shared.load(&shared.phases[0], link).iter().sum();
+            prop_assert!((load - expected).abs() <= near, "{load} instead of {expected}");
+        }
+    }
+
+    /// All send to one host, so that only the port to it is short.
+    #[test]
+    fn one_short_port_is_what_a_plain_search_finds(
+        (services, table, connections) in (1usize..6).prop_flat_map(|services| {
+            (Just(services), drawn(services), prop::collection::vec((0..services, sending()), 1..12))
+        }),
+    ) {
+        let mut scenario = row(&[("A", "a", "x", ELASTIC)], &[], "");
+        let topology = Plan::BigSwitch { hosts: 13, rate: Rate::new(GBIT).unwrap() }.build().unwrap();
+        let to = NodeId(0);
+        let port = topology.out(to)[0].reverse();
+        scenario.topology = topology;
+        let service = |number| Service { name: format!("S{number}"), weight: 1.0, excess: None };
+        scenario.services = (0..services).map(service).collect();
+        let active = vec![(Time::ZERO, scenario.end)];
+        scenario.demands = (1..).zip(&connections).map(|(from, &(service, sending))| Demand {
+            service, from: vec![NodeId(from)], to: vec![to], connections: 1, sending, active: active.clone(),
+        }).collect();
+        let queues = drawn_queues(&table, services);
+        scenario.ports = vec![Port { links: vec![port], queues: queues.clone() }];
+        let shared = share(&scenario, Mechanism::Queues, |_| true).unwrap();
+
+        let of = |queue: &Queue| -> Vec<usize> {
+            (0..connections.len()).filter(|&at| queue.services.contains(&connections[at].0)).collect()
+        };
+        // At most the host's own link each.
+        let wants = |at: usize| match connections[at].1 {
+            Sending::Elastic => GBIT,
+            Sending::Capped(rate) | Sending::Unresponsive(rate) => rate.get(),
+        };
+        let asked: Vec<f64> = queues.iter().map(|queue| of(queue).into_iter().map(wants).sum()).collect();
+        let gets = |level: f64| -> Vec<f64> {
+            queues.iter().zip(&asked).map(|(queue, asked)| asked.min(queue.weight * level)).collect()
+        };
+        let gets = gets(bisect(|level| gets(level).iter().sum::<f64>() <= GBIT));
+        for (queue, gets) in queues.iter().zip(gets) {
+            let members = of(queue);
+            let kinds: Vec<Sending> = members.iter().map(|&at| connections[at].1).collect();
+            for (at, expected) in members.into_iter().zip(one_queue(gets, &kinds)) {
+                let found = shared.phases[0].last[at];
+                prop_assert!((found - expected).abs() <= 1e-6 * GBIT, "{at}: {found} instead of {expected}");
+            }
+        }
+        let total: f64 = shared.phases[0].last.iter().sum();
+        let most = GBIT.min(asked.iter().sum());
+        prop_assert!((total - most).abs() <= 1e-6 * GBIT, "what anybody wants is carried: {total} of {most}");
+    }
+}

@@ -1,0 +1,242 @@
+//! What holds for every policy over a wide area (Siphon, ATC '18, section 3.1).
+
+use std::collections::BTreeMap;
+
+use crate::common::{bytes, coflow, near, time, workload};
+use proptest::prelude::*;
+use weir_core::model::wide_area::Measured;
+use weir_core::model::{Change, Side, WideArea, Workload};
+use weir_core::units::Rate;
+use weir_core::wide_area::build;
+use weir_sim::wide_area::bandwidth::Bandwidth;
+use weir_sim::wide_area::shuffle::{Shuffle, Task};
+use weir_sim::wide_area::{Demand, Group, Inside, Options, Run, WideAreaReplayError, demands, replay, run};
+
+const POLICIES: [&str; 6] = [
+    "siphon:samples=100",
+    "siphon:samples=100:detours=on",
+    "mrtf",
+    "mrtf:detours=on",
+    "fifo",
+    "fair:detours=on",
+];
+
+const OPTIONS: Options = Options { seed: 1, inside: Inside::Shared, keep_flows: true };
+
+/// Three regions with the same samples, in bytes per second, on all links.
+fn area(samples: &[f64], correlation: f64) -> WideArea {
+    let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+    let measured = pairs.map(|(from, to)| Measured {
+        from,
+        to,
+        samples: samples.iter().map(|&rate| Rate::new(rate).unwrap()).collect(),
+    });
+    let names = ["a", "b", "c"].map(str::to_owned);
+    WideArea::new(names.into(), measured.into(), time(1.0), correlation).unwrap()
+}
+
+fn demand(arrival: f64, flows: &[(u32, f64)]) -> Demand {
+    let bytes = flows.iter().map(|flow| flow.1).sum();
+    Demand { arrival, of: (0, 0), groups: vec![Group { bytes, flows: flows.to_vec() }] }
+}
+
+fn ran(demands: &[Demand], area: &WideArea, policy: &str, options: &Options) -> Run {
+    run(demands, area, build(policy).unwrap(), options, |_| true).unwrap()
+}
+
+fn arb_demands() -> impl Strategy<Value = Vec<Demand>> {
+    let flows = prop::collection::btree_map(0..6u32, 0.5..200.0f64, 0..6);
+    prop::collection::vec((0.0..20.0f64, flows), 0..12).prop_map(|all| {
+        let flows = |map: BTreeMap<u32, f64>| map.into_iter().collect::<Vec<_>>();
+        all.into_iter().map(|(arrival, map)| demand(arrival, &flows(map))).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_bytes_arrive_and_no_link_carries_more_than_it_can(
+        all in arb_demands(),
+        samples in prop::collection::vec(1.0..100.0f64, 1..5),
+        correlation in 0.0..0.99f64,
+        seed in 0..1000u64,
+    ) {
+        let area = area(&samples, correlation);
+        for policy in POLICIES {
+            let options = Options { seed, ..OPTIONS };
+            let found = ran(&all, &area, policy, &options);
+            let wanted: f64 = found.routes.iter().map(|routes| routes.loads.iter().sum::<f64>()).sum();
+            prop_assert!(near(found.carried.iter().sum(), wanted, 1e-9), "{}: conservation", policy);
+            for (carried, could) in found.carried.iter().zip(&found.carriable) {
+                prop_assert!(*carried <= could * (1.0 + 1e-9) + 1e-6, "{}: {} of {}", policy, carried, could);
+            }
+            for (demand, ends) in all.iter().zip(&found.ends) {
+                for (flow, end) in demand.groups[0].flows.iter().zip(&ends[0]) {
+                    // No sooner than with its link, and if it may all detours, to itself at its best.
+                    let fastest = area.samples(flow.0).last().unwrap().get() * if policy.contains("on") { 2.0 } else { 1.0 };
+                    prop_assert!(end - demand.arrival >= flow.1 / fastest * (1.0 - 1e-9) - 1e-8, "{}", policy);
+                }
+            }
+            prop_assert_eq!(ran(&all, &area, policy, &options).ends, found.ends, "{}: again", policy);
+        }
+    }
+
+    #[test]
+    fn without_detours_no_order_keeps_a_link_from_its_work(all in arb_demands(), samples in prop::collection::vec(1.0..100.0f64, 1..5)) {
+        // Links are apart and none idles while it has something: it is done at the same time in any order.
+        let area = area(&samples, 0.5);
+        let lasts = |policy| {
+            let found = ran(&all, &area, policy, &OPTIONS);
+            let mut lasts = [0.0f64; 6];
+            for (demand, ends) in all.iter().zip(&found.ends) {
+                for (flow, &end) in demand.groups[0].flows.iter().zip(&ends[0]) {
+                    lasts[flow.0 as usize] = lasts[flow.0 as usize].max(end);
+                }
+            }
+            lasts
+        };
+        let one = lasts("fifo");
+        for policy in ["siphon:samples=50", "mrtf", "fair"] {
+            for (a, b) in lasts(policy).iter().zip(one) {
+                prop_assert!(near(*a, b, 1e-6), "{}: {} and {}", policy, a, b);
+            }
+        }
+    }
+}
+
+#[test]
+fn bandwidth_has_the_distribution_of_its_samples_and_the_correlation() {
+    let samples: Vec<f64> = (1..=10).map(f64::from).collect();
+    for correlation in [0.0, 0.5, 0.9] {
+        let area = area(&samples, correlation);
+        let mut bandwidth = Bandwidth::new(&area, 3);
+        let mut seen = Vec::new();
+        for _ in 0..40_000 {
+            seen.push(bandwidth.rates()[0]);
+            bandwidth.change().unwrap();
+        }
+        for sample in &samples {
+            let part = seen.iter().filter(|rate| *rate == sample).count() as f64 / seen.len() as f64;
+            assert!((part - 0.1).abs() < 0.02, "{correlation}: {part} of {sample}");
+        }
+        let mean = 5.5;
+        let moment = |lag: usize| {
+            seen.iter().zip(&seen[lag..]).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>()
+                / (seen.len() - lag) as f64
+        };
+        // Ranks are correlated by 6 / pi asin(c / 2), a little less than the normal numbers.
+        let expected = 6.0 / std::f64::consts::PI * (correlation / 2.0f64).asin();
+        let found = moment(1) / moment(0);
+        assert!((found - expected).abs() < 0.03, "{correlation}: {found}, expected {expected}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_bandwidth_for_every_policy() {
+    // One coflow alone: whoever orders, it ends at the same time; another seed, another time.
+    let area = area(&[1.0, 2.0, 5.0], 0.0);
+    let alone = [demand(0.0, &[(0, 50.0), (3, 40.0)])];
+    let ends = |policy, seed| ran(&alone, &area, policy, &Options { seed, ..OPTIONS }).ends;
+    for policy in ["siphon", "mrtf", "fair"] {
+        assert_eq!(ends(policy, 1), ends("fifo", 1), "{policy}");
+    }
+    assert_ne!(ends("fifo", 1), ends("fifo", 2));
+}
+
+#[test]
+fn workloads_are_spread_over_regions() {
+    let area = area(&[1.0], 0.0);
+    // Ports 0 and 1 are in the first region, 2 and 3 in the second, 4 and 5 in the third.
+    let workload = workload(
+        6,
+        vec![
+            coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 4.0), (0, 1, 100.0), (4, 0, 1.0)]),
+            coflow(2, 1.0, &[(0, 1, 5.0)]),
+        ],
+    );
+    let outcome = replay(&workload, &area, build("fifo").unwrap(), &OPTIONS, |_| true).unwrap();
+    // Seven bytes on one link, nothing for the flow inside a region, a byte on another link.
+    assert_eq!(outcome.coflows[0].flow_ends, [7.0, 7.0, 0.0, 1.0]);
+    assert_eq!(outcome.ccts(), [7.0, 0.0]);
+    assert_eq!((outcome.flows, outcome.makespan), (5, 7.0));
+    assert_eq!(outcome.send_utilisation[0], 1.0);
+}
+
+#[test]
+fn what_a_wide_area_does_not_have_is_refused() {
+    let area = area(&[1.0], 0.0);
+    let plain = || workload(3, vec![coflow(1, 0.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 1, 1.0)])]);
+    let refused = |change: &dyn Fn(&mut Workload)| {
+        let mut workload = plain();
+        change(&mut workload);
+        demands(&workload, &area).unwrap_err().to_string()
+    };
+    assert!(refused(&|w| w.coflows[1].parents = vec![0]).starts_with("coflow 2 has parents"));
+    assert!(refused(&|w| w.coflows[0].compute_after = time(1.0)).starts_with("coflow 1 has computing"));
+    assert!(refused(&|w| w.coflows[0].flows[0].release = time(1.0)).contains("data is late"));
+    let event = Change::PortRate { port: 0, side: Side::Both, factor: 0.5 };
+    assert!(refused(&|w| w.events.push(crate::common::event(1.0, event))).contains("has events"));
+    assert!(refused(&|w| w.coflows[0].flows.clear()).contains("no flows"));
+    assert_eq!(bytes(1.0), plain().coflows[0].flows[0].bytes);
+    let stopped = replay(&plain(), &area, build("fifo").unwrap(), &OPTIONS, |done| done < 1);
+    assert_eq!(stopped.unwrap_err(), WideAreaReplayError::Interrupted { done: 1, coflows: 2 });
+}
+
+#[test]
+fn bandwidth_that_changes_without_end_is_refused() {
+    let area = area(&[1.0, 2.0], 0.0);
+    let all = [demand(1e9, &[(0, 1.0)])];
+    let error = run(&all, &area, build("fifo").unwrap(), &OPTIONS, |_| true).unwrap_err();
+    assert!(matches!(error, WideAreaReplayError::TooLong { .. }), "{error}");
+}
+
+#[test]
+fn all_parts_of_siphon_go_together() {
+    // One slow link, two groups of unequal size on it: detours make the shuffle faster, the order of groups the job.
+    let slow = |from, to| if (from, to) == (0, 1) { 1.0 } else { 10.0 };
+    let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+    let measured =
+        pairs.map(|(from, to)| Measured { from, to, samples: vec![Rate::new(slow(from, to)).unwrap()] });
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let area = WideArea::new(names.into(), measured.into(), time(1.0), 0.0).unwrap();
+    let task = |bytes| Task { region: 1, reads: vec![bytes, 0.0, 0.0] };
+    let shuffle = Shuffle { tasks: vec![task(11.0), task(99.0)], computing: 0.1 };
+    let job = |policy: &str, inside| shuffle.run(&area, build(policy).unwrap(), inside, 1).unwrap();
+    let naive = job("fair", Inside::Shared);
+    let detours = job("fair:detours=on", Inside::Shared);
+    let whole = job("siphon:detours=on", Inside::LargestFirst);
+    assert!(near(naive.cct(), 110.0, 1e-9) && near(detours.cct(), 10.0, 1e-9), "{naive:?} {detours:?}");
+    // The larger group ends after nine tenths of the time and computes for 9.9 s; shared, both end later.
+    assert!(near(whole.cct(), 10.0, 1e-9) && near(whole.end(), 18.9, 1e-9), "{whole:?}");
+    assert!(near(detours.end(), 19.9, 1e-9), "{detours:?}");
+}
+
+/// Section 3.2 inside the coflows of a trace: all that one port waits for is a group, and the largest goes first, whoever orders coflows.
+#[test]
+fn the_largest_group_of_a_coflow_goes_first() {
+    let rate = Rate::new(100.0).unwrap();
+    let pairs = [(0, 1), (1, 0)];
+    let measured = pairs.map(|(from, to)| Measured { from, to, samples: vec![rate] });
+    let names = ["a", "b"].map(str::to_owned);
+    let area = WideArea::new(names.into(), measured.into(), time(1.0), 0.0).unwrap();
+    // Ports 0 and 1 are in the first region, 2 and 3 in the second. Port 3 waits for 250 bytes from there and 50 of its own region.
+    let wide = coflow(1, 0.0, &[(0, 2, 200.0), (0, 3, 150.0), (1, 3, 100.0), (2, 3, 50.0)]);
+    let short = coflow(2, 1.0, &[(1, 2, 40.0), (0, 3, 60.0)]);
+    let both = workload(4, vec![wide, short]);
+    let ends = |policy: &str| -> Vec<Vec<f64>> {
+        let found = replay(&both, &area, build(policy).unwrap(), &OPTIONS, |_| true).unwrap();
+        found.coflows.into_iter().map(|coflow| coflow.flow_ends).collect()
+    };
+    // The short one comes at 1 s and goes first until 2 s; of the wide one 100 bytes are gone by then.
+    for policy in ["mrtf", "siphon"] {
+        let plain = ends(policy);
+        assert!(plain[0][..3].iter().all(|end| near(*end, 5.5, 1e-9)), "{policy}: {plain:?}");
+        let grouped = ends(&format!("{policy}:groups=on"));
+        let expected = [[5.5, 3.5, 3.5, 0.0].as_slice(), &[2.0, 1.6]];
+        for (found, expected) in grouped.iter().zip(expected) {
+            assert!(found.iter().zip(expected).all(|(a, b)| near(*a, *b, 1e-9)), "{policy}: {grouped:?}");
+        }
+    }
+    assert!(build("fair:groups=on").is_err());
+}

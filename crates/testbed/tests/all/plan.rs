@@ -1,0 +1,344 @@
+//! What a bed would be, without making one.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use weir_core::model::scenario::{Port, Queue, Queueing};
+use weir_core::model::topology::Builder;
+use weir_core::model::{NodeId, Plan as Fabric, Routes, Topology};
+use weir_core::saba::Fraction;
+use weir_core::units::Rate;
+use weir_testbed::queues::{Class, FRAME, MOST_SERVICES, dscp, segments};
+use weir_testbed::{Name, Plan, PlanError, batch};
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+fn plan(topology: &Topology) -> Plan {
+    Plan::new("t".parse().unwrap(), topology).unwrap()
+}
+
+/// The node and port at the other end of a cable.
+fn far(plan: &Plan, node: usize, port: usize) -> (usize, usize) {
+    let cable = plan.cables.iter().find(|cable| cable.ends.contains(&(node, port))).unwrap();
+    if cable.ends[0] == (node, port) { cable.ends[1] } else { cable.ends[0] }
+}
+
+/// Follows all routes from a node to an address; the answer is the lengths of the ways there, which have to end.
+fn walk(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, length: usize) {
+    assert!(length <= plan.nodes.len(), "a loop on the way to {to}");
+    let node = &plan.nodes[from];
+    if node.address == to {
+        lengths.insert(length);
+        return;
+    }
+    assert!(length == 0 || node.is_switch, "{} would have to forward", node.name);
+    let route = node.routes.iter().find(|route| route.to.is_none_or(|other| other == to));
+    let route = route.unwrap_or_else(|| panic!("{} has no route to {to}", node.name));
+    for &port in &route.ports {
+        walk(plan, far(plan, from, port).0, to, lengths, length + 1);
+    }
+}
+
+/// Every host reaches every other, over the simulator's shortest paths and no others.
+fn check(topology: &Topology) {
+    let plan = plan(topology);
+    let mut routes = Routes::new(topology.clone(), 0);
+    let hosts = || (0..topology.hosts() as u32).map(NodeId);
+    for (from, to) in hosts().flat_map(|a| hosts().map(move |b| (a, b))).filter(|(a, b)| a != b) {
+        let (mut path, mut lengths) = (Vec::new(), BTreeSet::new());
+        assert!(routes.path(from, to, 0, &mut path));
+        walk(&plan, from.index(), plan.node(to).address, &mut lengths, 0);
+        assert_eq!(lengths, BTreeSet::from([path.len()]), "{from:?} to {to:?}");
+    }
+    let of =
+        |what: fn(&weir_testbed::Node) -> String| plan.nodes.iter().map(what).collect::<BTreeSet<String>>();
+    assert_eq!(of(|node| node.namespace.clone()).len(), topology.nodes());
+    assert_eq!(of(|node| node.address.to_string()).len(), topology.nodes());
+    for node in &plan.nodes {
+        assert!(node.namespace.starts_with("weir-t-") && node.namespace.len() < 255);
+        assert_eq!(Name::of_namespace(&node.namespace), Some(plan.name.clone()));
+        let interfaces: BTreeSet<&str> = node.ports.iter().map(|port| port.interface.as_str()).collect();
+        assert_eq!(interfaces.len(), node.ports.len());
+        assert!(interfaces.iter().all(|interface| interface.len() <= 15), "{interfaces:?}");
+    }
+    // Each end of a cable is the other's link back.
+    let macs: BTreeSet<[u8; 6]> = plan.cables.iter().map(|cable| cable.mac).collect();
+    assert_eq!(macs.len(), topology.links().len() / 2);
+    for cable in &plan.cables {
+        let [a, b] = cable.ends.map(|(node, port)| plan.nodes[node].ports[port].link);
+        assert_eq!(a, b.reverse());
+    }
+}
+
+#[test]
+fn hosts_reach_each_other_by_shortest_paths() {
+    let leaf_spine =
+        Fabric::LeafSpine { spines: 3, leaves: 4, hosts: 4, rate: rate("100Mbit"), oversubscription: 2.0 };
+    for fabric in [
+        Fabric::NetShareFig6,
+        Fabric::NetShareFig7,
+        Fabric::NetShareFig16 { services: 2 },
+        Fabric::FatTree { ports: 4, rate: rate("1Gbit"), oversubscription: 2.0 },
+        leaf_spine,
+    ] {
+        check(&fabric.build().unwrap());
+    }
+}
+
+#[test]
+fn the_examples_are_beds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fabrics");
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let topology = weir_trace::topology::read(&path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if name == "saba-tiers" {
+            let refused = Plan::new("t".parse().unwrap(), &topology);
+            assert_eq!(refused, Err(PlanError::Nodes(2_208)), "no machine's own");
+        } else {
+            check(&topology);
+        }
+        found.insert((name, topology.hosts()));
+    }
+    let expected = [
+        ("fat-tree-4", 16),
+        ("five-regions", 15),
+        ("leaf-spine-16", 16),
+        ("netshare-fig6", 12),
+        ("netshare-fig7", 12),
+        ("saba-tiers", 1_944),
+    ];
+    assert_eq!(found, expected.map(|(name, hosts)| (name.to_owned(), hosts)).into());
+}
+
+fn two_hosts() -> Topology {
+    let mut builder = Builder::new();
+    for host in ["a", "b"] {
+        builder.host(host).unwrap();
+    }
+    builder.switch("s", 1).unwrap();
+    builder.cable("a", "s", rate("10Mbit")).unwrap();
+    builder.cable("s", "b", rate("100Mbit")).unwrap();
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_tiny_bed_to_the_letter() {
+    let topology = two_hosts();
+    let plan = plan(&topology);
+    let stages = batch::up(&plan);
+    assert_eq!(
+        batch::shell(&stages[..1]),
+        "ip -batch - <<'END'\nnetns add weir-t-a\nnetns add weir-t-b\nnetns add weir-t-s\nEND\n"
+    );
+    let switch = "\
+nsenter --net=/run/netns/weir-t-s sh <<'END'
+echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
+echo 0 > /proc/sys/net/ipv4/conf/default/rp_filter
+[ ! -e /proc/sys/net/ipv6/conf/all/disable_ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
+[ ! -e /proc/sys/net/ipv6/conf/default/disable_ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
+[ ! -e /proc/sys/net/ipv4/fib_multipath_hash_policy ] || echo 1 > /proc/sys/net/ipv4/fib_multipath_hash_policy
+[ ! -e /proc/sys/net/ipv4/fib_multipath_hash_seed ] || echo 3 > /proc/sys/net/ipv4/fib_multipath_hash_seed
+echo 1 > /proc/sys/net/ipv4/ip_forward
+END
+";
+    assert!(batch::shell(&stages[1..2]).ends_with(switch), "{}", batch::shell(&stages[1..2]));
+    let host = batch::shell(&stages[1..2]);
+    for (file, value) in [("tcp_no_metrics_save", 1), ("tcp_tso_rtt_log", 0), ("tcp_min_tso_segs", 1)] {
+        assert_eq!(host.matches(&format!("echo {value} > /proc/sys/net/ipv4/{file}\n")).count(), 2, "{host}");
+    }
+    let cables = "\
+ip -batch - <<'END'
+link add eth0 netns weir-t-a address 02:57:45:52:00:00 arp off gso_max_segs 1 numtxqueues 1 numrxqueues 1 \
+type veth peer name eth0 netns weir-t-s address 02:57:45:52:00:00 arp off gso_max_segs 1 numtxqueues 1 numrxqueues 1
+link add eth1 netns weir-t-s address 02:57:45:52:00:01 arp off gso_max_segs 1 numtxqueues 1 numrxqueues 1 \
+type veth peer name eth0 netns weir-t-b address 02:57:45:52:00:01 arp off gso_max_segs 1 numtxqueues 1 numrxqueues 1
+END
+";
+    assert_eq!(batch::shell(&stages[2..3]), cables);
+    let inside = "\
+ip -n weir-t-a -batch - <<'END'
+link set lo up
+addr add 10.0.0.1/32 dev lo
+link set eth0 up
+route add default src 10.0.0.1 congctl cubic via 169.254.0.1 dev eth0 onlink
+END
+ip -n weir-t-b -batch - <<'END'
+link set lo up
+addr add 10.0.0.2/32 dev lo
+link set eth0 up
+route add default src 10.0.0.2 congctl cubic via 169.254.0.1 dev eth0 onlink
+END
+ip -n weir-t-s -batch - <<'END'
+link set lo up
+addr add 10.1.0.1/32 dev lo
+link set eth0 up
+link set eth1 up
+route add 10.0.0.1 src 10.1.0.1 via 169.254.0.1 dev eth0 onlink
+route add 10.0.0.2 src 10.1.0.1 via 169.254.0.1 dev eth1 onlink
+END
+";
+    assert_eq!(batch::shell(&stages[3..4]), inside);
+    let queues = "\
+tc -n weir-t-a -batch - <<'END'
+qdisc replace dev eth0 root bfifo limit 25000
+qdisc replace dev eth0 root handle 1: htb default 1
+class add dev eth0 parent 1: classid 1:1 htb rate 10000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth0 parent 1:1 bfifo limit 25000
+END
+";
+    assert!(batch::shell(&stages[4..]).starts_with(queues), "{}", batch::shell(&stages[4..]));
+    let weighted =
+        batch::shell(&[batch::queues(&plan, Some(&Queueing::by_service(&topology, &[1.0, 3.0], &[])))]);
+    assert!(weighted.starts_with(queues), "one queue at a host's own link: {weighted}");
+    let to_b = "\
+qdisc replace dev eth1 root bfifo limit 250000
+qdisc replace dev eth1 root handle 1: htb default 12
+class add dev eth1 parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
+class add dev eth1 parent 1:1 classid 1:10 htb rate 25000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth1 parent 1:10 bfifo limit 250000
+filter add dev eth1 parent 1: protocol ip prio 1 u32 match ip dsfield 0x04 0xfc flowid 1:10
+class add dev eth1 parent 1:1 classid 1:11 htb rate 75000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 4542
+qdisc add dev eth1 parent 1:11 bfifo limit 250000
+filter add dev eth1 parent 1: protocol ip prio 1 u32 match ip dsfield 0x08 0xfc flowid 1:11
+class add dev eth1 parent 1:1 classid 1:12 htb rate 100000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth1 parent 1:12 bfifo limit 250000
+END
+";
+    assert!(weighted.ends_with(to_b), "{weighted}");
+    let everywhere = batch::shell(&[batch::queues_everywhere(&plan, &[1.0, 3.0])]);
+    assert!(everywhere.ends_with(to_b) && !everywhere.starts_with(queues), "{everywhere}");
+    assert_eq!(everywhere.matches("classid 1:11 htb").count(), 4, "both ends of both cables: {everywhere}");
+}
+
+#[test]
+fn a_port_has_the_queues_that_it_was_given() {
+    let topology = two_hosts();
+    let plan = plan(&topology);
+    let of = |from: &str, to: &str, queues: &[(f64, &[usize])]| {
+        let [from, to] = [from, to].map(|name| topology.node(name).unwrap());
+        let queue = |&(weight, services): &(f64, &[usize])| Queue { weight, services: services.to_vec() };
+        let links = vec![topology.between(from, to).unwrap()];
+        Port { links, queues: queues.iter().map(queue).collect() }
+    };
+    let ports = [of("a", "s", &[(2.0, &[1]), (3.0, &[0, 2])]), of("s", "b", &[(1.0, &[0, 1, 2])])];
+    let queueing = Queueing::by_service(&topology, &[1.0, 1.0, 2.0], &ports);
+    let script = batch::shell(&[batch::queues(&plan, Some(&queueing))]);
+    let a_to_s = "\
+tc -n weir-t-a -batch - <<'END'
+qdisc replace dev eth0 root bfifo limit 25000
+qdisc replace dev eth0 root handle 1: htb default 12
+class add dev eth0 parent 1: classid 1:1 htb rate 10000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+class add dev eth0 parent 1:1 classid 1:10 htb rate 4000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth0 parent 1:10 bfifo limit 25000
+filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x08 0xfc flowid 1:10
+class add dev eth0 parent 1:1 classid 1:11 htb rate 6000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 2271
+qdisc add dev eth0 parent 1:11 bfifo limit 25000
+filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x04 0xfc flowid 1:11
+filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x0c 0xfc flowid 1:11
+class add dev eth0 parent 1:1 classid 1:12 htb rate 10000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+qdisc add dev eth0 parent 1:12 bfifo limit 25000
+END
+";
+    assert!(script.starts_with(a_to_s), "{script}");
+    // One queue needs no classes beside the link's, and the switch's other port is as usual.
+    assert_eq!(script.matches("dev eth1").count(), 4, "{script}");
+    assert_eq!(script.matches("-n weir-t-s ").count(), 1);
+    let switch = script.split("-n weir-t-s ").nth(1).unwrap();
+    assert_eq!(switch.matches("class add dev eth0 parent 1:1 ").count(), 3 + 1, "{switch}");
+}
+
+#[test]
+fn a_throttled_host_has_less_both_ways() {
+    let plan = plan(&two_hosts());
+    let at = plan.nodes.iter().position(|node| node.name == "b").unwrap();
+    let throttled = "\
+tc -n weir-t-b -batch - <<'END'
+class change dev eth0 parent 1: classid 1:1 htb rate 25000000bit ceil 25000000bit burst 16384 cburst 16384 quantum 1514
+qdisc change dev eth0 parent 1:1 bfifo limit 62500
+END
+tc -n weir-t-s -batch - <<'END'
+class change dev eth1 parent 1: classid 1:1 htb rate 25000000bit ceil 25000000bit burst 16384 cburst 16384 quantum 1514
+qdisc change dev eth1 parent 1:1 bfifo limit 62500
+END
+";
+    let stage = batch::throttle(&plan, &[at], Fraction::new(0.25).unwrap());
+    assert_eq!(batch::shell(&[stage]), throttled);
+}
+
+#[test]
+fn what_cannot_be_a_bed_is_refused() {
+    let name = || "t".parse::<Name>().unwrap();
+    let refused = |host: &str, text: &str| {
+        let mut builder = Builder::new();
+        builder.host(host).unwrap();
+        builder.switch("s", 1).unwrap();
+        builder.cable(host, "s", rate(text)).unwrap();
+        Plan::new(name(), &builder.build().unwrap()).map(drop)
+    };
+    assert_eq!(refused("a.b_c-d", "8kbit"), Ok(()));
+    assert_eq!(refused("../h", "1Gbit"), Err(PlanError::Node("../h".to_owned())));
+    let slow = refused("h", "7kbit").unwrap_err().to_string();
+    assert_eq!(slow, "the link from `h` to `s` has rate 7kbit: on a bed, expected 8kbit to 100Gbit");
+    assert!(refused("h", "101Gbit").is_err());
+    let many = Fabric::BigSwitch { hosts: 1_000, rate: rate("1Gbit") }.build().unwrap();
+    assert_eq!(Plan::new(name(), &many), Err(PlanError::Nodes(1_001)));
+    for text in ["", "a-b", "a/b", "a b", "é", &"x".repeat(33)] {
+        assert!(text.parse::<Name>().is_err(), "{text}");
+    }
+    for text in ["weir-a", "weir--a", "weir-a.b-c", "other-a-b", ""] {
+        assert_eq!(Name::of_namespace(text), None, "{text}");
+    }
+}
+
+#[test]
+fn packets_are_short_against_links() {
+    for (link, expected) in [("8kbit", 1), ("10Mbit", 1), ("100Mbit", 8), ("1Gbit", 43), ("100Gbit", 43)] {
+        assert_eq!(segments(rate(link)), expected, "{link}");
+    }
+    assert_eq!((dscp(0), dscp(MOST_SERVICES - 1), dscp(999)), (1, 63, 63));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        rng_seed: RngSeed::Fixed(0x5eed),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Rates in proportion to weights, that add up to the link; turns in proportion too, and none shorter than a packet.
+    #[test]
+    fn classes_are_in_proportion(
+        weights in prop::collection::vec(1u32..100, 1..MOST_SERVICES),
+        mbit in 1u32..10_000,
+    ) {
+        let link = rate(&format!("{mbit}Mbit"));
+        let packets = segments(link);
+        let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
+        let classes = Class::weighted(link, packets, &weights);
+        let (rest, services) = classes.split_last().unwrap();
+        prop_assert_eq!(services.len(), weights.len());
+        let sum: f64 = weights.iter().sum();
+        let least = weights.iter().copied().fold(f64::INFINITY, f64::min);
+        for (class, weight) in services.iter().zip(&weights) {
+            prop_assert!((class.rate as f64 - 8.0 * link.get() * weight / sum).abs() <= 0.5);
+            let turn = f64::from(packets * FRAME) * weight / least;
+            prop_assert!((f64::from(class.quantum) - turn).abs() <= 1.0);
+        }
+        for class in &classes {
+            prop_assert!(class.ceil == 8 * link.get() as u64 && class.rate <= class.ceil);
+            prop_assert!(class.quantum >= packets * FRAME && class.burst >= packets * FRAME);
+            prop_assert!(class.buffer >= 16 * packets * FRAME);
+        }
+        let total: u64 = services.iter().map(|class| class.rate).sum();
+        prop_assert!(total.abs_diff(8 * link.get() as u64) <= services.len() as u64);
+        prop_assert!(rest.rate * 999 <= total);
+    }
+}

@@ -1,0 +1,424 @@
+//! Beds that are really there, and traffic over them. Without the privileges for that, these tests say so and skip.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use weir_agent::traffic::TrafficError;
+use weir_core::model::scenario::{Port, Queue, Queueing, Scenario};
+use weir_core::model::{Plan as Fabric, Topology};
+use weir_core::netshare::Throttle;
+use weir_core::saba::Fraction;
+use weir_core::units::Time;
+use weir_testbed::bed::{self, Listed};
+use weir_testbed::incast::{Incast, IncastError, Lab, Tcp};
+use weir_testbed::{Bed, BedError, Name, Phase, counters, namespace, probe, run};
+
+/// One bed at a time: they would take each other's processors.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A turn, and a name of its own for a bed, which is gone in the end whatever happens; none where there can be no bed.
+struct Turn {
+    name: Name,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn turn(test: &str) -> Option<Turn> {
+    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let missing: Vec<String> = probe::probe()
+        .into_iter()
+        .filter_map(|check| Some(format!("{}: {}", check.what, check.missing?)))
+        .collect();
+    if !missing.is_empty() {
+        eprintln!("{test} skips, since this machine lacks {}", missing.join("; "));
+        return None;
+    }
+    let name = format!("{test}{}", std::process::id()).parse().unwrap();
+    Some(Turn { name, _turn: turn })
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A test that failed has said why already.
+        let _ = bed::down(&self.name);
+    }
+}
+
+impl Turn {
+    fn up(&self, topology: &Topology) -> Bed {
+        Bed::up(&self.name, topology, &|| true).unwrap()
+    }
+
+    fn listed(&self) -> Option<Listed> {
+        bed::list().unwrap().into_iter().find(|bed| bed.name == self.name)
+    }
+}
+
+fn big_switch(hosts: u32, rate: &str) -> Topology {
+    Fabric::BigSwitch { hosts, rate: rate.parse().unwrap() }.build().unwrap()
+}
+
+fn spread(spines: u32) -> Topology {
+    let rate = "50Mbit".parse().unwrap();
+    Fabric::LeafSpine { spines, leaves: 2, hosts: 2, rate, oversubscription: 1.0 }.build().unwrap()
+}
+
+/// A scenario on this fabric, from the tables of its services and demands.
+fn scenario(topology: &Topology, end: &str, tables: &str) -> Scenario {
+    let mut fabric = Vec::new();
+    weir_trace::topology::write(topology, &mut fabric).unwrap();
+    let folder = std::env::temp_dir().join(format!("weir-bed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("fabric.toml"), fabric).unwrap();
+    let text = format!("weir-scenario = 1\nend = \"{end}\"\nfabric = \"fabric.toml\"\n{tables}");
+    let read = weir_trace::scenario::read_from(text.as_bytes(), "test", &folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+    read.unwrap()
+}
+
+fn service(name: &str, weight: u32) -> String {
+    format!("[[service]]\nname = \"{name}\"\nweight = {weight}\n")
+}
+
+fn demand(service: &str, from: &str, to: &str, more: &str) -> String {
+    format!("[[demand]]\nservice = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{more}\n")
+}
+
+const ELASTIC: &str = "sending = \"elastic\"";
+
+/// What arrives of each demand, in Mbit, over the second half of the whole scenario.
+fn measure(bed: &Bed, scenario: &Scenario) -> Vec<f64> {
+    measure_with(bed, scenario, None)
+}
+
+fn measure_with(bed: &Bed, scenario: &Scenario, throttle: Option<&Throttle>) -> Vec<f64> {
+    let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], throttle, |_| true).unwrap();
+    let [Phase { late, .. }] = &phases[..] else { panic!("{phases:?}") };
+    late.iter().map(|bytes| bytes * 8e-6).collect()
+}
+
+/// Measures until it is as it should be, at most five times. Threads that send and count may be late for more than a test can spare; a
+/// wrong rate never fits.
+fn comes_to(what: &str, measure: impl Fn() -> Vec<f64>, fits: impl Fn(&[f64]) -> bool) {
+    let fits = || {
+        let found = measure();
+        eprintln!("{what}: {found:.2?} Mbit");
+        fits(&found)
+    };
+    assert!((0..5).any(|_| fits()), "{what}: five times it was something else");
+}
+
+/// Whether all are what is expected, to within so many Mbit.
+fn near(found: &[f64], expected: &[f64], within: f64) -> bool {
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < within)
+}
+
+#[test]
+fn links_carry_what_they_should() {
+    let Some(turn) = turn("links") else { return };
+    for (rate, expected) in [("20Mbit", 20.0), ("100Mbit", 100.0)] {
+        let topology = big_switch(3, rate);
+        let bed = turn.up(&topology);
+        let elastic = scenario(&topology, "2s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
+        // Twice the link, of which half is lost.
+        let flood = format!("sending = \"unresponsive\"\nrate = \"{}Mbit\"", expected * 2.0);
+        let flood = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h1", "h2", &flood)));
+        for (what, scenario) in [("TCP", elastic), ("UDP", flood)] {
+            let what = format!("{what} over {rate}");
+            comes_to(&what, || measure(&bed, &scenario), |found| near(found, &[expected], 0.03 * expected));
+        }
+        bed.down().unwrap();
+    }
+}
+
+#[test]
+fn weights_share_links_between_services() {
+    let Some(turn) = turn("weights") else { return };
+    let topology = big_switch(4, "100Mbit");
+    let bed = turn.up(&topology);
+    let names = ["a", "b", "c"];
+    let services: String = names.iter().zip([1, 3, 9]).map(|(name, weight)| service(name, weight)).collect();
+    let shares = |sending: [&str; 3], expected: [f64; 3]| {
+        let demands = (0..3).map(|i| demand(names[i], &format!("h{i}"), "h3", sending[i]));
+        let scenario = scenario(&topology, "2s", &(services.clone() + &demands.collect::<String>()));
+        let what = format!("of 100 Mbit, expected {expected:.2?}");
+        comes_to(&what, || measure(&bed, &scenario), |found| near(found, &expected, 2.0));
+    };
+    let udp = "sending = \"unresponsive\"\nrate = \"90Mbit\"";
+    let few = "sending = \"capped\"\nrate = \"10Mbit\"";
+    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
+    shares([ELASTIC; 3], [1, 3, 9].map(|weight| 100.0 * f64::from(weight) / 13.0));
+    // Unresponsive ones get no more than their part; what others leave goes by weight.
+    shares([udp, ELASTIC, few], [22.5, 67.5, 10.0]);
+    // Two of them in one queue: there too, the one that does not yield gets what it sends, and TCP the rest.
+    let to = topology.node("h3").unwrap();
+    let links = vec![topology.out(to)[0].reverse()];
+    let queue = |weight, services: &[usize]| Queue { weight, services: services.to_vec() };
+    let port = Port { links, queues: vec![queue(3.0, &[0]), queue(1.0, &[1, 2])] };
+    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0; 3], &[port]))).unwrap();
+    let little = "sending = \"unresponsive\"\nrate = \"10Mbit\"";
+    shares([ELASTIC, little, ELASTIC], [75.0, 10.0, 15.0]);
+    // And one queue again, in which they get nearly all.
+    bed.set_queues(None).unwrap();
+    let scenario = scenario(
+        &topology,
+        "2s",
+        &(services.clone() + &demand("a", "h0", "h3", udp) + &demand("c", "h2", "h3", ELASTIC)),
+    );
+    // Who does not yield gets all that it sends, and TCP the rest.
+    let all = "one queue, UDP and TCP";
+    comes_to(all, || measure(&bed, &scenario), |found| near(found, &[90.0, 10.0], 5.0));
+    let floods: String = (0..2).map(|i| demand(names[i], &format!("h{i}"), "h3", udp)).collect();
+    let floods = self::scenario(&topology, "3s", &(services + &floods));
+    comes_to("one queue, UDP", || measure(&bed, &floods), |found| near(found, &[50.0; 2], 10.0));
+    bed.down().unwrap();
+}
+
+/// The classes and queues of a bed's ports, as `tc` has them.
+fn queues(bed: &Bed) -> Vec<String> {
+    let ask = |node: &weir_testbed::Node| {
+        let show = |what: &str| {
+            let args = ["-n", &node.namespace, what, "show"];
+            let mut command = Command::new("tc");
+            command.args(args);
+            if what == "class" {
+                command.args(["dev", "eth0"]);
+            }
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        show("class") + &show("qdisc")
+    };
+    bed.plan().nodes.iter().map(ask).collect()
+}
+
+#[test]
+fn throttled_hosts_have_less_and_get_it_back() {
+    let Some(turn) = turn("less") else { return };
+    let topology = big_switch(3, "40Mbit");
+    let bed = turn.up(&topology);
+    let before = queues(&bed);
+    let demands = demand("a", "h0", "h1", ELASTIC) + &demand("a", "h1", "h2", ELASTIC);
+    let scenario = scenario(&topology, "2s", &(service("a", 1) + &demands));
+    bed.throttle(&[0], Fraction::new(0.25).unwrap()).unwrap();
+    let fits = |found: &[f64]| near(&found[..1], &[10.0], 0.5) && near(&found[1..], &[40.0], 2.0);
+    comes_to("of 10 and 40 Mbit", || measure(&bed, &scenario), fits);
+    bed.throttle(&[0], Fraction::ALL).unwrap();
+    assert_eq!(queues(&bed), before);
+    // There is no class for the whole link alone while services have queues.
+    bed.set_queues_everywhere(&[1.0, 3.0]).unwrap();
+    assert_ne!(queues(&bed)[0], before[0]);
+    assert!(matches!(bed.throttle(&[0], Fraction::ALL), Err(BedError::Command(_))));
+    bed.down().unwrap();
+}
+
+/// NetShare 5.3, the last phase, on links of 50 Mbit: without throttling, what A2 sends and loses at its second link
+/// is what A1 lacks at the first.
+#[test]
+fn throttling_leaves_others_what_would_be_lost_later() {
+    let Some(turn) = turn("throttle") else { return };
+    let rate = "50Mbit".parse().unwrap();
+    let fabric = Fabric::LeafSpine { spines: 1, leaves: 3, hosts: 4, rate, oversubscription: 4.0 };
+    let topology = fabric.build().unwrap();
+    let bed = turn.up(&topology);
+    let flood = "sending = \"unresponsive\"\nrate = \"50Mbit\"";
+    let tables = service("A1", 1)
+        + &service("A2", 3)
+        + &service("A3", 9)
+        + &demand("A1", "h0", "h4", ELASTIC)
+        + &demand("A2", "h1", "h8", flood)
+        + &demand("A3", "h5", "h9", flood);
+    let scenario = scenario(&topology, "4s", &tables);
+    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
+    let throttle = Throttle::new(scenario.floor);
+    for (throttle, expected) in [(None, [12.5, 12.5, 37.5]), (Some(&throttle), [36.25, 12.5, 37.5])] {
+        let what = format!("of 50 Mbit, expected {expected:.2?}");
+        comes_to(&what, || measure_with(&bed, &scenario, throttle), |found| near(found, &expected, 1.5));
+    }
+    bed.down().unwrap();
+}
+
+/// Bytes that left an interface.
+fn sent(namespace: &str, interface: &str) -> f64 {
+    let place = format!("--net=/run/netns/{namespace}");
+    let output = Command::new("nsenter").args([&place, "cat", "/proc/net/dev"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{interface}:")));
+    line.unwrap().split_whitespace().nth(8).unwrap().parse().unwrap()
+}
+
+#[test]
+fn marks_keep_a_queue_short() {
+    let Some(turn) = turn("marks") else { return };
+    let bed = turn.up(&big_switch(9, "100Mbit"));
+    let asks = || {
+        let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
+        namespace::inside(&bed.plan().nodes[1].namespace, read).unwrap()
+    };
+    let before = asks();
+    let incast = Incast { buffer: 100, connections: 8, bytes: 1_000_000 };
+    let loss = |marks: Option<u32>| {
+        let lab = Lab::new(&bed, &Tcp { congestion: Some("reno".to_owned()), marks })?;
+        assert_eq!(lab.congestion(), "reno");
+        assert!(marks.is_none() || asks().trim() == "1");
+        Ok::<f64, IncastError>(lab.run(&incast, &|| true)?.loss)
+    };
+    let plain = loss(None).unwrap();
+    let marked = match loss(Some(10)) {
+        Err(IncastError::Marks(why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }))) => {
+            eprintln!("marks are not tried: {why}");
+            0.0
+        }
+        other => other.unwrap(),
+    };
+    eprintln!("{plain} of the packets are lost without marks, {marked} with them");
+    assert!(plain > 0.01 && marked < plain / 2.0, "{plain} without, {marked} with");
+    assert_eq!(asks(), before);
+
+    let unknown = Tcp { congestion: Some("nothing".to_owned()), marks: None };
+    let error = Lab::new(&bed, &unknown).err().expect("refused").to_string();
+    assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has ("), "{error}");
+    bed.down().unwrap();
+}
+
+#[test]
+fn packets_are_single_and_queues_count_them_if_asked() {
+    let Some(turn) = turn("single") else { return };
+    let topology = big_switch(2, "100Mbit");
+    let bed = turn.up(&topology);
+    let one = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
+    let [sender, receiver, switch] = [0, 1, 2].map(|node| bed.plan().nodes[node].namespace.clone());
+    // What arrives was sent before; what leaves before there is a connection, or after it, is not counted.
+    let acknowledgements = || {
+        let count =
+            || (counters::segments(&receiver).unwrap().sent, counters::segments(&sender).unwrap().received);
+        let (sent, received) = count();
+        measure(&bed, &one);
+        let (after, arrived) = count();
+        assert!(arrived - received <= after - sent + 10, "{arrived} - {received} of {after} - {sent}");
+        arrived - received
+    };
+    let several = acknowledgements();
+    bed.send_singly(true).unwrap();
+    comes_to(
+        &format!("acknowledgements of single packets, twice {several} at least"),
+        || vec![acknowledgements() as f64],
+        |found| found[0] > 2.0 * several as f64,
+    );
+    bed.send_singly(false).unwrap();
+    bed.set_counted_queues().unwrap();
+    // 20 ms of 100 Mbit, in packets of 1,514 bytes.
+    let output = Command::new("ip").args(["netns", "exec", &switch, "tc", "qdisc"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("pfifo").count(), 2, "{text}");
+    assert_eq!(text.matches("limit 165p").count(), 2, "{text}");
+    bed.set_queues(None).unwrap();
+    let missing = counters::segments("weir-nothing-there").expect_err("no such namespace");
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+    bed.down().unwrap();
+}
+
+#[test]
+fn connections_spread_over_equal_paths() {
+    let Some(turn) = turn("paths") else { return };
+    let topology = spread(2);
+    let bed = turn.up(&topology);
+    let many = scenario(
+        &topology,
+        "1s",
+        &(service("a", 1) + &demand("a", "h0", "h2", &format!("{ELASTIC}\nconnections = 32"))),
+    );
+    comes_to("32 connections over two paths", || measure(&bed, &many), |found| found[0] > 45.0);
+    let leaf = &bed.plan().node(topology.node("leaf0").unwrap());
+    let up = ["eth0", "eth1"].map(|interface| sent(&leaf.namespace, interface));
+    eprintln!("bytes {up:?}");
+    // All on one path, or all but one, has a chance of 1 in 65 million.
+    assert!(up.iter().all(|bytes| *bytes > 0.05 * (up[0] + up[1])), "{up:?}");
+    bed.down().unwrap();
+}
+
+#[test]
+fn every_host_hears_every_other() {
+    let Some(turn) = turn("pairs") else { return };
+    let topology = Fabric::NetShareFig7.build().unwrap();
+    let bed = turn.up(&topology);
+    let hosts = (1..=12).map(|host| format!("H{host}"));
+    let capped = "sending = \"capped\"\nrate = \"500kbit\"";
+    let demands: String = hosts.map(|host| demand("a", "*", &host, capped)).collect();
+    let all = scenario(&topology, "2s", &(service("a", 1) + &demands));
+    // Eleven others each; to the packet that a second half may have more or less.
+    let within = 11.0 * 1514.0 * 8e-6 + 0.3;
+    comes_to("eleven others", || measure(&bed, &all), |found| near(found, &[5.5; 12], within));
+    bed.down().unwrap();
+}
+
+#[test]
+fn beds_come_quickly_and_leave_nothing() {
+    let Some(turn) = turn("fifty") else { return };
+    let links = || Command::new("ip").args(["-o", "link"]).output().unwrap().stdout;
+    let before = links();
+    let fabric = Fabric::LeafSpine {
+        spines: 2,
+        leaves: 5,
+        hosts: 10,
+        rate: "100Mbit".parse().unwrap(),
+        oversubscription: 1.0,
+    };
+    let started = Instant::now();
+    drop(turn.up(&fabric.build().unwrap()));
+    eprintln!("50 hosts: up in {:.2?}", started.elapsed());
+    let listed = turn.listed().unwrap();
+    assert_eq!((listed.namespaces, listed.busy, listed.topology), (57, false, Some(fabric.build().unwrap())));
+    assert!(matches!(
+        Bed::up(&turn.name, &big_switch(2, "1Gbit"), &|| true),
+        Err(BedError::Up(name)) if name == turn.name
+    ));
+    let started = Instant::now();
+    assert!(bed::down(&turn.name).unwrap());
+    eprintln!("50 hosts: down in {:.2?}", started.elapsed());
+    assert_eq!(turn.listed(), None);
+    assert_eq!(links(), before);
+    assert!(!bed::down(&turn.name).unwrap());
+}
+
+#[test]
+fn two_beds_do_not_touch_each_other() {
+    let Some(turn) = turn("both") else { return };
+    let other: Name = format!("{}b", turn.name).parse().unwrap();
+    let first = turn.up(&big_switch(2, "1Gbit"));
+    let second = Bed::up(&other, &spread(1), &|| true).unwrap();
+    assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.busy)), Some((3, true)));
+    // Nobody takes a bed away that somebody works on.
+    assert!(matches!(bed::down(&turn.name), Err(BedError::Busy(_))));
+    first.down().unwrap();
+    assert_eq!(turn.listed(), None);
+    drop(second);
+    let again = Bed::open(&other).unwrap().unwrap();
+    assert_eq!(*again.topology(), spread(1));
+    again.down().unwrap();
+}
+
+#[test]
+fn an_interrupted_bed_is_gone_and_an_unfinished_one_gives_way() {
+    let Some(turn) = turn("partly") else { return };
+    for steps in [0, 1, 4, 9, 14] {
+        let left = AtomicUsize::new(steps);
+        let go_on = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+        let made = Bed::up(&turn.name, &spread(1), &go_on);
+        assert!(matches!(made, Err(BedError::Command(_))), "after {steps} steps");
+        assert_eq!(turn.listed(), None, "after {steps} steps");
+    }
+    let add = format!("weir-{}-left", turn.name);
+    assert!(Command::new("ip").args(["netns", "add", &add]).status().unwrap().success());
+    assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.topology)), Some((1, None)));
+    assert!(Bed::open(&turn.name).unwrap().is_none());
+    drop(turn.up(&spread(1)));
+    assert_eq!(turn.listed().map(|bed| bed.namespaces), Some(7));
+    // One namespace less is no bed any more.
+    let gone = format!("weir-{}-h0", turn.name);
+    assert!(Command::new("ip").args(["netns", "del", &gone]).status().unwrap().success());
+    assert!(Bed::open(&turn.name).unwrap().is_none());
+    assert!(bed::down(&turn.name).unwrap());
+    assert_eq!(turn.listed(), None);
+}

@@ -1,0 +1,5 @@
+//! Tests of testbeds of network namespaces.
+
+#![cfg(target_os = "linux")]
+
+mod bed;

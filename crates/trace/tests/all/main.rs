@@ -1,0 +1,15 @@
+//! Tests of the readers and writers, one module for each format.
+
+mod common;
+mod describe;
+mod errors;
+mod generate;
+mod hostile;
+mod incast;
+mod jobs;
+mod round_trip;
+mod scenario;
+mod sensitivity;
+mod topology;
+mod tree;
+mod wide_area;

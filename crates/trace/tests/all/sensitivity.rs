@@ -1,0 +1,270 @@
+//! Sensitivity tables: what is written reads back, and what is wrong is named.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use weir_core::saba::profile::FRACTIONS;
+use weir_core::saba::{Fraction, Profile, Sensitivity};
+use weir_core::solve::Polynomial;
+use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT};
+use weir_core::units::Time;
+use weir_trace::sensitivity::{MAX_TABLE_BYTES, Row, SensitivityTable, parse, read};
+
+fn text(table: &SensitivityTable) -> String {
+    let mut out = Vec::new();
+    table.write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn error(text: &str) -> String {
+    match parse(text, "t") {
+        Ok(table) => panic!("{text:?} was read as {table:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let coefficient = prop_oneof![
+        Just(0.0),
+        Just(MAX_COEFFICIENT),
+        Just(-MAX_COEFFICIENT),
+        Just(5e-324),
+        -10.0..10.0f64,
+        -1e12..1e12f64,
+        (-300.0..12.0f64).prop_map(|e| 10f64.powf(e)),
+    ];
+    let fraction =
+        prop_oneof![Just(1.0), Just(5e-324), 0.001..1.0f64].prop_map(|f| Fraction::new(f).unwrap());
+    let row = (
+        "[^\\p{Cc}]{1,20}",
+        proptest::collection::vec(coefficient, 1..=4),
+        proptest::option::of(prop_oneof![Just(1.0), -1e300..1.0f64, -2.0..1.0f64]),
+        proptest::collection::vec((fraction, prop_oneof![Just(1e12), 1e-300..1e-200f64, 0.5..50.0f64]), 0..8),
+    );
+    proptest::collection::vec(row, 0..6).prop_map(|rows| {
+        let row = |(i, (name, c, r2, samples)): (usize, (String, Vec<f64>, _, _))| Row {
+            name: format!("{i} {name}"),
+            sensitivity: Sensitivity::new(Polynomial::new(&c).unwrap()),
+            r2,
+            samples,
+        };
+        rows.into_iter().enumerate().map(row).collect()
+    })
+}
+
+/// Words that mean something in a table, and numbers at which things break.
+fn word() -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(vec![
+        "version",
+        "name",
+        "coefficients",
+        "r2",
+        "samples",
+        "[[application]]",
+        "[application]",
+        "=",
+        "\n",
+        "[",
+        "]",
+        ",",
+        "\"a\"",
+        "1",
+        "0",
+        "-1",
+        "1.5",
+        "nan",
+        "-inf",
+        "1e999",
+        "1e12",
+        "9223372036854775808",
+        "true",
+        "#",
+        "\"",
+        "'''",
+        "[[",
+        "{",
+        "}",
+        "[1, 2]",
+        "[[0.5, 2]]",
+        "1979-05-27",
+        "\u{0}",
+        "é",
+    ])
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back(rows in rows()) {
+        let table = SensitivityTable::new(rows).unwrap();
+        let written = text(&table);
+        let back = parse(&written, "t").unwrap();
+        prop_assert_eq!(&back, &table, "{}", written);
+        prop_assert_eq!(text(&back), written);
+    }
+
+    #[test]
+    fn any_words_end_in_a_table_or_an_error(words in proptest::collection::vec(word(), 0..40)) {
+        survive(&words.join(" "));
+    }
+
+    #[test]
+    fn a_table_with_a_hole_or_a_word_in_it_does_too(rows in rows(), at in any::<Index>(), length in 0..20usize, word in word()) {
+        let mut text: Vec<char> = text(&SensitivityTable::new(rows).unwrap()).chars().collect();
+        let at = at.index(text.len());
+        let end = (at + length).min(text.len());
+        text.splice(at..end, word.chars());
+        survive(&text.into_iter().collect::<String>());
+    }
+
+    #[test]
+    fn any_characters_do_too(characters in any::<String>()) {
+        survive(&characters);
+    }
+}
+
+/// Reads, and if that succeeds, writes and reads again.
+fn survive(input: &str) {
+    if let Ok(table) = parse(input, "t") {
+        assert_eq!(parse(&text(&table), "t").expect("what was written can be read"), table);
+    }
+}
+
+#[test]
+fn reads_the_documented_example() {
+    let document = include_str!("../../../../docs/sensitivity-table.md");
+    let example: String = document
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let table = parse(&example, "t").unwrap();
+    assert_eq!(table.rows().len(), 2);
+    assert_eq!(table.position("Sort"), Some(1));
+    let lr = &table.rows()[0];
+    assert_eq!((lr.r2, lr.samples.len()), (Some(0.998), 5));
+    assert_eq!(lr.sensitivity.model().coefficients(), &[5.231, -7.966, 3.723, 0.0]);
+    // The model is the one of these samples.
+    let points: Vec<_> = lr.samples.iter().map(|(b, d)| (b.get(), *d)).collect();
+    let fit = weir_core::solve::polynomial::fit(&points, Degree::Two).unwrap();
+    for (written, exact) in lr.sensitivity.model().coefficients().iter().zip(fit.polynomial.coefficients()) {
+        assert!((written - exact).abs() < 0.0005, "{:?}", fit);
+    }
+    assert!((fit.r2 - 0.998).abs() < 0.0005, "{fit:?}");
+    assert_eq!(text(&table).replace("\n\n", "\n"), example);
+}
+
+#[test]
+fn keeps_what_the_profiler_found() {
+    let mut job = |b: Fraction| Time::new(3.0 + 1.0 / b.get()).ok_or("no time");
+    let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
+    let fit = profile.fit(Degree::Three).unwrap();
+    let table = SensitivityTable::new(vec![Row::new("job", &profile, &fit)]).unwrap();
+    let back = parse(&text(&table), "t").unwrap();
+    assert_eq!(back.rows()[0].sensitivity, fit.sensitivity);
+    assert_eq!((back.rows()[0].r2, back.rows()[0].samples.len()), (Some(fit.r2), 7));
+}
+
+#[test]
+fn models_that_rise_or_bend_down_are_read_and_listed() {
+    let table = parse(
+        "version = 1\n\
+         [[application]]\nname = \"good\"\ncoefficients = [3, -3, 1]\n\
+         [[application]]\nname = \"rising\"\ncoefficients = [1, -1, 2]\n\
+         [[application]]\nname = \"bent\"\ncoefficients = [3, -1, -1]\n\
+         [[application]]\nname = \"both\"\ncoefficients = [1, 1, -1]\n",
+        "t",
+    )
+    .unwrap();
+    let concerns: Vec<String> = table.concerns().iter().map(ToString::to_string).collect();
+    let model = "from none to all of the bandwidth the model";
+    assert_eq!(
+        concerns,
+        [
+            format!("application `rising`: {model} rises somewhere"),
+            format!("application `bent`: {model} is not convex"),
+            format!("application `both`: {model} rises somewhere, and is not convex"),
+        ]
+    );
+}
+
+#[test]
+fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
+    let row = |rest: &str| format!("version = 1\n\n[[application]]\nname = \"a\"\n{rest}\n");
+    let check = |text: &str, expected: &str| assert_eq!(error(text), expected);
+    let number = "expected a number from -1e12 to 1e12";
+    check(&row("coefficients = [1, nan]"), &format!("t:5: field `coefficients c1`: `nan`: {number}"));
+    check(
+        &row("coefficients = [\n  1,\n  -inf,\n]"),
+        &format!("t:7: field `coefficients c1`: `-inf`: {number}"),
+    );
+    check(&row("coefficients = [1e13]"), &format!("t:5: field `coefficients c0`: `1e13`: {number}"));
+    check(&row("coefficients = []"), "t:5: field `coefficients`: `[]`: expected 1 to 4 numbers");
+    check(
+        &row("coefficients = [1, 2, 3, 4, 5]"),
+        "t:5: field `coefficients`: `[1, 2, 3, 4, 5]`: expected 1 to 4 numbers",
+    );
+    check(&row("coefficients = [1]\nr2 = nan"), "t:6: field `r2`: `NaN`: expected a number of at most 1");
+    check(&row("coefficients = [1]\nr2 = 1.5"), "t:6: field `r2`: `1.5`: expected a number of at most 1");
+    let part = "expected a part of the bandwidth above 0 and up to 1, and a slowdown";
+    check(
+        &row("coefficients = [1]\nsamples = [[1, 1], [0, 2]]"),
+        &format!("t:6: field `samples`: `[0, 2]`: {part}"),
+    );
+    check(&row("coefficients = [1]\nsamples = [[5, 2]]"), &format!("t:6: field `samples`: `[5, 2]`: {part}"));
+    check(
+        &row("coefficients = [1]\nsamples = [[0.5, -2]]"),
+        "t:6: field `samples`: `-2`: expected a slowdown above 0 and up to 1e12",
+    );
+    check(
+        &row("coefficients = [1]\n[[application]]\nname = \"a\"\ncoefficients = [2]"),
+        "t:7: field `name`: `a`: expected a name that no application before it has",
+    );
+    let name = "expected 1 to 100 bytes without control characters";
+    check(
+        "version = 1\n[[application]]\nname = \"\"\ncoefficients = [1]",
+        &format!("t:3: field `name`: ``: {name}"),
+    );
+    check(
+        "version = 1\n[[application]]\nname = \"a\\nb\"\ncoefficients = [1]",
+        &format!("t:3: field `name`: `a\\nb`: {name}"),
+    );
+    check("version = 2", "t:1: field `version`: `2`: expected 1");
+    check("version = \"1\"", "t:1: field `version`: `\"1\"`: expected i64");
+    check(&row("coefficients = [\"x\"]"), "t:5: field `coefficients`: `\"x\"`: expected f64");
+    check(
+        &row("coefficients = [1]\nslope = 3"),
+        "t:6: field `slope`: `slope`: expected one of `name`, `coefficients`, `r2`, `samples`",
+    );
+    check(
+        "version = 1\nversion = 1",
+        "t:2: field `version`: `version`: expected a sensitivity table: duplicate key",
+    );
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    for (text, part) in [
+        ("", "missing field `version`"),
+        ("version = 1\n[[application]]\ncoefficients = [1]", "missing field `name`"),
+        ("version = 1\n[[application]]\nname = \"a\"", "missing field `coefficients`"),
+    ] {
+        let error = error(text);
+        assert!(error.contains(part) && error.starts_with("t:"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_no_text_or_absent_is_refused() {
+    let long = " ".repeat(MAX_TABLE_BYTES as usize + 1);
+    assert_eq!(error(&long), "t:1: field `table`: `16777217 bytes`: expected at most 16777216 bytes");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("table.toml");
+    assert!(read(&path).unwrap_err().to_string().contains("cannot be read"));
+    std::fs::write(&path, b"version = 1 # \xff").unwrap();
+    assert!(read(&path).unwrap_err().to_string().ends_with("expected UTF-8"));
+    std::fs::write(&path, &long).unwrap();
+    assert!(read(&path).unwrap_err().to_string().ends_with("expected at most 16777216 bytes"));
+    std::fs::write(&path, "version = 1").unwrap();
+    assert_eq!(read(&path).unwrap(), SensitivityTable::default());
+    // Brackets in brackets without end.
+    assert!(parse(&format!("version = {}", "[".repeat(100_000)), "t").is_err());
+}

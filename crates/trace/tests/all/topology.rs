@@ -1,0 +1,310 @@
+//! Topologies in TOML: what is written comes back, and what is not one is refused where it is wrong.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use weir_core::model::topology::Builder;
+use weir_core::model::{NodeId, Plan, Topology};
+use weir_core::units::Rate;
+use weir_trace::topology::describe::Description;
+use weir_trace::topology::{MAX_FILE_BYTES, read, read_from, write, write_plan};
+
+const EXAMPLE: &str = include_str!("../../../../docs/fabric-format.md");
+
+fn parse(text: &str) -> Result<Topology, String> {
+    read_from(text.as_bytes(), "t").map_err(|error| error.to_string())
+}
+
+fn written(topology: &Topology) -> String {
+    let mut out = Vec::new();
+    write(topology, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+fn plans() -> Vec<Plan> {
+    let rate = rate("10Gbit");
+    vec![
+        Plan::BigSwitch { hosts: 5, rate },
+        Plan::NetShareFig1,
+        Plan::NetShareFig3,
+        Plan::NetShareFig6,
+        Plan::NetShareFig7,
+        Plan::NetShareFig16 { services: 3 },
+        Plan::LeafSpine { spines: 3, leaves: 4, hosts: 7, rate, oversubscription: 1.0 / 3.0 },
+        Plan::FatTree { ports: 4, rate, oversubscription: 1.0 },
+        Plan::FatTree { ports: 4, rate, oversubscription: 2.5 },
+        Plan::SabaTiers { oversubscription: 1.0 },
+        Plan::SabaTiers { oversubscription: 3.0 },
+    ]
+}
+
+#[test]
+fn plans_and_what_they_build_come_back() {
+    for plan in plans() {
+        let built = plan.build().unwrap();
+        let mut out = Vec::new();
+        write_plan(&plan, &mut out).unwrap();
+        assert!(read_from(&out[..], "t").unwrap() == built, "{plan:?}");
+        assert!(parse(&written(&built)).unwrap() == built, "{plan:?}");
+    }
+}
+
+#[test]
+fn the_documents_examples_are_read() {
+    let examples: Vec<&str> =
+        EXAMPLE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(examples.len(), 2);
+    let listed = parse(examples[0]).unwrap();
+    assert_eq!((listed.hosts(), listed.nodes(), listed.links().len()), (4, 7, 12));
+    assert_eq!(listed.name(NodeId(4)), "leaf1");
+    let leaf_spine = parse(examples[1]).unwrap();
+    let plan =
+        Plan::LeafSpine { spines: 4, leaves: 8, hosts: 16, rate: rate("10Gbit"), oversubscription: 2.0 };
+    assert!(leaf_spine == plan.build().unwrap());
+}
+
+#[test]
+fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
+    let good = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n\n[[switch]]\nname = \"s\"\ntier = 1\n\n\
+                [[link]]\nends = [\"a\", \"s\"]\nrate = \"1Gbit\"\n\n[[link]]\nends = [\"b\", \"s\"]\nrate = \"1Gbit\"\n";
+    parse(good).unwrap();
+    for (from, to, error) in [
+        ("weir-fabric = 1", "weir-fabric = 2", "t:1: field `weir-fabric`: `2`: expected version 1"),
+        ("weir-fabric = 1\n", "", "t:1: field `weir-fabric`: `nothing`: expected the format's version"),
+        ("\"links\"", "\"ring\"", "t:2: field `kind`: `\"ring\"`: expected `links`, `big-switch`"),
+        ("\"links\"", "3", "t:2: field `kind`: `3`: expected `links`"),
+        ("hosts = [", "hosts = 3 # [", "t:3: field `hosts`: `3`: expected a list of names"),
+        ("\"b\"]\n", "7]\n", "t:3: field `hosts`: `7`: expected a host's name"),
+        (
+            "\"b\"]\n",
+            "\"a\"]\n",
+            "t:3: field `hosts`: `\"a\"`: expected a topology that holds together: two nodes are",
+        ),
+        (
+            "name = \"s\"",
+            "name = \"s s\"",
+            "t:6: field `switch 1 name`: `\"s s\"`: expected a topology that holds",
+        ),
+        (
+            "tier = 1",
+            "tier = 256",
+            "t:7: field `switch 1 tier`: `256`: expected a whole number from 0 to 255",
+        ),
+        ("tier = 1", "tier = -1", "t:7: field `switch 1 tier`: `-1`: expected a whole number"),
+        ("tier = 1\n", "", "t:5: field `switch 1 tier`: `nothing`: expected a whole number"),
+        ("tier = 1", "tier = 1\nports = 3", "t:8: field `switch 1 key`: `ports`: expected one of name, tier"),
+        (
+            "[\"a\", \"s\"]",
+            "[\"a\", \"x\"]",
+            "t:10: field `link 1 ends`: `[\"a\", \"x\"]`: expected a topology",
+        ),
+        ("[\"a\", \"s\"]", "[\"a\", \"a\"]", "a cable from `a` to itself"),
+        ("[\"a\", \"s\"]", "[\"b\", \"s\"]", "a second cable between `b` and `s`"),
+        ("[\"a\", \"s\"]", "[\"a\", \"b\"]", "a cable between the hosts `a` and `b`"),
+        (
+            "[\"a\", \"s\"]",
+            "[\"a\"]",
+            "t:10: field `link 1 ends`: `[\"a\"]`: expected the names of two nodes",
+        ),
+        (
+            "\"1Gbit\"\n\n",
+            "\"1Gbps\"\n\n",
+            "t:11: field `link 1 rate`: `\"1Gbps\"`: expected a number of 0 or more with a unit",
+        ),
+        ("\"1Gbit\"\n\n", "1000\n\n", "t:11: field `link 1 rate`: `1000`: expected a rate with a unit"),
+        ("\"1Gbit\"\n\n", "\"0bit\"\n\n", "has rate 0bit: expected 1bit to 8000Tbit"),
+        (
+            "[[link]]\nends = [\"a\"",
+            "[[link]]\nlength = 3\nends = [\"a\"",
+            "t:10: field `link 1 key`: `length`: expected",
+        ),
+        (
+            "\n[[link]]\nends = [\"b\", \"s\"]\nrate = \"1Gbit\"\n",
+            "",
+            "`b` has no cable: expected at least one",
+        ),
+        (
+            "kind = ",
+            "kind = \"links\"\nkind = ",
+            "t:3: field `TOML`: `kind = \"links\"`: expected valid TOML: duplicate",
+        ),
+        ("tier = 1", "tier = ", "t:7: field `TOML`"),
+        (
+            "hosts = [",
+            "seed = 4\nhosts = [",
+            "t:3: field `key`: `seed`: expected one of weir-fabric, kind, hosts",
+        ),
+    ] {
+        let text = good.replacen(from, to, 1);
+        assert_ne!(text, good);
+        let message = parse(&text).unwrap_err();
+        assert!(message.contains(error), "{message}\n  is not\n{error}");
+    }
+    let plan = |rest: &str| parse(&format!("weir-fabric = 1\nkind = \"leaf-spine\"\n{rest}"));
+    let whole = "spines = 1\nleaves = 1\nhosts = 1\nrate = \"1Gbit\"\noversubscription = 1\n";
+    plan(whole).unwrap();
+    for (from, to, error) in [
+        (
+            "= 1\nleaves",
+            "= 0\nleaves",
+            "t:3: field `spines`: `0`: expected a topology that holds together: \
+                                       leaf-spine: `spines` is 0: expected at least 1",
+        ),
+        ("leaves = 1", "leaves = 1.5", "t:4: field `leaves`: `1.5`: expected a whole number"),
+        ("leaves = 1", "leaves = 4294967296", "t:4: field `leaves`: `4294967296`: expected a whole number"),
+        (
+            "leaves = 1",
+            "leaves = 4294967295",
+            "t:5: field `hosts`: `1`: expected a topology that holds together: ",
+        ),
+        ("leaves = 1", "leaves = 4294967295", "hosts: expected 1 to 65536"),
+        ("\"1Gbit\"", "\"0bit\"", "t:6: field `rate`: `\"0bit\"`"),
+        (
+            "subscription = 1",
+            "subscription = nan",
+            "`oversubscription` is NaN: expected a finite number above 0",
+        ),
+        ("subscription = 1", "subscription = -0.5", "`oversubscription` is -0.5"),
+        (
+            "subscription = 1",
+            "subscription = \"2\"",
+            "t:7: field `oversubscription`: `\"2\"`: expected a number",
+        ),
+        ("oversub", "sub", "t:1: field `oversubscription`: `nothing`: expected a number"),
+    ] {
+        let message = plan(&whole.replacen(from, to, 1)).unwrap_err();
+        assert!(message.contains(error), "{message}\n  is not\n{error}");
+    }
+}
+
+#[test]
+fn an_oversubscription_may_be_left_out() {
+    let tree = "weir-fabric = 1\nkind = \"fat-tree\"\nports = 4\nrate = \"10Gbit\"\n";
+    let saba = "weir-fabric = 1\nkind = \"saba-tiers\"\n";
+    for (plan, line) in [(tree, 5), (saba, 3)] {
+        let with = |value: &str| parse(&format!("{plan}oversubscription = {value}\n"));
+        assert!(parse(plan).unwrap() == with("1").unwrap());
+        assert!(parse(plan).unwrap() != with("2.5").unwrap());
+        for (value, error) in [
+            ("0", "`oversubscription` is 0: expected a finite number above 0"),
+            ("inf", "`oversubscription` is inf: expected a finite number above 0"),
+            ("1e-300", "has rate"),
+            ("\"2\"", &format!("t:{line}: field `oversubscription`: `\"2\"`: expected a number")),
+        ] {
+            let message = with(value).unwrap_err();
+            assert!(message.contains(error), "{message}\n  is not\n{error}");
+        }
+    }
+    let big = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\noversubscription = 2\n";
+    assert!(parse(big).unwrap_err().contains("t:5: field `key`: `oversubscription`: expected one of"));
+}
+
+#[test]
+fn files_that_are_no_text_or_too_long_are_refused() {
+    let error = read_from(&b"weir-fabric = 1\nkind = \xff"[..], "t").unwrap_err().to_string();
+    assert!(error.starts_with("t:2: field `text`"), "{error}");
+    let error = read_from(std::io::repeat(b'#'), "t").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("t:1: field `file`: `more than that`: expected at most {MAX_FILE_BYTES} bytes")
+    );
+    assert!(parse(&format!("a = {}", "[".repeat(1_000_000))).is_err());
+    assert!(parse(&"a.".repeat(1_000_000)).is_err());
+    assert!(
+        read(std::path::Path::new("/nowhere/at/all")).unwrap_err().to_string().contains("cannot be read")
+    );
+}
+
+/// Names with what TOML has to escape.
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![3 => "[a-z0-9.-]{1,8}", 1 => "[\\\\\"'#=é\u{1F980}\\[\\]]{1,8}"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn topologies_come_back(
+        names in prop::collection::btree_set(name(), 3..20),
+        switches in 1usize..3,
+        rates in prop::collection::vec(0.125f64..1e15, 40),
+    ) {
+        let names: Vec<String> = names.into_iter().collect();
+        let (switches, hosts) = names.split_at(switches);
+        let mut builder = Builder::new();
+        for switch in switches {
+            builder.switch(switch, switch.len() as u8).unwrap();
+        }
+        let mut rates = rates.into_iter().map(|rate| Rate::new(rate).unwrap());
+        for host in hosts {
+            builder.host(host).unwrap();
+            for switch in switches {
+                builder.cable(switch, host, rates.next().unwrap()).unwrap();
+            }
+        }
+        let topology = builder.build().unwrap();
+        prop_assert!(parse(&written(&topology)).unwrap() == topology);
+    }
+
+    #[test]
+    fn damaged_files_are_refused_or_come_back(
+        plan in select(plans()[..9].to_vec()),
+        at in any::<Index>(),
+        length in 0usize..12,
+        with in select(vec!["", "[", "]]", "\"", "\n", "=", "1e999", "-1", "9".repeat(40).leak(), "\u{0}", "[[link]]\n", "inf"]),
+    ) {
+        let mut text = written(&plan.build().unwrap());
+        let from = at.index(text.len());
+        let to = (from + length).min(text.len());
+        prop_assume!(text.is_char_boundary(from) && text.is_char_boundary(to));
+        text.replace_range(from..to, with);
+        match parse(&text) {
+            Ok(topology) => prop_assert!(parse(&written(&topology)).unwrap() == topology),
+            Err(message) => prop_assert!(message.starts_with("t:") && !message.contains('\n')),
+        }
+    }
+}
+
+#[test]
+fn networks_in_numbers() {
+    let describe = |plan: Plan| Description::new(&plan.build().unwrap());
+    let pairs = |d: &Description| -> Vec<(u32, u64, u64)> {
+        d.pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()
+    };
+    // A fat tree of 4-port switches: 16 hosts, full bisection, 1, 2 and 4 paths.
+    let fat_tree = |oversubscription| Plan::FatTree { ports: 4, rate: rate("10Gbit"), oversubscription };
+    let tree = describe(fat_tree(1.0));
+    assert_eq!((tree.hosts, tree.switches, tree.cables), (16, 20, 48));
+    assert_eq!(pairs(&tree), [(2, 1, 16), (4, 2, 32), (6, 4, 192)]);
+    assert_eq!((tree.bisection, tree.half), (Some(80.0 * 125e6), 80.0 * 125e6));
+    let over: Vec<_> =
+        tree.tiers.iter().map(|tier| (tier.tier, tier.switches, tier.oversubscription)).collect();
+    assert_eq!(over, [(1, 8, Some(1.0)), (2, 8, Some(1.0)), (3, 4, None)]);
+    // At 4:1 edges have four times as much below as above; aggregation switches have what they can pass on.
+    let thin = describe(fat_tree(4.0));
+    assert_eq!((thin.bisection, thin.half), (Some(20.0 * 125e6), 80.0 * 125e6));
+    let over: Vec<_> = thin.tiers.iter().map(|tier| tier.oversubscription).collect();
+    assert_eq!(over, [Some(4.0), Some(1.0), None]);
+    // NetShare 5.1: one core; of six hosts, four have their pod's one link, and the two others that of theirs.
+    let one = describe(Plan::NetShareFig6);
+    assert_eq!((one.bisection, one.tiers[0].oversubscription), (Some(3.0 * 125e6), Some(4.0)));
+    assert_eq!(pairs(&one), [(2, 1, 36), (4, 1, 96)]);
+    // 5.2: "oversubscription factor of 2:1", two paths.
+    let two = describe(Plan::NetShareFig7);
+    assert_eq!(two.tiers[0].oversubscription, Some(2.0));
+    assert_eq!(pairs(&two), [(2, 1, 36), (4, 2, 96)]);
+    // Saba, 8.1: 18 up for 18 down, 17 leaves above a rack; the first three pods of six.
+    let saba = describe(Plan::SabaTiers { oversubscription: 1.0 });
+    assert_eq!((saba.hosts, saba.switches), (1944, 54 + 102 + 108));
+    let most = 17.0 * 54.0 * 56.0 * 125e6;
+    assert!((saba.bisection.unwrap() - most).abs() < 1e-9 * most && saba.half > most);
+    let thin = describe(Plan::SabaTiers { oversubscription: 2.0 });
+    assert!((thin.bisection.unwrap() - most / 2.0).abs() < 1e-9 * most && thin.half == saba.half);
+    assert!((thin.tiers[0].oversubscription.unwrap() - 2.0 * 18.0 / 17.0).abs() < 1e-12);
+    // One host alone has nobody to send to.
+    let alone = describe(Plan::BigSwitch { hosts: 1, rate: rate("1Gbit") });
+    assert_eq!((alone.bisection, pairs(&alone)), (Some(0.0), vec![]));
+}
