@@ -1,11 +1,11 @@
-//! The one trait of all policies, and the table that finds them by name.
+//! Policies for the ports of one switch, and the table that finds them by name.
 
-use crate::allocation::Allocation;
-use crate::model::{Blind, Knowledge, Sizes, Slot, View};
-use crate::tree::Plan;
+use crate::model::{Blind, Sizes};
+use crate::tree::plan::Plan;
 
 mod aalo;
 mod aalo_plus;
+pub(crate) mod contract;
 mod django;
 mod fair;
 mod fifo;
@@ -13,58 +13,21 @@ mod lcf;
 mod lwtf;
 mod ncf;
 mod ordered;
-mod params;
+pub(crate) mod params;
 mod pfp;
 mod saath;
 mod scf;
 mod shares;
 pub mod sincronia;
 mod srtf;
+pub(crate) mod table;
 mod thresholds;
 mod varys;
 
+pub use contract::{Event, Policy};
 pub use params::{Params, ParamsError};
-
-/// What happened since the last schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// A coflow was released; the flows whose data is there are live.
-    Released(Slot),
-    /// A coflow's flow became live later than its coflow.
-    FlowLive(Slot, u32),
-    /// A flow lost its data for a while, or, live or not, all that it had sent.
-    FlowHeld(Slot, u32),
-    /// A flow ended.
-    FlowDone(Slot, u32),
-    /// All flows of a coflow are done: its slot is about to be vacant.
-    Done(Slot),
-    /// The capacity of a port changed.
-    PortChanged,
-}
-
-/// Decides who gets how much.
-///
-/// A policy has no clock and no randomness of its own: the same events and questions in the same order get
-/// the same answers.
-pub trait Policy: Send {
-    /// What it knows of flows.
-    type Knows: Knowledge;
-
-    /// Hears of a change. Called after it, once for each, before the next [`Policy::schedule`].
-    fn on(&mut self, event: Event, view: &mut View<'_, Self::Knows>) {
-        let _ = (event, view);
-    }
-
-    /// Fills in the allocation, which was cleared (queues stay from one to the next).
-    fn schedule(&mut self, view: &mut View<'_, Self::Knows>, out: &mut Allocation);
-
-    /// The time at which to ask for the next schedule even if nothing happens; infinite if never. May be too early,
-    /// not too late. Called after each schedule, with its rates in force.
-    fn wake(&mut self, view: &mut View<'_, Self::Knows>, allocation: &Allocation) -> f64 {
-        let _ = (view, allocation);
-        f64::INFINITY
-    }
-}
+pub use table::Entry;
+use table::{WIDE_AREA_ONLY, build_from};
 
 /// A policy of either knowledge.
 pub enum AnyPolicy {
@@ -74,17 +37,6 @@ pub enum AnyPolicy {
     Sizes(Box<dyn Policy<Knows = Sizes>>),
     /// Shares between services and applications, with a policy for each.
     Tree(Plan),
-}
-
-/// A line of a table of policies, which are built as `T`.
-pub struct Entry<T = AnyPolicy> {
-    /// The name to ask for it by.
-    pub name: &'static str,
-    /// What it is, in a line.
-    pub about: &'static str,
-    /// Its parameters: `key=value` with the default, and what it means.
-    pub params: &'static [(&'static str, &'static str)],
-    pub(crate) build: fn(&mut Params) -> Result<T, ParamsError>,
 }
 
 fn blind(policy: impl Policy<Knows = Blind> + 'static) -> AnyPolicy {
@@ -108,7 +60,7 @@ const TIME: (&str, &str) =
     ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
 
 /// All policies, by name.
-pub const TABLE: &[Entry] = &[
+pub const TABLE: &[Entry<AnyPolicy>] = &[
     Entry {
         name: "fair",
         about: "per-flow max-min, as TCP shares (UC-TCP); knows nothing",
@@ -252,23 +204,9 @@ pub const TABLE: &[Entry] = &[
 /// An unknown name, parameter or value, or a policy for a wide area; says what is known.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
     build_from(TABLE, spec).map_err(|error| match error {
-        ParamsError::UnknownPolicy { name, known }
-            if crate::wide_area::TABLE.iter().any(|entry| entry.name == name) =>
-        {
+        ParamsError::UnknownPolicy { name, known } if WIDE_AREA_ONLY.contains(&&*name) => {
             ParamsError::NotForSwitch { name, known }
         }
         other => other,
     })
-}
-
-/// Builds what `spec` names in a table.
-pub(crate) fn build_from<T>(table: &[Entry<T>], spec: &str) -> Result<T, ParamsError> {
-    let mut params = Params::parse(spec)?;
-    let entry = table.iter().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {
-        name: params.name().to_owned(),
-        known: table.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
-    })?;
-    let policy = (entry.build)(&mut params)?;
-    params.finish()?;
-    Ok(policy)
 }

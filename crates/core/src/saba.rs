@@ -7,10 +7,12 @@
 //! the applications at a port (5.1), [`port`] those of its queues. [`controller`] keeps all that up to date for a fabric (5.4).
 
 pub mod controller;
+mod ids;
 pub mod mapping;
 pub mod port;
 pub mod profile;
 pub mod sensitivity;
+mod set_mark;
 pub mod share;
 mod solved;
 

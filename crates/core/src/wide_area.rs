@@ -17,7 +17,9 @@ mod siphon;
 mod tree;
 
 use crate::model::Past;
-use crate::policy::{Entry, Params, ParamsError};
+use crate::policy;
+use crate::policy::params::{Params, ParamsError};
+use crate::policy::table::{Entry, build_from};
 
 pub use siphon::Siphon;
 
@@ -159,12 +161,27 @@ pub const TABLE: &[Entry<Scheme>] = &[
 /// # Errors
 /// An unknown name, parameter or value, or a policy for one switch; says what is known.
 pub fn build(spec: &str) -> Result<Scheme, ParamsError> {
-    crate::policy::build_from(TABLE, spec).map_err(|error| match error {
+    build_from(TABLE, spec).map_err(|error| match error {
         ParamsError::UnknownPolicy { name, known }
-            if crate::policy::TABLE.iter().any(|entry| entry.name == name) =>
+            if policy::TABLE.iter().any(|entry| entry.name == name) =>
         {
             ParamsError::NotForWideArea { name, known }
         }
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TABLE;
+    use crate::policy;
+    use crate::policy::table::WIDE_AREA_ONLY;
+
+    #[test]
+    fn wide_area_only_lists_every_policy_that_one_switch_lacks() {
+        let is_for_switch = |name: &str| policy::TABLE.iter().any(|entry| entry.name == name);
+        let only: Vec<&str> =
+            TABLE.iter().map(|entry| entry.name).filter(|name| !is_for_switch(name)).collect();
+        assert_eq!(only, WIDE_AREA_ONLY);
+    }
 }

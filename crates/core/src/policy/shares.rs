@@ -11,7 +11,7 @@
 use super::{Params, ParamsError};
 use crate::saba::Sensitivity;
 use crate::solve::Polynomial;
-use crate::tree::Plan;
+use crate::tree::plan::Plan;
 
 /// The greatest slowdown that can be given.
 const MOST: f64 = 1e6;
@@ -32,5 +32,5 @@ pub(super) fn saba(params: &mut Params) -> Result<Plan, ParamsError> {
 fn sensitivity(slowdown: f64) -> Sensitivity {
     let k = 4.0 * (slowdown - 1.0);
     let model = Polynomial::new(&[1.0 + k, -2.0 * k, k]);
-    Sensitivity::new(model.expect("coefficients far below the greatest that there may be"))
+    Sensitivity::new(model.expect("a slowdown of at most 1e6 has coefficients of at most 8e6"))
 }

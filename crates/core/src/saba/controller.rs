@@ -32,16 +32,7 @@ use super::solved::{Sets, Solved};
 use crate::model::Mask;
 use crate::solve::{Polynomial, Solver};
 
-/// A directed link's sending end, by its position in the list of all.
-pub type Port = u32;
-
-/// What the driver calls an application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AppId(pub u64);
-
-/// What the driver calls a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
+pub use super::ids::{AppId, ConnectionId, Port};
 
 /// What the operator decides.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::mapping::Mapping;
 use super::sensitivity::Fraction;
+use super::set_mark::SetMark;
 use super::share::Shares;
-use super::solved::SetMark;
 use crate::model::Mask;
 
 /// The queues of a port, their weights, and who uses which.
@@ -100,8 +100,10 @@ impl Plan {
         }
         let reserved = c_saba < Fraction::ALL;
         let own = usize::from(queues) - usize::from(reserved);
-        let cut = mapping
-            .queues(&present, NonZeroUsize::new(own).expect("controllers refuse ports without a queue"));
+        let cut = mapping.queues(
+            &present,
+            NonZeroUsize::new(own).expect("`Controller::new` refuses ports without a queue for Saba"),
+        );
         let mut weights = vec![0.0; usize::from(queues)];
         for (&(_, weight), &level) in shares.apps.iter().zip(levels) {
             weights[cut.of[usize::from(level)]] += weight;

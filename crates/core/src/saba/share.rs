@@ -10,7 +10,7 @@
 //! - *How good is good enough where Eq. 2 is not convex.* All that is lost is known ([`Shares::gap`]). With few applications,
 //!   where it can be much, the search goes on to a proof; with many it is next to nothing.
 
-use super::controller::AppId;
+use super::ids::AppId;
 use super::sensitivity::Fraction;
 use crate::solve::Polynomial;
 use crate::solve::separable::{Problem, Solver};
@@ -47,7 +47,9 @@ impl Shares {
         let total = c_saba.get();
         let problem =
             Problem { costs: models, total, lower: floor.get() * total / count as f64, upper: total };
-        let found = solver.minimise(&problem, SEARCH / count).expect("part of an even share fits");
+        let found = solver
+            .minimise(&problem, SEARCH / count)
+            .expect("lower bounds of at most an even share add up to at most the total");
         let gap = found.gap();
         Shares { apps: apps.iter().copied().zip(found.weights).collect(), slowdown: found.value, gap }
     }

@@ -1,7 +1,4 @@
-//! What is known of sets of applications, looked up by the set.
-//!
-//! A set goes by its mark, a sum of 128 scrambled bits for each member, which whoever keeps the set adds to and takes from.
-//! Two different sets have one mark with a chance of 2^-128, which is taken as never: sets are not compared.
+//! Solutions of Eq. 2 and the plans made of them, looked up by the mark of a set of applications.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,29 +7,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::port::Plan;
+use super::set_mark::SetMark;
 use super::share::Shares;
-use crate::model::topology::route::mix;
-
-/// A set of slots of applications.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct SetMark(u128);
-
-impl SetMark {
-    /// A slot joins, which was not in the set.
-    pub(super) fn add(&mut self, slot: u32) {
-        self.0 = self.0.wrapping_add(bits(slot));
-    }
-
-    /// A slot leaves, which was in the set.
-    pub(super) fn remove(&mut self, slot: u32) {
-        self.0 = self.0.wrapping_sub(bits(slot));
-    }
-}
-
-fn bits(slot: u32) -> u128 {
-    let slot = u64::from(slot);
-    u128::from(mix(slot)) << 64 | u128::from(mix(!slot))
-}
 
 /// What is known of a set of applications.
 #[derive(Debug, Clone)]
@@ -55,7 +31,7 @@ impl Hasher for AsIs {
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("marks are whole numbers")
+        unreachable!("the hash of a SetMark is the hash of one u128")
     }
 
     fn write_u128(&mut self, number: u128) {

@@ -1,7 +1,7 @@
 //! Which coflows share ports (Saath's k_c), kept up to date as flows end.
 
 use crate::model::{Knowledge, Mask, Slot, View};
-use crate::policy::Event;
+use crate::policy::contract::Event;
 
 /// For each coflow the others that share a port with it: live flows of both send from it, or receive at it.
 #[derive(Debug, Default)]

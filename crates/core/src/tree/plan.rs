@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::weights::Inside;
 use crate::model::Names;
-use crate::policy::ParamsError;
+use crate::policy::params::ParamsError;
 use crate::saba::Sensitivity;
 
 /// How the applications of a service share what it has.

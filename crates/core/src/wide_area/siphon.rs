@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Policy, Turns, Waiting};
 use crate::model::Past;
-use crate::policy::{Params, ParamsError};
+use crate::policy::params::{Params, ParamsError};
 use crate::solve::montecarlo::{self, Best, Coflow, Found, MOST_BREADTH, MOST_DEPTH, Search};
 
 /// Monte Carlo simulation over orders of coflows.
