@@ -88,7 +88,7 @@ fn parse(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-/// Prints `value` in the largest of the units (which are ordered from large to small) that leaves at least one.
+/// Prints `value` in the largest unit in which it is at least 1, or in the smallest. `units` is ordered from large to small.
 fn print(f: &mut fmt::Formatter<'_>, value: f64, units: &[(&str, f64)], zero: &str) -> fmt::Result {
     if value == 0.0 {
         return f.write_str(zero);
@@ -97,7 +97,7 @@ fn print(f: &mut fmt::Formatter<'_>, value: f64, units: &[(&str, f64)], zero: &s
         .iter()
         .find(|(_, factor)| value >= *factor)
         .or(units.last())
-        .expect("every table of units has an entry");
+        .expect("a table of units is not empty");
     // Fifteen digits: the binary fraction of a decimal input does not show.
     let scaled = value / unit.1;
     let rounded: f64 = format!("{scaled:.14e}").parse().unwrap_or(scaled);
@@ -113,6 +113,11 @@ macro_rules! quantity {
             /// The quantity of this value in its base unit; `None` if that is negative or not finite.
             pub fn new(value: f64) -> Option<$name> {
                 (value.is_finite() && value >= 0.0).then_some($name(value))
+            }
+
+            /// The quantity of this value in its base unit; the caller ensures that the value is finite and not negative.
+            pub(crate) const fn of(value: f64) -> $name {
+                $name(value)
             }
 
             /// The value in the base unit (bytes per second, bytes, seconds).
@@ -169,18 +174,6 @@ quantity!(
 impl Rate {
     /// One gigabit per second, the port rate of the published evaluations.
     pub const GBIT: Rate = Rate(125e6);
-
-    /// A rate of so many bytes a second, which the caller knows to be finite and not negative.
-    pub(crate) const fn of(bytes: f64) -> Rate {
-        Rate(bytes)
-    }
-}
-
-impl Time {
-    /// A time of `seconds`, which the caller knows to be finite and not negative.
-    pub(crate) const fn of(seconds: f64) -> Time {
-        Time(seconds)
-    }
 }
 
 #[cfg(test)]

@@ -427,7 +427,7 @@ impl Coflow {
             }
             match self.sharing {
                 Sharing::Equal => {
-                    let (_, flow) = self.top_end().expect("a next end has a flow");
+                    let Some((_, flow)) = self.top_end() else { return };
                     self.finish(flow);
                     ended(flow, at);
                 }

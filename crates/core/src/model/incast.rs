@@ -179,7 +179,8 @@ impl Incast {
         };
         let parts = self.fitted(&self.parts(rate));
         let (mut all_parts, mut all_losses) = (Vec::new(), Vec::new());
-        for connections in 1..=*self.connections.last().expect("one at least") {
+        for connections in 1..=*self.connections.last().expect("`Incast::new` refuses an empty list of runs")
+        {
             let at = |values: &[f64]| {
                 let [low, high] = [below, above].map(|row| self.along(self.row(values, row), connections));
                 low + (high - low) * share
@@ -196,7 +197,9 @@ impl Incast {
         let (mut between, mut ratio, mut count) = (0.0, 0.0, 0.0);
         for out in 1..self.buffers.len().saturating_sub(1) {
             let others = self.without(out);
-            let goodput = others.goodput(self.buffers[out], rate).expect("it is between two");
+            let goodput = others
+                .goodput(self.buffers[out], rate)
+                .expect("a smaller and a larger buffer were measured as well");
             let curve = others.by_ratio(rate);
             for (&connections, &part) in self.connections.iter().zip(self.row(&all, out)) {
                 let x = f64::from(connections) / f64::from(self.buffers[out]);
@@ -213,7 +216,8 @@ impl Incast {
         let columns = self.connections.len();
         let part = |(at, stall): (usize, &f64)| {
             let time = self.bytes * f64::from(self.connections[at % columns]) / rate.get();
-            if *stall > 0.0 { time / (time + stall) } else { 1.0 }
+            // Next to the infinite time of a link without a rate, a stall is nothing.
+            if *stall > 0.0 && time.is_finite() { time / (time + stall) } else { 1.0 }
         };
         self.stalls.iter().enumerate().map(part).collect()
     }
@@ -226,7 +230,10 @@ impl Incast {
     fn best_column(&self, parts: &[f64]) -> usize {
         let columns = self.connections.len();
         let sum = |column: usize| parts.iter().skip(column).step_by(columns).sum::<f64>();
-        (0..columns).rev().max_by(|&a, &b| sum(a).total_cmp(&sum(b))).expect("one at least")
+        let columns = (0..columns).rev();
+        columns
+            .max_by(|&a, &b| sum(a).total_cmp(&sum(b)))
+            .expect("`Incast::new` refuses an empty list of runs")
     }
 
     /// Parts that do not rise with connections from the best number on, and do not fall with buffers.
@@ -277,9 +284,9 @@ impl Incast {
             while let [.., (before, many), (after, more)] = levels[..]
                 && after > before
             {
-                levels.pop();
                 let mean = (before * many as f64 + after * more as f64) / (many + more) as f64;
-                *levels.last_mut().expect("two were there") = (mean, many + more);
+                levels.truncate(levels.len() - 2);
+                levels.push((mean, many + more));
             }
         }
         let levels = levels.iter().flat_map(|&(level, count)| std::iter::repeat_n(level, count));
@@ -318,7 +325,7 @@ impl Goodput {
             .parts
             .iter()
             .rposition(|&part| part >= (1.0 - NEARLY) * best)
-            .expect("the best is among them")
+            .expect("parts are numbers from 0 to 1 for one or more connections, so one is the greatest")
     }
 
     /// Beyond the most that were measured, as for these.

@@ -22,7 +22,7 @@ impl Default for Names {
     /// One service with one application, both called [`Names::DEFAULT`]: those of coflows that do not say.
     fn default() -> Names {
         let mut names = Names::empty();
-        names.number(Names::DEFAULT, Names::DEFAULT).expect("a first name fits");
+        names.number(Names::DEFAULT, Names::DEFAULT).expect("an empty list has room for a name");
         names
     }
 }

@@ -13,6 +13,9 @@ use crate::allocation::{Allocation, Common, FlowRate};
 /// A coflow's place among those under way. Reused after it is gone.
 pub type Slot = u32;
 
+/// Why a slot is not vacant.
+const VACANT: &str = "slots come from events and from the active coflows, so this one holds a coflow";
+
 /// A flow that ended, and when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
@@ -123,7 +126,7 @@ impl Network {
     /// # Panics
     /// If the slot is vacant, which is a bug of the caller: slots come from [`Network::active`] and from events.
     pub fn coflow(&self, slot: Slot) -> &Coflow {
-        self.slots[slot as usize].as_ref().expect("the slot holds a coflow")
+        self.slots[slot as usize].as_ref().expect(VACANT)
     }
 
     /// The coflow in a slot, if it holds one.
@@ -132,7 +135,7 @@ impl Network {
     }
 
     fn coflow_mut(&mut self, slot: Slot) -> &mut Coflow {
-        self.slots[slot as usize].as_mut().expect("the slot holds a coflow")
+        self.slots[slot as usize].as_mut().expect(VACANT)
     }
 
     /// One more than the highest slot in use.
@@ -366,7 +369,7 @@ impl Network {
         let (mut last, mut level, mut slope) = (NONE, 0.0, 0.0);
         for &entry in &*order {
             let Own { slot, flow, rate, since, .. } = own[entry as usize];
-            let coflow = slots[slot as usize].as_ref().expect("the slot holds a coflow");
+            let coflow = slots[slot as usize].as_ref().expect(VACANT);
             if slot != last {
                 (last, level, slope) = (slot, coflow.level(now), coflow.slope());
             }
@@ -397,7 +400,9 @@ impl Network {
                 (Common::Each(rate), Sharing::Equal) => rate,
                 (Common::Together(seconds), Sharing::Remaining) => -coflow.level(now) / seconds,
                 (Common::Together(_), Sharing::Equal) | (Common::Each(_), Sharing::Remaining) => {
-                    unreachable!("a policy's common rates go with what it knows")
+                    unreachable!(
+                        "a policy that knows sizes sets `Common::Together`, one that does not sets `Common::Each`"
+                    )
                 }
             };
             if slope != coflow.slope() || slope < 0.0 {

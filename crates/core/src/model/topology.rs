@@ -386,7 +386,7 @@ impl Topology {
         }
         let most = (0..reach.len())
             .min_by_key(|&part| Reverse(reach[part].0))
-            .expect("hosts have cables to switches");
+            .expect("there are hosts, and every host has a cable to a switch");
         let touches = |host: &NodeId| self.out(*host).iter().any(|&link| part(link) == most);
         match (hosts().find(touches), hosts().find(|host| !touches(host))) {
             (Some(inside), Some(outside)) => {

@@ -210,7 +210,10 @@ impl Workload {
     /// # Panics
     /// If `factor` is not finite and above zero.
     pub fn sped_up(&self, factor: f64) -> Workload {
-        assert!(factor.is_finite() && factor > 0.0, "a speed-up is finite and above zero");
+        assert!(
+            factor.is_finite() && factor > 0.0,
+            "the factor of arrivals is {factor}: expected a finite number above 0"
+        );
         let mut faster = self.clone();
         for coflow in &mut faster.coflows {
             coflow.arrival = Time::of(coflow.arrival.get() / factor);

@@ -85,7 +85,7 @@ struct Turns {
 
 impl Turns {
     fn read(count: usize, params: &mut Params) -> Result<Turns, ParamsError> {
-        let interval = Time::new(8e-3).expect("a constant");
+        let interval = Time::of(8e-3);
         let length =
             params.take_with("turn", interval, |t: &Time| t.get() > 0.0, "a time above 0 such as 8ms")?;
         Ok(Turns { length: length.get(), coflows: vec![0; count], first: count - 1, ends: 0.0 })

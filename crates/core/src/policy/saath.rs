@@ -294,7 +294,7 @@ impl Saath {
         for &slot in view.active() {
             let state = &mut self.states[slot as usize];
             state.expired = reached(state.deadline, view.now());
-            let queue = state.queue.expect("queues were assigned");
+            let queue = state.queue.expect("`assign_queues` gives every active coflow a queue");
             let rivals = self.rivals.rivals(slot);
             let (group, rank) = if state.expired {
                 (0, state.deadline)
@@ -330,7 +330,10 @@ impl Saath {
 
     /// Lines 6-13 for one coflow.
     fn admit(&mut self, slot: Slot, view: &View<'_, Blind>, out: &mut Allocation) {
-        out.set_class(slot, self.states[slot as usize].queue.expect("queues were assigned"));
+        out.set_class(
+            slot,
+            self.states[slot as usize].queue.expect("`assign_queues` gives every active coflow a queue"),
+        );
         let coflow = view.coflow(slot);
         if coflow.live() == 0 {
             out.set_rule(slot, Rule::LacksData);

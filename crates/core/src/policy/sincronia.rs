@@ -74,7 +74,8 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
                 last = Some((coflow, time));
             }
         }
-        let (last, time) = last.expect("a port with unordered coflows has one");
+        let (last, time) =
+            last.expect("`unordered` counts the open coflows of the port, of which there is one");
         let scale = weights[last] / time;
         for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| open[*coflow]) {
             weights[coflow] = (weights[coflow] - scale * time).max(0.0);

@@ -14,7 +14,7 @@ pub(super) struct Thresholds {
 impl Thresholds {
     /// Reads S, E and K. Defaults: 10 MB, 10, 10 (section 6).
     pub(super) fn read(params: &mut Params) -> Result<Thresholds, ParamsError> {
-        let ten_mb = Bytes::new(10e6).expect("a constant");
+        let ten_mb = Bytes::of(10e6);
         let start =
             params.take_with("start", ten_mb, |b: &Bytes| b.get() > 0.0, "a size above 0 such as 10MB")?;
         Ok(Thresholds {

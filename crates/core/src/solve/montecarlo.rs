@@ -27,6 +27,7 @@
 //! compare with; all else stays.
 
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::thread;
 
 use crate::model::Past;
@@ -282,7 +283,7 @@ impl Instance<'_> {
             let coflow = &coflows[place];
             let flow = |&(link, bytes): &(u32, f64)| Flow {
                 link,
-                place: used.binary_search(&link).expect("all links in use are in it"),
+                place: used.binary_search(&link).expect("`used` has the links of all coflows"),
                 bytes,
                 median: bytes * past.median(link),
                 draws: mixed(seed ^ mixed(coflow.key ^ mixed(u64::from(link)))),
@@ -298,22 +299,25 @@ impl Instance<'_> {
         let each = rounds.len().div_ceil(LANES).div_ceil(parts) * LANES;
         let ranges: Vec<Range<usize>> =
             rounds.clone().step_by(each).map(|from| from..(from + each).min(rounds.end)).collect();
-        let [only] = &ranges[..] else {
-            return thread::scope(|scope| {
-                let one = |range: &Range<usize>| {
-                    let range = range.clone();
-                    scope.spawn(move || self.simulate(open, range, how.best))
+        let Some((first, others)) = ranges.split_first() else { return vec![Score::default(); open.len()] };
+        thread::scope(|scope| {
+            let simulate = |range: &Range<usize>| self.simulate(open, range.clone(), how.best);
+            // A range for which the system has no thread is simulated here.
+            let spawn = |range| {
+                let thread = thread::Builder::new().spawn_scoped(scope, move || simulate(range));
+                thread.map_err(|_| range)
+            };
+            let parts: Vec<_> = others.iter().map(spawn).collect();
+            let mut sum = simulate(first);
+            for part in parts {
+                let scores = match part {
+                    Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                    Err(range) => simulate(range),
                 };
-                let running: Vec<_> = ranges.iter().map(one).collect();
-                let mut sum = vec![Score::default(); open.len()];
-                for thread in running {
-                    let scores = thread.join().expect("a simulation does not panic");
-                    sum.iter_mut().zip(&scores).for_each(|(sum, more)| sum.add(more));
-                }
-                sum
-            });
-        };
-        self.simulate(open, only.clone(), how.best)
+                sum.iter_mut().zip(&scores).for_each(|(sum, more)| sum.add(more));
+            }
+            sum
+        })
     }
 
     fn simulate(&self, open: &[Branch], rounds: Range<usize>, asked: Best) -> Vec<Score> {
@@ -367,7 +371,8 @@ impl Instance<'_> {
         let mut sets = masks.clone();
         sets.sort_unstable();
         sets.dedup();
-        let of_branch = masks.iter().map(|mask| sets.binary_search(mask).expect("all masks are in it"));
+        let of_branch =
+            masks.iter().map(|mask| sets.binary_search(mask).expect("`sets` has the masks of all branches"));
         (sets.len(), of_branch.collect())
     }
 

@@ -145,7 +145,8 @@ fn step(past: &Past, loads: &[f64], moves: &[f64], slowest: u32) -> Step {
     let crossing = crossing.chain(others().map(|to| (a, to, b))).chain(others().map(|from| (from, b, a)));
     let mut best = Step { pair: slowest, relays: [a, a], bytes: 0.0 };
     for (from, to, old) in crossing {
-        let pair = past.link(from, to).expect("two regions");
+        let pair =
+            past.link(from, to).expect("there is a link between every two regions, and these two differ");
         let most = moves[pair as usize * regions + old];
         let old_links = way(past, from, to, old);
         for new in (0..regions).filter(|new| most > 0.0 && *new != old && *new != to) {

@@ -57,6 +57,13 @@ fn stalls_stay_on_other_links() {
 }
 
 #[test]
+fn stalls_cost_nothing_on_a_link_without_a_rate() {
+    let stopped = Incast::new(&grid()).unwrap().goodput(10, Rate::ZERO).unwrap();
+    assert_eq!((stopped.part(8), stopped.best()), (1.0, 8));
+    assert!(!stopped.costs());
+}
+
+#[test]
 fn buffers_between_are_between() {
     let incast = Incast::new(&grid()).unwrap();
     let between = incast.goodput(15, rate(10.0)).unwrap();

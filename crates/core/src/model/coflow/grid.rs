@@ -84,7 +84,8 @@ impl Grid {
             }
             let block = blocks.len() - 1;
             blocks[block].all |= 1 << (dst % 64);
-            let receiver = receivers.binary_search(&dst).expect("every receiver is in the list") as u32;
+            let receiver =
+                receivers.binary_search(&dst).expect("the caller lists every receiving port") as u32;
             places.push(Place { block: block as u32, receiver });
         }
         firsts.push(blocks.len() as u32);

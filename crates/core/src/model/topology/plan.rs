@@ -125,7 +125,7 @@ impl Plan {
         }
         let each = rate / (f64::from(links) * oversubscription);
         // A rate beyond the greatest is refused where the cable is, like one below the least.
-        Ok(Rate::new(each.min(f64::MAX)).expect("quotients of what is above zero"))
+        Ok(Rate::new(each.min(f64::MAX)).expect("`min` leaves a finite number, and no operand is negative"))
     }
 
     fn parameter(

@@ -170,7 +170,7 @@ impl Network {
             if let Some(moved) = self.cells[cell as usize].remove(place as usize) {
                 let range = self.range(moved);
                 let entry = self.path[range].iter_mut().find(|entry| entry.0 == cell);
-                entry.expect("a class is a member of the cells of its path").1 = place;
+                entry.expect("the path of a class has the cells that it is a member of").1 = place;
             }
         }
     }
