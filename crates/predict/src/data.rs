@@ -260,7 +260,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn cell(&self, column: usize) -> &str {
-        self.line.get(column).expect("all lines have as many cells as the first")
+        self.line.get(column).expect("the CSV reader refuses lines with fewer cells than the first")
     }
 
     fn wrong(&self, column: usize, field: &str, expected: &str) -> TraceError {

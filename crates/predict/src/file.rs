@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use weir_trace::fields::{self, Fields, Source, Value};
+use weir_trace::fields::{self, Fields, Value};
 use weir_trace::incast::{CONGESTION, is_congestion};
 use weir_trace::{TraceError, quoted};
 
@@ -98,10 +98,11 @@ pub fn read(path: &Path) -> Result<Model, TraceError> {
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Model, TraceError> {
-    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
-    let source = Source { file: name, text: &text };
-    let table = fields::parse(source)?;
-    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
+    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+}
+
+/// The model that the keys of a file describe.
+fn from_fields(mut fields: Fields<'_>) -> Result<Model, TraceError> {
     features(&mut fields)?;
     let scale = scale(&mut fields)?;
     let classes = classes(&mut fields)?;
@@ -188,7 +189,7 @@ fn training(mut fields: Fields<'_>) -> Result<Training, TraceError> {
         Settings::new(number, number).map(|_| number).map_err(|_| fields.wrong(&value, &expected))
     };
     let (c, gamma) = (parameter("c")?, parameter("gamma")?);
-    let settings = Settings::new(c, gamma).expect("both are parameters");
+    let settings = Settings::new(c, gamma).expect("each of the two was accepted as a parameter above");
     let most = MAX_RECORDS as u32;
     let trained = whole(&mut fields, "trained", 2, most)?;
     let tested = whole(&mut fields, "held-out", 1, most)?;

@@ -82,7 +82,7 @@ impl Predictor {
         let losses = || by_class.iter().flat_map(|class| class.iter().map(|record| record.loss));
         let lowest = losses().reduce(|a, b| if b < a { b } else { a });
         let highest = losses().reduce(|a, b| if b > a { b } else { a });
-        let ends = lowest.zip(highest).expect("there are classes, and none is empty");
+        let ends = lowest.zip(highest).expect("`chunk_by` yields no empty class, and there are two or more");
         let scale = Scale::new(ends.0, ends.1).ok_or(TrainError::Same)?;
         let scaled: Vec<Vec<f64>> =
             by_class.iter().map(|class| class.iter().map(|record| scale.of(record.loss)).collect()).collect();

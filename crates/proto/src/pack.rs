@@ -81,15 +81,17 @@ fn pack<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::Flows {
     let mut flows = wire::Flows::default();
     let mut last: Option<&str> = None;
     for key in keys {
-        if last != Some(&*key.coflow) {
-            if last.is_some() {
-                flows.coflows.push(' ');
+        match flows.counts.last_mut() {
+            Some(count) if last == Some(&*key.coflow) => *count += 1,
+            _ => {
+                if last.is_some() {
+                    flows.coflows.push(' ');
+                }
+                flows.coflows.push_str(&key.coflow);
+                flows.counts.push(1);
+                last = Some(&key.coflow);
             }
-            flows.coflows.push_str(&key.coflow);
-            flows.counts.push(0);
-            last = Some(&key.coflow);
         }
-        *flows.counts.last_mut().expect("the coflow was put there") += 1;
         flows.places.push(key.flow);
     }
     flows

@@ -368,6 +368,23 @@ pub fn versioned<'a>(
     Ok(fields)
 }
 
+/// Reads a file of at most `max_bytes` in which the key `magic` has the value `version`, and passes its keys to `read`.
+///
+/// # Errors
+/// If the file is too long, not UTF-8, not TOML, or of another version; and the errors of `read`.
+pub fn read_versioned<R: Read, T>(
+    input: R,
+    file: &str,
+    max_bytes: usize,
+    (magic, version): (&'static str, u32),
+    read: impl FnOnce(Fields<'_>) -> Result<T, TraceError>,
+) -> Result<T, TraceError> {
+    let text = read_text(input, file, max_bytes)?;
+    let source = Source { file, text: &text };
+    let table = parse(source)?;
+    read(versioned(source, table.get_ref(), magic, version)?)
+}
+
 /// The table that a file is.
 ///
 /// # Errors

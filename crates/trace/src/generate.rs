@@ -198,7 +198,8 @@ pub fn spread(
         let service = call("service", owner % services, services);
         let application = call("application", owner / services, applications);
         let numbers = names.number(&service, &application);
-        (coflow.service, coflow.application) = numbers.expect("no more than were checked");
+        (coflow.service, coflow.application) =
+            numbers.expect("`services * applications` is at most `MAX_APPLICATIONS`");
     }
     workload.names = if workload.coflows.is_empty() { Names::default() } else { names };
     Ok(())

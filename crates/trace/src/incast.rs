@@ -121,7 +121,8 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> 
             }
         }
     })?;
-    let (congestion, marks) = tcp.expect("there are runs");
+    let (congestion, marks) =
+        tcp.expect("`Incast::new` refuses an empty list, and every run sets the congestion control");
     Ok(Measured { incast, congestion, marks })
 }
 

@@ -11,7 +11,7 @@ use weir_core::model::{NodeId, Topology};
 use weir_core::units::{Bytes, Time};
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Source, Value};
+use crate::fields::{self, Fields, Value};
 use crate::scenario::{fabric, hosts, tables};
 use crate::sensitivity::{self, SensitivityTable};
 
@@ -120,10 +120,13 @@ pub fn read(path: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
 /// # Errors
 /// As of [`read`].
 pub fn read_from<R: Read>(input: R, name: &str, folder: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
-    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
-    let source = Source { file: name, text: &text };
-    let table = fields::parse(source)?;
-    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
+    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+        from_fields(fields, folder, known)
+    })
+}
+
+/// The jobs that the keys of a file describe.
+fn from_fields(mut fields: Fields<'_>, folder: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
     let topology = fabric(&mut fields, folder)?;
     let sensitivity = table_of(&mut fields, folder)?;
     let mut names: BTreeMap<String, Of> = BTreeMap::new();

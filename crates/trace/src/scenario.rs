@@ -17,7 +17,7 @@ use weir_core::model::{NodeId, Topology};
 use weir_core::units::Time;
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Source, Value};
+use crate::fields::{self, Fields, Value};
 use crate::topology;
 
 /// The longest file, in bytes.
@@ -42,10 +42,13 @@ pub fn read(path: &Path) -> Result<Scenario, TraceError> {
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenario, TraceError> {
-    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
-    let source = Source { file: name, text: &text };
-    let table = fields::parse(source)?;
-    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
+    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+        from_fields(fields, folder)
+    })
+}
+
+/// The scenario that the keys of a file describe.
+fn from_fields(mut fields: Fields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
     let topology = fabric(&mut fields, folder)?;
     let end = fields.need("end", "a time with a unit such as \"125s\"")?;
     let end = fields.read_time(&end)?;

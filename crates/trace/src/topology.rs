@@ -24,7 +24,7 @@ use weir_core::model::topology::Builder;
 use weir_core::model::{LinkId, NodeId, Plan, Topology, TopologyError};
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Source, Value};
+use crate::fields::{self, Fields, Value};
 use crate::number;
 
 /// The names of all plans.
@@ -65,10 +65,7 @@ pub fn read(path: &Path) -> Result<Topology, TraceError> {
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
-    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
-    let source = Source { file: name, text: &text };
-    let table = fields::parse(source)?;
-    from_fields(fields::versioned(source, table.get_ref(), MAGIC, VERSION)?)
+    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
 /// The topology that the keys of a table describe.

@@ -14,7 +14,7 @@ use weir_core::wide_area;
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Source, Value};
+use crate::fields::{self, Fields, Value};
 use crate::sensitivity::{self, SensitivityTable};
 
 /// The longest file, in bytes.
@@ -89,10 +89,13 @@ fn read_of<R: Read>(
     parts: &Parts<'_>,
     names: Option<&Names>,
 ) -> Result<Plan, TraceError> {
-    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
-    let source = Source { file: name, text: &text };
-    let table = fields::parse(source)?;
-    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
+    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+        from_fields(fields, parts, names)
+    })
+}
+
+/// The tree that the keys of a file describe.
+fn from_fields(mut fields: Fields<'_>, parts: &Parts<'_>, names: Option<&Names>) -> Result<Plan, TraceError> {
     let (listed, default) = (fields.maybe("service"), fields.maybe("default"));
     fields.finish()?;
     let mut listed = match &listed {

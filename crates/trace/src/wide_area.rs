@@ -11,7 +11,7 @@ use weir_core::model::{WideArea, WideAreaError};
 use weir_core::units::{Rate, Time};
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Source, Value};
+use crate::fields::{self, Fields, Value};
 
 /// The longest file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -35,18 +35,20 @@ pub fn read(path: &Path) -> Result<WideArea, TraceError> {
 /// # Errors
 /// The first thing that keeps it from being read, with its place.
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<WideArea, TraceError> {
+    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+}
+
+/// The wide area that the keys of a file describe.
+fn from_fields(mut fields: Fields<'_>) -> Result<WideArea, TraceError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
-    let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
-    let source = Source { file: name, text: &text };
-    let table = fields::parse(source)?;
-    let mut fields = fields::versioned(source, table.get_ref(), MAGIC, VERSION)?;
     let listed = fields.need("regions", NAMES)?;
     let values = fields.list(&listed, NAMES)?;
     let regions: Vec<&str> =
         values.iter().map(|value| fields.text(value, "a region's name")).collect::<Result<_, _>>()?;
     let holds = fields.maybe("holds");
-    let time = holds.map_or(Ok(Time::new(10.0).expect("a constant")), |value| fields.read_time(&value))?;
+    let time =
+        holds.map_or(Ok(Time::new(10.0).expect("10 s is a valid time")), |value| fields.read_time(&value))?;
     let like = fields.maybe("correlation");
     let correlation = like.map_or(Ok(0.0), |value| fields.float(&value))?;
     let tables = fields.need("link", TABLES)?;
@@ -60,8 +62,12 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<WideArea, TraceError> 
     WideArea::new(names, measured, time, correlation).map_err(|error| {
         let expected = format!("a wide area that holds together: {error}");
         match error {
-            WideAreaError::Holds(_) => fields.wrong(&holds.expect("the default holds"), &expected),
-            WideAreaError::Correlation(_) => fields.wrong(&like.expect("the default holds"), &expected),
+            WideAreaError::Holds(_) => {
+                fields.wrong(&holds.expect("the default of 10 s is in range"), &expected)
+            }
+            WideAreaError::Correlation(_) => {
+                fields.wrong(&like.expect("the default of 0 is in range"), &expected)
+            }
             WideAreaError::Loop(link) | WideAreaError::Again(link) => links[link].wrong_end(&expected),
             WideAreaError::Empty(link) => links[link].wrong_samples(&expected),
             WideAreaError::Sample { link, sample, .. } => links[link].wrong_sample(sample, &expected),

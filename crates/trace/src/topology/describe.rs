@@ -146,7 +146,7 @@ fn pairs(topology: &Topology) -> Option<Vec<Pairs>> {
         let near = search(topology, to);
         for (from, &senders) in &groups {
             let at = |head: &u32| near[*head as usize - hosts];
-            let hops = from.iter().map(|head| at(head).0).min().expect("hosts have cables");
+            let hops = from.iter().map(|head| at(head).0).min().expect("every host has a cable to a switch");
             let paths = from.iter().map(at).filter(|near| near.0 == hops);
             let paths = paths.fold(0u64, |sum, near| sum.saturating_add(near.1));
             let count = if from == to { senders * (senders - 1) } else { senders * receivers };
