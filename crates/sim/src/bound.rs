@@ -19,6 +19,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_core::model::{Change, CoflowSpec, Workload};
+use weir_core::order::Key;
 use weir_core::units::Rate;
 
 use crate::outcome::{Outcome, mean};
@@ -186,28 +187,10 @@ impl Loads {
     }
 }
 
-/// A number that orders as `f64` does.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Seconds(f64);
-
-impl Eq for Seconds {}
-
-impl PartialOrd for Seconds {
-    fn partial_cmp(&self, other: &Seconds) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Seconds {
-    fn cmp(&self, other: &Seconds) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
 /// The sum of the times from release to completion of jobs on one machine, shortest remaining first.
 fn total_time(mut jobs: Vec<Job>) -> f64 {
     jobs.sort_by(|a, b| a.release.total_cmp(&b.release));
-    let mut left: BinaryHeap<Reverse<Seconds>> = BinaryHeap::new();
+    let mut left: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
     let (mut now, mut sum) = (0.0, 0.0);
     let mut next = jobs.iter().peekable();
     loop {
@@ -216,9 +199,9 @@ fn total_time(mut jobs: Vec<Job>) -> f64 {
             now = job.release;
         }
         while let Some(job) = next.next_if(|job| job.release <= now) {
-            left.push(Reverse(Seconds(job.length)));
+            left.push(Reverse(Key(job.length)));
         }
-        let Some(Reverse(Seconds(shortest))) = left.pop() else { continue };
+        let Some(Reverse(Key(shortest))) = left.pop() else { continue };
         let until = next.peek().map_or(f64::INFINITY, |job| job.release);
         // Time passes for all that are there; `sum` counts it once for each.
         let here = left.len() as f64 + 1.0;
@@ -227,7 +210,7 @@ fn total_time(mut jobs: Vec<Job>) -> f64 {
             now += shortest;
         } else {
             sum += here * (until - now);
-            left.push(Reverse(Seconds(shortest - (until - now))));
+            left.push(Reverse(Key(shortest - (until - now))));
             now = until;
         }
     }

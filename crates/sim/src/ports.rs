@@ -41,7 +41,9 @@ impl Ports {
             let port = match free.pop() {
                 Some(Reverse(place)) => uses[place as usize],
                 // Each is listed after one that is left: lists contradict each other.
-                None => rest.find(|&port| left(port)).expect("a port is left"),
+                None => rest
+                    .find(|&port| left(port))
+                    .expect("a port without a number is not behind in the order of first uses"),
             };
             numbers[port as usize] = names.len() as u32;
             names.push(port);

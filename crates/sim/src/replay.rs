@@ -7,110 +7,20 @@ use std::time::Instant;
 
 use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
-use weir_core::model::{
-    Change, Coflow, Ended, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadError,
-};
+use weir_core::model::{Change, Coflow, Ended, Fabric, FlowState, Slot, Trunks, Workload};
 use weir_core::order::Key;
 use weir_core::policy::AnyPolicy;
-use weir_core::solve::Levels;
-use weir_core::tree::TreeError;
-use weir_core::units::{Rate, Time};
+use weir_core::units::Time;
 
 use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, deviation};
 use crate::ports::Ports;
 use crate::transport::{Transport, realise};
 
-/// How to replay.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// What each port sends and receives, unless [`Behind::Trunks`] says it.
-    pub port_rate: Rate,
-    /// The scheduling interval δ: schedules are computed at its multiples only, and what ends between two leaves its
-    /// ports idle until the next. An event of the workload (a port that changes, a flow that starts anew or loses its
-    /// data) does not wait for it, and gets a schedule of its own. Zero: a schedule whenever something happens.
-    pub interval: Time,
-    /// Whether to keep the end of every flow.
-    pub keep_flows: bool,
-    /// What is short besides ports, if anything is. Policies do not know.
-    pub behind: Option<Behind>,
-}
+pub(crate) mod error;
+pub(crate) mod options;
 
-/// What is short besides ports.
-#[derive(Debug, Clone)]
-pub enum Behind {
-    /// Receiving ports to which many flows send.
-    Goodput(Arc<Goodput>),
-    /// Links between switches. The workload's port 0 is the first host of their topology, and ports carry what hosts' cables do.
-    Trunks(Arc<Trunks>),
-}
-
-impl Options {
-    /// What rounding may put between two things that happen at once, in seconds: a millionth of the interval, but no more than
-    /// 10 ns, so that what comes early by that has sent next to nothing.
-    fn slack(&self) -> f64 {
-        (self.interval.get() * 1e-6).min(1e-8)
-    }
-}
-
-impl Default for Options {
-    /// 1 Gbit/s ports and 8 ms, as in the Saath paper.
-    fn default() -> Options {
-        Options {
-            port_rate: Rate::GBIT,
-            interval: "8ms".parse().expect("a constant"),
-            keep_flows: false,
-            behind: None,
-        }
-    }
-}
-
-/// Why a replay has no outcome.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ReplayError {
-    /// The workload contradicts itself.
-    #[error(transparent)]
-    Workload(#[from] WorkloadError),
-    /// The policy tree has no place for a service or an application of the workload.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
-    /// Rates are left to plain TCP, whose table of flows between ports is not made for so many of them.
-    #[error("max-min between flows (`fair`) is worked out for up to {most} ports: these are {0}", most = Levels::MAX_PORTS)]
-    Ports(usize),
-    /// Rates are left to queues of ports, on a network with links between switches.
-    #[error(
-        "it leaves rates to queues of ports, which are not worked out over links between switches: expected a policy that sets rates, or `fair`"
-    )]
-    Queues,
-    /// A network with fewer hosts than the workload has ports.
-    #[error("the workload has {ports} ports: expected at most the network's {hosts} hosts")]
-    Hosts {
-        /// How many ports.
-        ports: usize,
-        /// How many hosts.
-        hosts: usize,
-    },
-    /// Coflows are left and nothing more can happen: their ports failed for good.
-    #[error(
-        "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
-         do its ports have capacity?"
-    )]
-    Stalled {
-        /// When, in seconds.
-        at: f64,
-        /// How many coflows are not done.
-        left: usize,
-        /// The first of them.
-        id: u64,
-    },
-    /// The observer asked to stop.
-    #[error("interrupted after {done} of {coflows} coflows")]
-    Interrupted {
-        /// Coflows done by then.
-        done: usize,
-        /// Coflows in all.
-        coflows: usize,
-    },
-}
+pub use error::ReplayError;
+pub use options::{Behind, Options};
 
 /// The network between two schedules, for an [`Observer`].
 ///
@@ -550,7 +460,7 @@ impl Replay<'_> {
         }
         for (&(_, flow), &later) in self.not_before.range((index, 0)..=(index, u32::MAX)) {
             if later > at + spec.flows[flow as usize].release.get() {
-                let release = Time::new(later - at).expect("a time after another");
+                let release = Time::new(later - at).expect("`later` is after `at`, and both are finite");
                 spec.flows[flow as usize].release = release;
             }
         }

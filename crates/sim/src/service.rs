@@ -38,9 +38,10 @@ pub enum ShareError {
     /// The scenario does not hold together.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// What would be kept is too much.
+    /// The outcome and the paths would take too much memory.
     #[error(
-        "{numbers} numbers over time: expected at most {most}; fewer demands or a shorter time have fewer"
+        "{numbers} numbers over time and links of paths: expected at most {most}; fewer demands, a shorter time or shorter \
+         paths have fewer"
     )]
     TooLarge {
         /// How many there could be.
@@ -56,7 +57,7 @@ pub enum ShareError {
     },
 }
 
-/// The most numbers that an outcome may have.
+/// The most numbers of an outcome, and links of paths, together.
 const MOST_NUMBERS: u64 = 100_000_000;
 
 /// Times that are this close are one, in seconds.
@@ -77,7 +78,7 @@ pub fn share(
     scenario.check()?;
     let changes = changes(scenario);
     let mut streams = Streams::new(scenario, mechanism);
-    check_size(scenario, mechanism, &changes, streams.len())?;
+    check_size(scenario, mechanism, &changes, &streams)?;
     let mut control = Control::new(scenario, mechanism, &streams);
     let mut shared = Shared::new(scenario);
     let mut events = scenario.events.iter().peekable();
@@ -90,7 +91,7 @@ pub fn share(
         }
         if reroute {
             streams.find_paths(scenario);
-            check_size(scenario, mechanism, &changes, streams.len())?;
+            check_size(scenario, mechanism, &changes, &streams)?;
             control.extend(&streams);
         }
         streams.activate(scenario, at(phase[0]));
@@ -121,7 +122,7 @@ pub fn share(
 }
 
 fn at(seconds: f64) -> Time {
-    Time::new(seconds).expect("a time of the scenario")
+    Time::new(seconds).expect("times are from 0 to the end of the scenario")
 }
 
 /// When demands begin and end and cables change, from 0 to the end of the scenario, in seconds.
@@ -139,12 +140,13 @@ fn check_size(
     scenario: &Scenario,
     mechanism: Mechanism,
     changes: &[f64],
-    streams: usize,
+    streams: &Streams,
 ) -> Result<(), ShareError> {
     let periods = if mechanism.limits() { scenario.end.get() * PERIODS } else { 0.0 };
     let steps = changes.len() as u64 + periods as u64;
-    // Two numbers of each demand a step, and one of each stream a phase.
-    let numbers = steps * 2 * scenario.demands.len() as u64 + (changes.len() * streams) as u64;
+    // Two numbers of each demand a step, one of each stream a phase, and the links of each stream.
+    let of_streams = (changes.len() * streams.len() + streams.hops()) as u64;
+    let numbers = steps * 2 * scenario.demands.len() as u64 + of_streams;
     if numbers > MOST_NUMBERS {
         return Err(ShareError::TooLarge { numbers, most: MOST_NUMBERS });
     }

@@ -18,10 +18,12 @@
 pub mod calibration;
 pub mod cluster;
 pub mod curve;
+mod error;
 pub mod fabric;
 pub mod scenario;
 pub mod setup;
 pub mod sharing;
+mod stream;
 pub mod synthetic;
 pub mod workload;
 

@@ -12,7 +12,8 @@ use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
 use weir_core::model::{Ended, Network, Slot, Trunks};
 use weir_core::solve::Levels;
 
-use crate::replay::{Behind, ReplayError};
+use crate::replay::error::ReplayError;
+use crate::replay::options::Behind;
 use coordinated::Coordinated;
 use local::Local;
 use routed::Routed;

@@ -76,7 +76,7 @@ impl Control {
         if let (Kind::Allocator(allocator), Change::Rate(rate)) = (&mut self.kind, event.change) {
             for link in [event.cable, event.cable.reverse()] {
                 let set = allocator.hierarchy.set_capacity(link.0, rate.get());
-                set.expect("rates of a scenario are in range, and carry what is guaranteed");
+                set.expect("`Scenario::check` accepted the rate, which covers the guarantees on the link");
             }
         }
     }
@@ -196,12 +196,12 @@ impl Allocator {
             let shares = Shares::with_excess(&weights, &excess);
             shares.and_then(|shares| shares.guaranteeing(guarantees.collect()))
         };
-        let shares = shares.expect("weights and guarantees of a scenario are in range");
+        let shares = shares.expect("`Scenario::check` accepted the weights and guarantees");
         Allocator {
             floor: scenario.floor,
             classes: Vec::new(),
             hierarchy: Hierarchy::new(&capacities, shares)
-                .expect("links of a scenario carry what is guaranteed"),
+                .expect("`Scenario::check` accepted the links and the guarantees on them"),
             demands: Vec::new(),
             limits: Vec::new(),
         }
@@ -213,7 +213,9 @@ impl Allocator {
         for stream in new {
             let of = streams.get(stream);
             let class = self.hierarchy.add(of.service, &of.links, 0, 0.0);
-            self.classes.push(class.expect("paths have links, each once"));
+            self.classes.push(
+                class.expect("paths cross each link once, and `check_size` bounds their number and length"),
+            );
         }
     }
 
@@ -227,7 +229,7 @@ impl Allocator {
             flows[stream] = streams.connections(stream);
             if let Some(demand) = self.demands[stream].predict() {
                 let set = self.hierarchy.set_demand(self.classes[stream], demand.get());
-                set.expect("a rate is not negative");
+                set.expect("a Rate is finite and not negative by construction");
             }
         }
         for (stream, &flows) in flows.iter().enumerate() {

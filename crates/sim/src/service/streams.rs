@@ -69,7 +69,7 @@ impl Streams {
             stranded: vec![0; scenario.demands.len()],
             queueing,
             first,
-            wfq: Wfq::new(&capacities, &queues).expect("rates and weights of a scenario are in range"),
+            wfq: Wfq::new(&capacities, &queues).expect("`Scenario::check` accepted the rates and weights"),
             active: Vec::new(),
             started: Vec::new(),
             rates: Vec::new(),
@@ -86,7 +86,7 @@ impl Streams {
                 Change::Up => drop(self.routes.restore(link)),
                 Change::Rate(rate) => {
                     let set = self.wfq.set_capacity(link.index(), rate.get());
-                    set.expect("rates of a scenario are in range");
+                    set.expect("`Scenario::check` accepted the rate");
                 }
             }
         }
@@ -135,6 +135,11 @@ impl Streams {
 
     pub(super) fn len(&self) -> usize {
         self.streams.len()
+    }
+
+    /// How many links the paths of all streams have together.
+    pub(super) fn hops(&self) -> usize {
+        self.streams.iter().map(|stream| stream.links.len()).sum()
     }
 
     pub(super) fn get(&self, stream: usize) -> &Stream {
@@ -190,7 +195,10 @@ impl Streams {
                 source: limited(self.sending[stream], limit(stream)),
             })
             .collect();
-        let settled = self.wfq.solve(&classes).expect("classes of a scenario are in range");
+        let settled = self
+            .wfq
+            .solve(&classes)
+            .expect("rates and numbers of connections are in range, and paths cross each link once");
         self.rates.clear();
         self.rates.extend_from_slice(self.wfq.rates());
         settled

@@ -13,8 +13,11 @@
 use weir_core::units::{Rate, Time};
 
 use super::Stage;
-use super::fabric::Fabric;
-use super::sharing::{Ports, Sharing, SharingError};
+use super::fabric::{Fabric, check_servers};
+use super::sharing::{Ports, Sharing};
+use super::stream::Stream;
+
+pub use super::error::ClusterError;
 
 /// A job and where it is.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,77 +50,6 @@ pub struct Options {
     pub rate: Rate,
     /// How the flows of a transfer depend on each other.
     pub coupling: Coupling,
-}
-
-/// Why jobs could not be run to their ends.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ClusterError {
-    /// A server that is not there, or that a job has twice.
-    #[error("job {job}: server `{server}`: expected each once, from 0 to {}", .servers.saturating_sub(1))]
-    Server {
-        /// The job's position.
-        job: usize,
-        /// The server.
-        server: u32,
-        /// How many there are.
-        servers: u32,
-    },
-    /// A server with more or fewer links than one, on a network with paths.
-    #[error("job {job}: server `{server}` has {links} links: expected one")]
-    Links {
-        /// The job's position.
-        job: usize,
-        /// The server.
-        server: u32,
-        /// How many it has.
-        links: usize,
-    },
-    /// As many jobs as the network was laid out for are expected.
-    #[error("{jobs} jobs on a network laid out for {expected}: expected as many")]
-    Jobs {
-        /// How many there are.
-        jobs: usize,
-        /// How many there should be.
-        expected: usize,
-    },
-    /// Jobs and links that are too many to be laid out.
-    #[error("{what}: {count}: expected at most {most}")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        count: u64,
-        /// How many there may be.
-        most: u64,
-    },
-    /// Somebody asked to stop.
-    #[error("interrupted at {now:.3} s")]
-    Interrupted {
-        /// When, for the jobs.
-        now: f64,
-    },
-    /// Bytes that nothing moves.
-    #[error("at {now} s nothing moves and job {job} is not done: expected links that carry something")]
-    Stalled {
-        /// The first of the jobs that are not done.
-        job: usize,
-        /// When.
-        now: f64,
-    },
-    /// Links cannot be shared so.
-    #[error(transparent)]
-    Sharing(#[from] SharingError),
-}
-
-/// Flows of a job that go the same ways and are equally long.
-pub(super) struct Stream {
-    pub(super) job: usize,
-    pub(super) ports: Vec<u32>,
-    /// How many cross each of the ports, where that is the same number everywhere.
-    pub(super) flows: f64,
-    /// What is left of each.
-    pub(super) left: f64,
-    pub(super) rate: f64,
 }
 
 /// How jobs on a network with paths ended.
@@ -217,17 +149,6 @@ pub fn run_on(
     let ports = fabric.footprints.iter().map(links).collect();
     let (ends, ports) = cluster.start_all(jobs, ports)?.run(go_on)?;
     Ok(Ended { ends, solutions: ports.solutions, unsettled: ports.unsettled })
-}
-
-/// Whether a job's servers are there, each once.
-pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<(), ClusterError> {
-    let mut sorted = of_job.to_vec();
-    sorted.sort_unstable();
-    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-    match sorted.last().copied().filter(|server| *server >= servers).or(twice) {
-        Some(server) => Err(ClusterError::Server { job, server, servers }),
-        None => Ok(()),
-    }
 }
 
 impl<'a> Cluster<'a> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use weir_core::model::topology::route::Routes;
 use weir_core::model::topology::{NodeId, Topology};
 
-use super::cluster::ClusterError;
+use super::error::ClusterError;
 
 /// How flows choose among the shortest paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Fabric {
     ) -> Result<Fabric, ClusterError> {
         let servers = topology.hosts() as u32;
         for (job, of_job) in jobs.iter().enumerate() {
-            super::cluster::check_servers(job, of_job, servers)?;
+            check_servers(job, of_job, servers)?;
             if let Some(&server) = of_job.iter().find(|s| topology.out(NodeId(**s)).len() != 1) {
                 return Err(ClusterError::Links { job, server, links: topology.out(NodeId(server)).len() });
             }
@@ -132,6 +132,17 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
         }
     }
     Ok(())
+}
+
+/// Whether a job's servers are there, each once.
+pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<(), ClusterError> {
+    let mut sorted = of_job.to_vec();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    match sorted.last().copied().filter(|server| *server >= servers).or(twice) {
+        Some(server) => Err(ClusterError::Server { job, server, servers }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses more than there may be.

@@ -140,7 +140,7 @@ pub fn controller(
 ) -> Result<Controller, ControllerError> {
     let models =
         Synthetic::draw(seed, applications).iter().map(|workload| workload.sensitivity(degree)).collect();
-    let levels = NonZeroU16::new(LEVELS).expect("not 0");
+    let levels = NonZeroU16::new(LEVELS).expect("16 is not 0");
     let settings = Settings { c_saba: Fraction::ALL, floor: FLOOR, levels };
     let mut controller = Controller::central(models, settings, &vec![QUEUES; ways.ports])?;
     for application in 0..applications {

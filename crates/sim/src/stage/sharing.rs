@@ -17,15 +17,17 @@
 use std::num::NonZeroU16;
 
 use weir_core::policy::sincronia::{Demand, bssi};
-use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port, Settings};
+use weir_core::saba::controller::{AppId, ConnectionId, Port, Settings};
 use weir_core::saba::{Controller, Fraction, Sensitivity};
 use weir_core::solve::Lockstep;
-use weir_core::solve::wfq::{Class, Queue, Source, Wfq, WfqError};
+use weir_core::solve::wfq::{Class, Queue, Source, Wfq};
 
 use super::Stage;
-use super::cluster::Stream;
 use super::curve::{self, Curve};
 use super::fabric::Fabric;
+use super::stream::Stream;
+
+pub use super::error::SharingError;
 
 /// How links are shared.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,26 +85,6 @@ pub enum Connections {
     Transfer,
     /// As long as the job runs.
     Job,
-}
-
-/// Why links cannot be shared so.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum SharingError {
-    /// The controller refused something.
-    #[error("Saba's controller: {0}")]
-    Controller(#[from] ControllerError),
-    /// A job that does not comply, where all of each port is Saba's.
-    #[error("job {job} has no model, and C_saba is 1: expected C_saba below 1, which leaves it a queue")]
-    Reserved {
-        /// The job's position.
-        job: usize,
-    },
-    /// An order where single flows have rates.
-    #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
-    Order,
-    /// The solver refused something.
-    #[error("rates: {0}")]
-    Rates(#[from] WfqError),
 }
 
 /// The sizes at which priorities end, so that all flows of these jobs have as many bytes in each of `levels`. A job is its stages

@@ -93,8 +93,11 @@ impl Synthetic {
     /// Never: a job alone on links that carry something ends, and seven slowdowns determine a cubic.
     pub fn sensitivity(&self, degree: Degree) -> Sensitivity {
         let mut job = Profiled { stages: self.stages.clone(), servers: PROFILER, rate: link() };
-        let profile = Profile::of(&mut job, &FRACTIONS).expect("a job alone ends");
-        profile.fit(degree).expect("seven samples").sensitivity
+        let profile = Profile::of(&mut job, &FRACTIONS).expect("a job alone on links with a rate ends");
+        profile
+            .fit(degree)
+            .expect("slowdowns at seven bandwidths determine a polynomial of degree 3")
+            .sensitivity
     }
 
     /// The same, but after so many times as long as bytes take with all bandwidth they are not waited for.

@@ -20,7 +20,7 @@ use weir_core::solve::polynomial::{Degree, Polynomial, determination, fit as fit
 use weir_core::units::{Bytes, Rate, Time};
 
 use super::calibration::{self, Free, Quantity, Shape, Target};
-use super::cluster::ClusterError;
+use super::error::ClusterError;
 use super::{Profiled, Stage};
 
 /// The servers that the profiler has (section 2.1).
@@ -28,7 +28,7 @@ pub const NODES: u32 = 8;
 
 /// What a link carries in the testbed (section 8.1): 56 Gbit/s.
 pub fn link() -> Rate {
-    Rate::new(56.0 * Rate::GBIT.get()).expect("finite and above zero")
+    Rate::new(56.0 * Rate::GBIT.get()).expect("56 Gbit/s is a valid rate")
 }
 
 /// How long a workload takes whose time is not published, in seconds.
@@ -92,8 +92,9 @@ impl Workload {
     /// The ten of Table 1, calibrated. The same every time.
     pub fn all() -> Vec<Workload> {
         let mut all: Vec<Workload> = table().into_iter().map(Entry::workload).collect();
-        let find =
-            |all: &[Workload], name: &str| all.iter().position(|w| w.name == name).expect("in the table");
+        let find = |all: &[Workload], name: &str| {
+            all.iter().position(|w| w.name == name).expect("the table has a workload of this name")
+        };
         let mut data = 0.0;
         for name in ["SVM", "NI"] {
             let at = find(&all, name);
@@ -195,7 +196,9 @@ impl Workload {
 }
 
 fn fitted(shape: &Shape, degree: Degree) -> Polynomial {
-    fit_polynomial(&shape.samples(), degree).expect("seven finite samples at seven places").polynomial
+    fit_polynomial(&shape.samples(), degree)
+        .expect("a shape has seven finite samples at seven bandwidths")
+        .polynomial
 }
 
 /// The exponent below 1 with which a workload comes closest to the published drifts, by a search over hundredths.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use weir_core::model::scenario::{Demand, Scenario, Sending, Service};
+use weir_core::model::topology::Builder;
 use weir_core::model::{NodeId, Plan};
 use weir_core::units::{Rate, Time};
 use weir_sim::service::{Mechanism, Phase, ShareError, Shared, share};
@@ -260,6 +261,35 @@ fn skipping_steady_periods_changes_nothing() {
         };
         assert_close(&sum(&run(&busy, mechanism)), &sum(&run(&plain, mechanism)), mechanism.name());
     }
+}
+
+#[test]
+fn long_paths_count_towards_the_size_of_an_outcome() {
+    // Over an hour, 694 demands alone stay 60,000 numbers below the limit.
+    let of_chain = |switches: usize| {
+        let mut chain = Builder::new();
+        ["a", "b"].iter().for_each(|host| chain.host(host).unwrap());
+        let names: Vec<String> = (0..switches).map(|number| format!("s{number}")).collect();
+        names.iter().for_each(|name| chain.switch(name, 1).unwrap());
+        let ends = [("a", &*names[0]), (&*names[switches - 1], "b")];
+        let between = names.windows(2).map(|pair| (&*pair[0], &*pair[1]));
+        between.chain(ends).for_each(|(from, to)| chain.cable(from, to, Rate::GBIT).unwrap());
+        let mut scenario = section_5_3();
+        scenario.topology = chain.build().unwrap();
+        scenario.end = Scenario::MAX_END;
+        let demand = Demand {
+            service: 0,
+            from: vec![NodeId(0)],
+            to: vec![NodeId(1)],
+            connections: 1,
+            sending: Sending::Elastic,
+            active: vec![(Time::ZERO, Scenario::MAX_END)],
+        };
+        scenario.demands = vec![demand; 694];
+        share(&scenario, Mechanism::Central, |_| false).unwrap_err()
+    };
+    assert!(matches!(of_chain(2), ShareError::Interrupted { .. }));
+    assert!(matches!(of_chain(100), ShareError::TooLarge { .. }));
 }
 
 #[test]
