@@ -154,8 +154,8 @@ impl Traffic {
     /// If the programs were not built, something is not there, or the kernel refuses. Then some of it may be done, which the next
     /// time finds, or [`cleanup`] removes.
     pub fn start(rules: &[Rule], interfaces: &[Interface]) -> Result<Traffic, TrafficError> {
-        if let Some(why) = program::lacks() {
-            return Err(TrafficError::NotBuilt(why));
+        if !(program::is_built() && throttle::is_built()) {
+            return Err(TrafficError::NotBuilt(env!("WEIR_BPF_LACKS")));
         }
         let numbers = interfaces.iter().map(number).collect::<Result<Vec<u32>, _>>()?;
         let cgroups = rules.iter().map(Cgroup::of).collect::<Result<Vec<_>, _>>()?;

@@ -16,17 +16,16 @@ use nix::sys::socket::sockopt::GetStruct;
 
 use super::cgroup::{Cgroup, FIRST};
 use super::folder::Folder;
-use super::{LEAST_PACE, TrafficError, throttle};
+use super::{LEAST_PACE, TrafficError};
 use crate::htb::MOST_SERVICES;
 use crate::queues::Interface;
 
 static APPLICATION: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/application.o"));
 static INTERFACE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/interface.o"));
 
-/// Says what kept the programs from being built; nothing if they are there.
-pub(super) fn lacks() -> Option<&'static str> {
-    let is_built = !APPLICATION.is_empty() && !INTERFACE.is_empty() && throttle::is_built();
-    (!is_built).then_some(env!("WEIR_BPF_LACKS"))
+/// Whether the programs were built.
+pub(super) fn is_built() -> bool {
+    !APPLICATION.is_empty() && !INTERFACE.is_empty()
 }
 
 /// Makes the maps where they are not there yet.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId, ControllerError};
 
 use super::Registry;
-use super::sharing::Sharing;
+use super::sharing::{FoundKey, Sharing};
 use crate::master::Stopped;
 
 /// The connections that were found of an application, from a host to an address.
@@ -32,9 +32,6 @@ pub struct FoundState {
     pub limit_bytes_per_second: Option<u64>,
 }
 
-/// A host, an application that has connections from there, and the host at their other ends, if it is known.
-pub(super) type Way = (u32, Arc<str>, Option<u32>);
-
 impl Sharing {
     /// Makes the controller know of connections that were found, of applications that are registered, and of no others.
     pub(super) fn settle(&mut self) -> Result<(), ControllerError> {
@@ -44,7 +41,7 @@ impl Sharing {
             let to = self.addresses.get(&found.peer.to_canonical()).copied().filter(|&to| to != host);
             (host, Arc::clone(&found.application), to)
         };
-        let wanted: BTreeSet<Way> = registered.map(way).collect();
+        let wanted: BTreeSet<FoundKey> = registered.map(way).collect();
         for (_, number) in self.found.extract_if(.., |way, _| !wanted.contains(way)) {
             self.division.close(ConnectionId(number))?;
         }

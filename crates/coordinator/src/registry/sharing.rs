@@ -14,9 +14,9 @@ use weir_core::saba::controller::{AppId, ConnectionId, Port};
 use weir_proto::{Found, LONGEST_ID, MOST_APPLICATIONS, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
+use super::Registry;
 use super::division::Division;
 use super::ways::Ways;
-use super::{Registry, found};
 use crate::config::{Config, End, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
@@ -95,6 +95,9 @@ pub(super) struct Known<T> {
     body: T,
 }
 
+/// The sending host, the application, and the receiving host if the configuration has its address.
+pub(super) type FoundKey = (u32, Arc<str>, Option<u32>);
+
 /// How links are divided, and what things are called outside.
 pub(super) struct Sharing {
     pub(super) division: Division,
@@ -109,7 +112,7 @@ pub(super) struct Sharing {
     connections: BTreeMap<String, Known<(ConnectionBody, [u32; 2])>>,
     /// What each host has found, and the numbers of the connections that stand for it.
     pub(super) seen: BTreeMap<u32, Vec<Found>>,
-    pub(super) found: BTreeMap<found::Way, u64>,
+    pub(super) found: BTreeMap<FoundKey, u64>,
     /// The next number for any.
     pub(super) next: u64,
 }
