@@ -25,7 +25,7 @@ mod predictor;
 
 pub use data::{Loss, LossError, Record, Records};
 pub use machine::{MAX_PARAMETER, Machine, SettingError, Settings, Vector};
-pub use model::{Model, Training};
+pub use model::{BufferAccuracy, Model, Training};
 pub use predictor::{Answer, Predictor, Scale, TrainError};
 
 /// How many connections fit into a buffer.

@@ -1,6 +1,6 @@
 //! A predictor, and where it comes from.
 
-use crate::data::{Conditions, Records};
+use crate::data::{Conditions, Record, Records};
 use crate::machine::Settings;
 use crate::predictor::{Predictor, TrainError};
 
@@ -30,6 +30,21 @@ impl Training {
     }
 }
 
+/// How well a predictor does at one buffer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BufferAccuracy {
+    /// The buffer, in packets.
+    pub buffer: u32,
+    /// The mean loss over all records, from 0 to 1.
+    pub mean_loss: f64,
+    /// How many records it was trained on.
+    pub trained: usize,
+    /// How many records it was tested on; may be 0.
+    pub held_out: usize,
+    /// How many of the records held out it was right about.
+    pub right: usize,
+}
+
 /// A predictor, and where it comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -57,6 +72,27 @@ impl Model {
             right: predictor.right(test),
         };
         Ok(Model { predictor, training })
+    }
+
+    /// How well the predictor does at each buffer, from the smallest. `records` are those that it was trained on.
+    pub fn accuracies(&self, records: &Records) -> Vec<BufferAccuracy> {
+        let classes = self.predictor.classes();
+        let order = records.shuffled(classes, self.training.seed);
+        let (train, test) = order.split_at(self.training.trained);
+        let accuracy = |&buffer: &u32| {
+            let at_buffer = |records: &[Record]| -> Vec<Record> {
+                records.iter().copied().filter(|record| record.buffer == buffer).collect()
+            };
+            let (all, tested) = (at_buffer(records.all()), at_buffer(test));
+            BufferAccuracy {
+                buffer,
+                mean_loss: all.iter().map(|record| record.loss.get()).sum::<f64>() / all.len() as f64,
+                trained: at_buffer(train).len(),
+                held_out: tested.len(),
+                right: self.predictor.right(&tested),
+            }
+        };
+        classes.iter().map(accuracy).collect()
     }
 
     /// What tells buffers by losses.

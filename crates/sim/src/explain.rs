@@ -15,8 +15,11 @@
 //! is then the one where it would need longest with what the others leave it; of several, the one where it has most left to
 //! move.
 
+mod timeline;
+
 use std::collections::BTreeMap;
 
+pub use timeline::{Entry, timeline};
 use weir_core::allocation::{Common, Rule, Standing};
 use weir_core::model::{Change, Coflow, FlowState, Slot, Workload};
 

@@ -11,6 +11,7 @@ mod ports;
 pub mod replay;
 pub mod service;
 pub mod stage;
+pub mod summary;
 mod transport;
 pub mod wide_area;
 

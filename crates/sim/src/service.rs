@@ -29,7 +29,7 @@ use weir_core::units::Time;
 
 use control::Control;
 pub use mechanism::Mechanism;
-pub use outcome::{Phase, Segment, Shared};
+pub use outcome::{Phase, Segment, ServicePhase, Shared};
 use streams::Streams;
 
 /// Why there is no outcome.

@@ -20,6 +20,7 @@ pub mod cluster;
 pub mod curve;
 mod error;
 pub mod fabric;
+pub mod job_set;
 pub mod scenario;
 pub mod setup;
 pub mod sharing;

@@ -39,6 +39,21 @@ pub struct Phase {
     streams: Vec<f64>,
 }
 
+/// What one service received and sent in one phase, in bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ServicePhase {
+    /// The position of the service in the scenario.
+    pub service: usize,
+    /// What arrived, on average.
+    pub mean: f64,
+    /// What arrived at the end of the phase.
+    pub last: f64,
+    /// What was sent at the end of the phase.
+    pub sent: f64,
+    /// The number of connections without a path.
+    pub stranded: u32,
+}
+
 /// What came of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shared {
@@ -124,6 +139,23 @@ impl Shared {
     pub(super) fn finish(mut self, streams: Streams) -> Shared {
         self.streams = streams.into_crossed();
         self
+    }
+
+    /// What each service that has active demands in a phase received and sent.
+    pub fn services(&self, scenario: &Scenario, phase: &Phase) -> Vec<ServicePhase> {
+        let [mean, last, sent] =
+            [&phase.mean, &phase.last, &phase.sent].map(|of_demands| self.by_service(of_demands));
+        let active = |service: &usize| {
+            let mut own = scenario.demands.iter().filter(|demand| demand.service == *service);
+            own.any(|demand| demand.is_active(phase.from))
+        };
+        let of_service = |service: usize| {
+            let demands = self.service_of.iter().zip(&phase.stranded);
+            let stranded = demands.filter(|(of, _)| **of == service).map(|(_, stranded)| stranded).sum();
+            let (mean, last, sent) = (mean[service], last[service], sent[service]);
+            ServicePhase { service, mean, last, sent, stranded }
+        };
+        (0..self.services).filter(active).map(of_service).collect()
     }
 
     /// Sums of numbers of demands, by service.

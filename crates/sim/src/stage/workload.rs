@@ -135,6 +135,17 @@ impl Workload {
         round.repeat(ROUNDS as usize)
     }
 
+    /// Its stages on hosts whose slowest link carries `rate` instead of [`link`]: bytes shrink with the rate, so that alone
+    /// the job takes as long as in the testbed.
+    pub fn stages_at(&self, data: f64, nodes: f64, rate: Rate) -> Vec<Stage> {
+        let mut stages = self.stages(data, nodes);
+        for stage in &mut stages {
+            let bytes = stage.bytes.get() * rate.get() / link().get();
+            stage.bytes = Bytes::new(bytes).unwrap_or(stage.bytes);
+        }
+        stages
+    }
+
     /// How many bytes a server moves, as a multiple of what it does in the profiler's setting.
     fn moved(&self, data: f64, nodes: f64) -> f64 {
         libm::pow(data, self.growth.0) / libm::pow(nodes, self.growth.1)

@@ -1,0 +1,152 @@
+//! Statistics of one replay, and of one replay against another.
+
+use crate::outcome::{Outcome, mean, percentile, speedups};
+
+/// Statistics of one replay. Statistics over no coflows, flows, ports or schedules are `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// The mean CCT, in seconds.
+    pub mean_cct: Option<f64>,
+    /// The 50th, 90th, 95th and 99th percentile of the CCT, in seconds.
+    pub cct_percentiles: [Option<f64>; 4],
+    /// The 50th and 90th percentile of [`CoflowOutcome::deviation`](crate::CoflowOutcome::deviation) over coflows with
+    /// several flows.
+    pub deviation_percentiles: [Option<f64>; 2],
+    /// The mean utilisation over both sides of all ports, from 0 to 1.
+    pub mean_utilisation: Option<f64>,
+    /// The utilisation of the busiest side of a port, from 0 to 1.
+    pub max_utilisation: Option<f64>,
+    /// How many coflows met their deadlines.
+    pub deadlines_met: usize,
+    /// How many coflows have deadlines.
+    pub deadlines: usize,
+    /// The mean job completion time, in seconds.
+    pub mean_jct: Option<f64>,
+    /// The mean time to compute a schedule, in microseconds.
+    pub mean_schedule_us: Option<f64>,
+    /// The 90th and 99th percentile of the time to compute a schedule, in microseconds.
+    pub schedule_us_percentiles: [Option<f64>; 2],
+}
+
+impl Summary {
+    /// The statistics of `outcome`. O(n log n) for n coflows, ports and schedules.
+    pub fn new(outcome: &Outcome) -> Summary {
+        let ccts = outcome.ccts();
+        let wide = outcome.coflows.iter().filter(|coflow| coflow.width > 1);
+        let deviations: Vec<f64> = wide.map(|coflow| coflow.deviation).collect();
+        let utilisations = utilisations(outcome);
+        let met: Vec<bool> = outcome.coflows.iter().filter_map(|coflow| coflow.met_deadline).collect();
+        let jcts: Vec<f64> = outcome.jobs.iter().map(|job| job.end - job.arrival).collect();
+        let schedules: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
+        Summary {
+            mean_cct: mean_of(&ccts),
+            cct_percentiles: percentiles_of(&ccts, [50.0, 90.0, 95.0, 99.0]),
+            deviation_percentiles: percentiles_of(&deviations, [50.0, 90.0]),
+            mean_utilisation: mean_of(&utilisations),
+            max_utilisation: utilisations.last().copied(),
+            deadlines_met: met.iter().filter(|&&met| met).count(),
+            deadlines: met.len(),
+            mean_jct: mean_of(&jcts),
+            mean_schedule_us: mean_of(&schedules),
+            schedule_us_percentiles: percentiles_of(&schedules, [90.0, 99.0]),
+        }
+    }
+}
+
+/// The utilisations of all sides of ports, in rising order: a sum over them does not depend on how ports are numbered.
+/// Empty if the replay took no time.
+fn utilisations(outcome: &Outcome) -> Vec<f64> {
+    if outcome.makespan <= 0.0 {
+        return Vec::new();
+    }
+    let sides = outcome.send_utilisation.iter().chain(&outcome.recv_utilisation);
+    let mut utilisations: Vec<f64> = sides.copied().collect();
+    utilisations.sort_by(f64::total_cmp);
+    utilisations
+}
+
+/// Statistics of the speed-ups of a replay over a baseline, coflow by coflow ([`speedups`]). Statistics over no coflows are
+/// `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpeedupSummary {
+    /// The 10th, 50th and 90th percentile.
+    pub percentiles: [Option<f64>; 3],
+    /// The mean.
+    pub mean: Option<f64>,
+    /// How many coflows have no speed-up: they took no time under one of the two.
+    pub left_out: usize,
+}
+
+impl SpeedupSummary {
+    /// The statistics for CCTs of the same coflows in the same order, in seconds.
+    pub fn new(baseline: &[f64], ccts: &[f64]) -> SpeedupSummary {
+        let speedups = speedups(baseline, ccts);
+        SpeedupSummary {
+            percentiles: percentiles_of(&speedups, [10.0, 50.0, 90.0]),
+            mean: mean_of(&speedups),
+            left_out: ccts.len() - speedups.len(),
+        }
+    }
+}
+
+fn mean_of(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| mean(values))
+}
+
+fn percentiles_of<const N: usize>(values: &[f64], percentages: [f64; N]) -> [Option<f64>; N] {
+    percentages.map(|percentage| (!values.is_empty()).then(|| percentile(values, percentage)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CoflowOutcome;
+
+    fn coflow(cct: f64, width: usize, deviation: f64, met_deadline: Option<bool>) -> CoflowOutcome {
+        CoflowOutcome {
+            index: 0,
+            id: 0,
+            arrival: 1.0,
+            end: 1.0 + cct,
+            width,
+            bytes: 1.0,
+            deviation,
+            equal_lengths: true,
+            met_deadline,
+            flow_ends: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn statistics_of_nothing_are_none() {
+        let summary = Summary::new(&Outcome { send_utilisation: vec![0.0], ..Outcome::default() });
+        assert_eq!((summary.mean_cct, summary.cct_percentiles), (None, [None; 4]));
+        assert_eq!(
+            (summary.mean_utilisation, summary.mean_jct, summary.mean_schedule_us),
+            (None, None, None)
+        );
+        assert_eq!(SpeedupSummary::new(&[0.0], &[1.0]).left_out, 1);
+    }
+
+    #[test]
+    fn single_flow_coflows_have_no_deviation() {
+        let outcome = Outcome {
+            coflows: vec![
+                coflow(1.0, 1, 9.0, Some(true)),
+                coflow(2.0, 2, 0.5, Some(false)),
+                coflow(6.0, 3, 0.7, None),
+            ],
+            makespan: 7.0,
+            send_utilisation: vec![0.5],
+            recv_utilisation: vec![0.25],
+            schedule_ns: vec![1_000, 3_000],
+            ..Outcome::default()
+        };
+        let summary = Summary::new(&outcome);
+        assert_eq!((summary.mean_cct, summary.cct_percentiles[0]), (Some(3.0), Some(2.0)));
+        assert_eq!(summary.deviation_percentiles[0], Some(0.6));
+        assert_eq!((summary.mean_utilisation, summary.max_utilisation), (Some(0.375), Some(0.5)));
+        assert_eq!((summary.deadlines_met, summary.deadlines), (1, 2));
+        assert_eq!(summary.mean_schedule_us, Some(2.0));
+    }
+}
