@@ -47,15 +47,3 @@ fn every_document_is_linked_from_the_readme_or_from_one_that_is() {
     let missing: Vec<&PathBuf> = all.difference(&found).collect();
     assert!(missing.is_empty(), "README.md does not lead to {missing:?}");
 }
-
-#[test]
-fn the_readme_lists_each_document_once() {
-    let text = fs::read_to_string(root().join("README.md")).unwrap();
-    let list = text.split("\n## Layout\n").nth(1).unwrap();
-    let mut all = BTreeSet::new();
-    documents(&root().join("docs"), &mut all);
-    for document in all {
-        let name = document.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-        assert_eq!(list.matches(&format!("]({name})")).count(), 1, "{name}");
-    }
-}

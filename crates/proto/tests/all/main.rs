@@ -1,3 +1,4 @@
 //! Tests of the messages between coordinator and agents.
 
+mod generated;
 mod pack;
