@@ -114,6 +114,14 @@ impl Coordinator {
         self.answer(self.agent.get(format!("{}{path}", self.base)).call())
     }
 
+    /// The text at a path, such as `/metrics`.
+    ///
+    /// # Errors
+    /// If the coordinator does not answer, or refuses the request.
+    pub fn get_text(&self, path: &str) -> Result<String, CoordinatorError> {
+        self.text(self.agent.get(format!("{}{path}", self.base)).call())
+    }
+
     /// Puts a body at a path; the same again changes nothing. The answer is nothing where there is none.
     ///
     /// # Errors
@@ -143,17 +151,25 @@ impl Coordinator {
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, CoordinatorError> {
+        Ok(serde_json::from_str(&self.text(answer)?).unwrap_or(Value::Null))
+    }
+
+    /// The text of an answer; a status other than success is an error.
+    fn text(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<String, CoordinatorError> {
         let failed = |error: ureq::Error| CoordinatorError::Unreached {
             place: self.base.clone(),
             why: error.to_string(),
         };
         let mut answer = answer.map_err(failed)?;
         let text = answer.body_mut().read_to_string().map_err(failed)?;
-        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
         let status = answer.status();
         if status.is_success() {
-            return Ok(body);
+            return Ok(text);
         }
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
         Err(CoordinatorError::Refused {
             status: status.as_u16(),
             title: status.canonical_reason().unwrap_or("Error").to_owned(),

@@ -80,10 +80,10 @@ pub fn on_a_bed<T>(
     Ok(done)
 }
 
-/// Runs a scenario over a bed that is up, in the phases that the simulator found.
+/// Runs a scenario under a mechanism on an existing testbed, in the phases of its simulation.
 ///
 /// # Errors
-/// Whatever ends it early.
+/// If the testbed or a connection fails, or a signal stops the work.
 pub fn measure(
     bed: &Bed,
     scenario: &Scenario,
@@ -95,29 +95,15 @@ pub fn measure(
     bed.set_queues(queueing.as_ref()).map_err(|error| failure(&error))?;
     let phases: Vec<(Time, Time)> = shared.phases.iter().map(|phase| (phase.from, phase.to)).collect();
     let throttle = mechanism.throttles().then(|| Throttle::new(scenario.floor));
-    send(bed, scenario, &phases, throttle.as_ref(), mechanism.name(), progress)
-}
-
-/// Runs a scenario over a bed as it is. `what` is for people who wait.
-///
-/// # Errors
-/// Whatever ends it early.
-pub fn send(
-    bed: &Bed,
-    scenario: &Scenario,
-    phases: &[(Time, Time)],
-    throttle: Option<&Throttle>,
-    what: &str,
-    progress: &Progress,
-) -> Result<Vec<Phase>, Failure> {
-    let bar = progress.steps(&format!("{what}, in real time"), scenario.end.get().ceil() as usize);
-    let measured = run(bed.plan(), scenario, phases, throttle, |at| {
+    let name = mechanism.name();
+    let bar = progress.steps(&format!("{name}, in real time"), scenario.end.get().ceil() as usize);
+    let measured = run(bed.plan(), scenario, &phases, throttle.as_ref(), |at| {
         bar.set_position(at.get() as u64);
         !interrupt::asked()
     });
     bar.finish_and_clear();
     measured.map_err(|error| match error {
-        RunError::Interrupted { .. } => Failure::interrupted(format!("{what}: {error}; nothing was written")),
+        RunError::Interrupted { .. } => Failure::interrupted(format!("{name}: {error}; nothing was written")),
         RunError::Connections(_) => Failure::input(error),
         RunError::Socket { .. } => Failure::undone(error),
     })

@@ -1,21 +1,24 @@
-//! `weir reproduce live`: what the mechanisms do to real traffic over the testbed's kernel, beside the papers and the simulator.
+//! `weir reproduce live`: the mechanisms on real traffic, next to the papers' figures and the simulator's.
 //!
-//! Numbers of papers are written down with where they stand there; all others are measured.
+//! A module for each [`Experiment`]; `cluster` starts the coordinators and agents of three of them.
 
+mod cluster;
 mod netshare;
 mod overheads;
-mod process;
 mod programs;
 mod saba;
 mod slice;
 
-use std::fmt;
+use std::fs;
+use std::process::Command;
 use std::str::FromStr;
+use std::thread;
 
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::progress::Progress;
-use weir_core::units::Time;
+use weir_core::model::{Plan, Topology};
+use weir_core::units::{Rate, Time};
 use weir_testbed::Name;
 use weir_testbed::batch::CONGESTION;
 
@@ -28,9 +31,9 @@ pub enum Experiment {
     Netshare,
     /// A slice of coflows under plain TCP, Aalo and Saath.
     Slice,
-    /// Jobs that are profiled, under equal shares and under Saba.
+    /// Profiled jobs under equal shares and under Saba.
     Saba,
-    /// Unmodified programs in cgroups, their classes and their shares.
+    /// Unmodified programs in cgroups, and their shares of a link.
     Programs,
     /// The processor time and memory of a coordinator and agents, next to Saath's Table 2.
     Overheads,
@@ -38,28 +41,22 @@ pub enum Experiment {
 
 impl Experiment {
     /// All experiments, in the order of the page.
-    pub const ALL: [Experiment; 5] = [
-        Experiment::Netshare,
-        Experiment::Slice,
-        Experiment::Saba,
-        Experiment::Programs,
-        Experiment::Overheads,
-    ];
+    pub const ALL: [Self; 5] = [Self::Netshare, Self::Slice, Self::Saba, Self::Programs, Self::Overheads];
 
-    fn name(self) -> &'static str {
+    /// The name on the command line, and the heading of the section.
+    const fn names(self) -> (&'static str, &'static str) {
         match self {
-            Experiment::Netshare => "netshare",
-            Experiment::Slice => "slice",
-            Experiment::Saba => "saba",
-            Experiment::Programs => "programs",
-            Experiment::Overheads => "overheads",
+            Self::Netshare => ("netshare", "NetShare, section 5.3: queues, throttling, both and neither"),
+            Self::Slice => ("slice", "A slice of coflows"),
+            Self::Saba => ("saba", "Saba: jobs of different sensitivity"),
+            Self::Programs => ("programs", "Unmodified programs"),
+            Self::Overheads => ("overheads", "Overheads next to Saath's Table 2"),
         }
     }
-}
 
-impl fmt::Display for Experiment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    /// The heading of its section on the page.
+    pub const fn heading(self) -> &'static str {
+        self.names().1
     }
 }
 
@@ -67,10 +64,9 @@ impl FromStr for Experiment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Experiment, String> {
-        Experiment::ALL
-            .into_iter()
-            .find(|one| one.name() == text)
-            .ok_or_else(|| format!("expected one of {}", Experiment::ALL.map(Experiment::name).join(", ")))
+        Experiment::ALL.into_iter().find(|experiment| experiment.names().0 == text).ok_or_else(|| {
+            format!("expected one of {}", Experiment::ALL.map(|experiment| experiment.names().0).join(", "))
+        })
     }
 }
 
@@ -87,7 +83,22 @@ pub struct Options {
 }
 
 /// The number of coflows of the slice.
-pub const COFLOWS: usize = slice::MOST;
+pub const COFLOWS: usize = slice::COFLOWS;
+
+/// The duration of a phase of NetShare's experiment in the paper, in seconds.
+const PHASE: f64 = 30.0;
+
+/// The rate of every link of the experiments but NetShare's, with headers, in bytes per second.
+const LINK: f64 = 12.5e6;
+
+fn link() -> Rate {
+    Rate::new(LINK).expect("the constant is a rate")
+}
+
+/// Hosts under one switch.
+fn big_switch(hosts: u32) -> Topology {
+    Plan::BigSwitch { hosts, rate: link() }.build().expect("the plan is valid")
+}
 
 /// The page: real traffic next to the papers' figures and the simulator's.
 ///
@@ -98,6 +109,7 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
     interrupt::watch();
     let mut out = head(options);
     for experiment in &options.only {
+        out.push_str(&format!("## {}\n\n", experiment.heading()));
         out.push_str(&match experiment {
             Experiment::Netshare => netshare::section(&options.bed, options.phase, progress),
             Experiment::Slice => slice::section(&options.bed, options.coflows, progress),
@@ -109,25 +121,69 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
     Ok(doc::tidy(out))
 }
 
-fn head(page: &Options) -> String {
-    let mut options = match page.phase.get() {
-        30.0 => String::new(),
-        seconds => format!(" --phase {seconds}s"),
-    };
-    if page.coflows != COFLOWS {
-        options.push_str(&format!(" --coflows {}", page.coflows));
-    }
-    if page.only != Experiment::ALL {
-        options.push_str(&format!(
-            " --only {}",
-            page.only.iter().map(Experiment::to_string).collect::<Vec<_>>().join(",")
-        ));
-    }
+fn head(options: &Options) -> String {
+    let commit = commit().map(|commit| format!(" at commit {commit}")).unwrap_or_default();
     format!(
         "# Real traffic\n\n\
-         Made by `weir reproduce live --out docs/results/live.md{options}`, as root. Measured is real traffic: sockets of one machine, in network \
-         namespaces that are joined by veth pairs, with HTB at the end of every link ([the testbed](../testbed.md)); TCP there is `{CONGESTION}` unless something else is said. So numbers depend on the \
-         machine and on what else it does. Published numbers stand with their place in the paper, simulated ones are the fluid \
-         simulator's for the same scenario, and every \"yes\" and \"no\" was found by that one command.\n\n"
+         Measured by `{}`{commit} on {}.\n\n\
+         The command needs root. It sends traffic between network namespaces of one machine, which veth pairs join; HTB at the end of every \
+         link limits the rate ([the testbed](../testbed.md)). TCP uses `{CONGESTION}`. Measured figures depend on the machine and on its \
+         other load. Published figures are quoted with their place in the paper. Simulated figures are those of the fluid simulator for \
+         the same scenario.\n\n",
+        command(options),
+        machine(),
     )
+}
+
+/// The command that writes the page with these options.
+fn command(options: &Options) -> String {
+    let mut command = "weir reproduce live --out docs/results/live.md".to_owned();
+    if options.phase.get() != PHASE {
+        command.push_str(&format!(" --phase {}", options.phase));
+    }
+    if options.coflows != COFLOWS {
+        command.push_str(&format!(" --coflows {}", options.coflows));
+    }
+    if options.only != Experiment::ALL {
+        let only: Vec<&str> = options.only.iter().map(|experiment| experiment.names().0).collect();
+        command.push_str(&format!(" --only {}", only.join(",")));
+    }
+    command
+}
+
+/// The commit that is checked out in the working directory; none outside of a repository.
+fn commit() -> Option<String> {
+    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output().ok()?;
+    let commit = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    output.status.success().then_some(commit)
+}
+
+/// The kernel and the number of processors.
+fn machine() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    // A distribution's suffix follows the version.
+    let version = release.split(['-', '+', '\n']).next().unwrap_or_default();
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    format!("Linux {version}, {processors} processors")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_names_command_and_machine_on_the_line_after_the_title() {
+        let bed = "bed".parse().unwrap();
+        let (only, phase) = (Experiment::ALL.to_vec(), Time::new(PHASE).unwrap());
+        let mut options = Options { only, phase, coflows: COFLOWS, bed };
+        let page = head(&options);
+        let line = page.lines().nth(2).unwrap();
+        assert!(line.starts_with("Measured by `weir reproduce live --out docs/results/live.md`"), "{line}");
+        assert!(line.contains(" on Linux ") && line.ends_with(" processors."), "{line}");
+        options.phase = Time::new(5.0).unwrap();
+        options.coflows = 4;
+        options.only = vec![Experiment::Slice, Experiment::Saba];
+        let page = head(&options);
+        assert!(page.contains("live.md --phase 5s --coflows 4 --only slice,saba`"), "{page}");
+    }
 }

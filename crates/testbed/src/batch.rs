@@ -8,7 +8,7 @@ use weir_core::saba::Fraction;
 use weir_core::units::Rate;
 
 use crate::plan::{Node, Plan, Port, Route};
-use crate::queues::{Class, FRAME, dscp, segments};
+use crate::queues::{Class, dscp, segments};
 
 /// What controls congestion of TCP in a bed: what Linux has unless told otherwise, whatever this machine was told. Hosts have it by
 /// their routes, since the setting of a namespace takes only what the machine lets everybody have.
@@ -115,17 +115,6 @@ pub fn short_queues(plan: &Plan, hosts: f64, switches: f64) -> Stage {
     plan.nodes.iter().map(of).collect()
 }
 
-/// Makes the queues of all ports anew: one each, which holds as many packets as the bytes that it would hold otherwise are, of full size.
-pub fn counted_queues(plan: &Plan) -> Stage {
-    let one = |port: &Port| {
-        let (dev, whole) = (&port.interface, Class::whole(port.rate, segments(plan.slowest)));
-        let mut out = root(dev, whole, 1);
-        line!(out, "qdisc add dev {dev} parent {LINK} pfifo limit {}", whole.buffer / FRAME);
-        out
-    };
-    plan.nodes.iter().map(|node| tc(node, node.ports.iter().map(one).collect())).collect()
-}
-
 /// Makes the queues of all ports anew: one for each service by these weights, at hosts as well.
 pub fn queues_everywhere(plan: &Plan, weights: &[f64]) -> Stage {
     let table = Table::by_service(weights);
@@ -149,17 +138,6 @@ pub fn throttle(plan: &Plan, nodes: &[usize], part: Fraction) -> Stage {
     }
     let changed = plan.nodes.iter().zip(lines).filter(|(_, lines)| !lines.is_empty());
     changed.map(|(node, lines)| tc(node, lines)).collect()
-}
-
-/// Has hosts hand over packets of so many segments at most.
-pub fn segmented(plan: &Plan, segments: u32) -> Stage {
-    let set = |port: &Port| format!("link set {} gso_max_segs {segments}\n", port.interface);
-    let of = |node: &Node| Step::Batch {
-        tool: Tool::Ip,
-        namespace: Some(node.namespace.clone()),
-        lines: node.ports.iter().map(set).collect(),
-    };
-    plan.nodes.iter().filter(|node| !node.is_switch).map(of).collect()
 }
 
 fn tc(node: &Node, lines: String) -> Step {

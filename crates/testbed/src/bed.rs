@@ -130,25 +130,6 @@ impl Bed {
         self.change(&batch::short_queues(&self.plan, hosts, switches))
     }
 
-    /// Gives every port one queue that counts packets in place of bytes: one of 66 bytes is as likely to be lost there as one of 1,500.
-    /// [`Bed::set_queues`] takes them away.
-    ///
-    /// # Errors
-    /// If the kernel does not take them.
-    pub fn set_counted_queues(&self) -> Result<(), BedError> {
-        self.change(&batch::counted_queues(&self.plan))
-    }
-
-    /// Has hosts send packet by packet, as old ones do, or else hand over several segments of a connection as one packet as far as links
-    /// are fast enough for that ([`crate::queues::segments`]), which is how a bed comes up.
-    ///
-    /// # Errors
-    /// If the kernel does not take it.
-    pub fn send_singly(&self, singly: bool) -> Result<(), BedError> {
-        let most = if singly { 1 } else { crate::queues::segments(self.plan.slowest) };
-        self.change(&batch::segmented(&self.plan, most))
-    }
-
     /// Gives every service a queue with its weight at every port, of hosts as well as of switches.
     /// [`Bed::set_queues`] takes them away.
     ///

@@ -8,7 +8,6 @@
 //! - [`run()`] sends what a scenario says through it, and measures what arrives.
 //! - [`incast`] measures what too many connections at once cost.
 //! - [`namespace`] has code run inside its hosts.
-//! - [`counters`] has what their kernels count.
 //! - [`probe`] finds out what this machine lacks for that.
 //!
 //! Links carry frames: rates count all bytes from the Ethernet header on. Everything here is on Linux only.
@@ -18,7 +17,6 @@
 pub mod batch;
 pub mod bed;
 mod command;
-pub mod counters;
 pub mod incast;
 mod lock;
 pub mod namespace;

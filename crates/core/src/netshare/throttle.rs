@@ -9,7 +9,7 @@
 //!   20 % more than the 100 measured now. The 110 that follows agrees.
 //! - `L` moves with every report, so a rate that creeps by less than 5 % each time leaves the limit where it is. That stops
 //!   a rise at the limit, but a slow fall leaves a limit that is far too high until the rate changes by 5 % at once, and a slow rise
-//!   up to the limit that a fall has set never lifts it. [`Throttle::without_hysteresis`] has none of this.
+//!   up to the limit that a fall has set never lifts it.
 //! - A fall does not clear `f`; at worst the next small change sets the limit to 10 % above the rate again.
 
 use super::{HEADROOM, scaled};
@@ -23,8 +23,6 @@ const RISING: f64 = 1.2;
 /// The limit of one flow's sender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttle {
-    /// The part of the last rate by which a change has to be off it to count.
-    hysteresis: f64,
     /// `T`: limits do not fall below.
     floor: Rate,
     /// `L`.
@@ -38,12 +36,7 @@ pub struct Throttle {
 impl Throttle {
     /// A flow that nothing is known of. Its limit will not fall below `floor`, from which growth would take too long.
     pub fn new(floor: Rate) -> Throttle {
-        Throttle { hysteresis: HYSTERESIS, floor, last: Rate::ZERO, rose: false, limit: None }
-    }
-
-    /// The same, to which every change counts: 20 % more after each rise, 10 % after each fall.
-    pub fn without_hysteresis(floor: Rate) -> Throttle {
-        Throttle { hysteresis: 0.0, ..Throttle::new(floor) }
+        Throttle { floor, last: Rate::ZERO, rose: false, limit: None }
     }
 
     /// The limit; none before anything was received.
@@ -55,7 +48,7 @@ impl Throttle {
     pub fn report(&mut self, current: Rate) -> Option<Rate> {
         let (rate, last) = (current.get(), self.last.get());
         // |L - C| / L >= 5 %, without the division: L may be 0.
-        if rate != last && (rate - last).abs() >= self.hysteresis * last {
+        if rate != last && (rate - last).abs() >= HYSTERESIS * last {
             if rate > last {
                 self.limit = Some(scaled(current, RISING));
                 self.rose = true;

@@ -43,9 +43,6 @@ fn a_slow_rise_is_not_followed() {
     // After a fall the limit is 94.6. What arrives goes up to that by less than 5 % at a time, and there it stays, though the link has 100.
     let measured = [100.0, 84.0, 86.0, 90.0, 94.0, 94.6];
     assert_close(&limits(0.0, &measured)[1..], &[92.4, 94.6, 94.6, 94.6, 94.6]);
-    let mut throttle = Throttle::without_hysteresis(rate(0.0));
-    let followed: Vec<f64> = measured.iter().map(|&r| throttle.report(rate(r)).unwrap().get()).collect();
-    assert_close(&followed, &[120.0, 92.4, 103.2, 108.0, 112.8, 113.52]);
 }
 
 #[test]

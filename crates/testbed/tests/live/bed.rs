@@ -13,7 +13,7 @@ use weir_core::saba::Fraction;
 use weir_core::units::Time;
 use weir_testbed::bed::{self, Listed};
 use weir_testbed::incast::{Incast, IncastError, Lab, Tcp};
-use weir_testbed::{Bed, BedError, Name, Phase, counters, namespace, probe, run};
+use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
 
 /// One bed at a time: they would take each other's processors.
 static ONE: Mutex<()> = Mutex::new(());
@@ -279,43 +279,6 @@ fn marks_keep_a_queue_short() {
     let unknown = Tcp { congestion: Some("nothing".to_owned()), marks: None };
     let error = Lab::new(&bed, &unknown).err().expect("refused").to_string();
     assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has ("), "{error}");
-    bed.down().unwrap();
-}
-
-#[test]
-fn packets_are_single_and_queues_count_them_if_asked() {
-    let Some(turn) = turn("single") else { return };
-    let topology = big_switch(2, "100Mbit");
-    let bed = turn.up(&topology);
-    let one = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
-    let [sender, receiver, switch] = [0, 1, 2].map(|node| bed.plan().nodes[node].namespace.clone());
-    // What arrives was sent before; what leaves before there is a connection, or after it, is not counted.
-    let acknowledgements = || {
-        let count =
-            || (counters::segments(&receiver).unwrap().sent, counters::segments(&sender).unwrap().received);
-        let (sent, received) = count();
-        measure(&bed, &one);
-        let (after, arrived) = count();
-        assert!(arrived - received <= after - sent + 10, "{arrived} - {received} of {after} - {sent}");
-        arrived - received
-    };
-    let several = acknowledgements();
-    bed.send_singly(true).unwrap();
-    comes_to(
-        &format!("acknowledgements of single packets, twice {several} at least"),
-        || vec![acknowledgements() as f64],
-        |found| found[0] > 2.0 * several as f64,
-    );
-    bed.send_singly(false).unwrap();
-    bed.set_counted_queues().unwrap();
-    // 20 ms of 100 Mbit, in packets of 1,514 bytes.
-    let output = Command::new("ip").args(["netns", "exec", &switch, "tc", "qdisc"]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.matches("pfifo").count(), 2, "{text}");
-    assert_eq!(text.matches("limit 165p").count(), 2, "{text}");
-    bed.set_queues(None).unwrap();
-    let missing = counters::segments("weir-nothing-there").expect_err("no such namespace");
-    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
     bed.down().unwrap();
 }
 

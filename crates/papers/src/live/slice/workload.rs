@@ -1,39 +1,32 @@
-//! The coflows, by the generator.
+//! The coflows of the slice.
 
+use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_core::units::{Bytes, Time};
 use weir_trace::generate::{Arrival, Kind, Law, Skew, Spec, generate};
 use weir_trace::{Limits, TraceUnit};
 
-use weir_console::failure::Failure;
-
-/// Hosts that send and receive.
+/// The number of hosts that send and receive.
 pub const HOSTS: u32 = 16;
 
-/// The most coflows of a slice.
-pub const MOST: usize = 48;
+/// The maximum number of coflows.
+pub const COFLOWS: usize = 48;
 
-/// What the slice is.
-pub const ABOUT: &str = "made by Weir's generator (seed 3), with the kinds of coflows that Saath's Table 1 has (narrow and wide, small and large) at \
-     sizes that such links carry in a minute or two; flows of a host to itself are left out";
+/// The origin of the coflows.
+pub const DESCRIPTION: &str = "the first coflows of Weir's generator with the kinds of Saath's Table 1 (narrow and wide, small and large), in sizes \
+     that these links carry in a minute or two, without the flows from a host to itself";
 
-/// Of the generator.
-const SEED: u64 = 3;
+/// The number of coflows that are generated: a few have no flow between two hosts.
+const GENERATED: usize = COFLOWS + 8;
 
-/// More than are taken, since some may have no flow between two hosts.
-const GENERATED: usize = MOST + 8;
-
-/// The first coflows of what the generator makes, less what hosts send to themselves.
-///
-/// # Errors
-/// None, for numbers of coflows up to [`MOST`].
+/// The first coflows that the generator makes, without the flows from a host to itself.
 pub fn slice(coflows: usize) -> Result<Workload, Failure> {
     let mut workload = generate(&spec(), TraceUnit::MB, &Limits::default())?;
     for coflow in &mut workload.coflows {
         coflow.flows.retain(|flow| flow.src != flow.dst);
         for flow in &mut coflow.flows {
-            // What is written to a socket is whole.
-            flow.bytes = Bytes::new(flow.bytes.get().round()).expect("it was one before");
+            // Sockets carry whole bytes.
+            flow.bytes = Bytes::new(flow.bytes.get().round()).expect("a rounded size is a size");
         }
     }
     workload.coflows.retain(|coflow| !coflow.flows.is_empty());
@@ -42,11 +35,12 @@ pub fn slice(coflows: usize) -> Result<Workload, Failure> {
 }
 
 fn spec() -> Spec {
-    let mean = Time::new(1.2).expect("a constant");
-    Spec { ports: HOSTS, coflows: GENERATED, seed: SEED, arrival: Arrival::Poisson { mean }, kinds: kinds() }
+    let mean = Time::new(1.2).expect("the constant is a time");
+    Spec { ports: HOSTS, coflows: GENERATED, seed: 3, arrival: Arrival::Poisson { mean }, kinds: kinds() }
 }
 
-/// Wide is more than 5 senders or receivers here, and large more than 100 MB. The shares are those of `Preset::Small`, rounded.
+/// A coflow is wide with more than 5 senders or receivers, and large with more than 100 MB. The shares are those of `Preset::Small`,
+/// rounded.
 fn kinds() -> Vec<Kind> {
     let one = Law::Constant(1.0);
     let uniform = |min, max| Law::Uniform { min, max };
@@ -71,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_as_long_as_asked_and_begins_the_same() {
-        let whole = slice(MOST).unwrap();
-        assert_eq!(whole.coflows.len(), MOST);
+    fn shorter_slice_is_a_prefix_of_the_whole() {
+        let whole = slice(COFLOWS).unwrap();
+        assert_eq!(whole.coflows.len(), COFLOWS);
         assert_eq!(whole.check(), Ok(()));
         assert!(whole.coflows.iter().flat_map(|coflow| &coflow.flows).all(|flow| flow.src != flow.dst));
         assert_eq!(slice(5).unwrap().coflows, whole.coflows[..5]);

@@ -1,0 +1,92 @@
+//! The coordinator of a slice, in this process with its socket in the last host, and an agent process in every other host.
+//!
+//! `weir serve` refuses plain text from other hosts, so the coordinator is a library here.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use weir_client::Agent;
+use weir_console::failure::Failure;
+use weir_console::spec;
+use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
+use weir_coordinator::{agents, master};
+use weir_core::model::{CoflowSpec, FlowSpec, Names};
+use weir_core::units::Rate;
+use weir_testbed::{Plan, namespace};
+
+use super::super::cluster::{self, Process};
+use super::workload::HOSTS;
+
+/// The port of the coordinator.
+const PORT: u16 = 7470;
+
+/// A coordinator with a connected agent for each host. Dropping it stops all of them, the agents first.
+pub struct ControlPlane {
+    _processes: Vec<Process>,
+    /// By host.
+    pub agents: Vec<Arc<Agent>>,
+    handle: master::Handle,
+    _runtime: Runtime,
+    /// The directory of the agents' sockets.
+    _directory: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts the coordinator and the agents, and waits until all agents are connected.
+    pub fn start(plan: &Plan, policy: &str, rate: Rate) -> Result<ControlPlane, Failure> {
+        let links = [Link { send: rate, recv: rate }; HOSTS as usize];
+        let policy = spec::build(policy, None)?;
+        let plane =
+            Plane::new(&links, policy, Names::default(), Settings::default(), 1).map_err(Failure::input)?;
+        let (handle, _) = master::start(plane).map_err(Failure::undone)?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::undone)?;
+        let last = &plan.nodes[HOSTS as usize];
+        let address = SocketAddr::from((last.address, PORT));
+        let listener = namespace::inside(&last.namespace, || TcpListener::bind(address))
+            .flatten()
+            .map_err(|error| Failure::undone(format_args!("{address}: cannot be bound: {error}")))?;
+        serve(listener, &runtime, handle.clone()).map_err(Failure::undone)?;
+        let directory = tempfile::tempdir().map_err(Failure::undone)?;
+        let socket = |host: u32| directory.path().join(format!("agent{host}"));
+        let start = |host: u32| {
+            let node = &plan.nodes[host as usize];
+            let command =
+                cluster::agent_command(Some(node), &address.to_string(), host, rate, &socket(host))?;
+            Process::start(&format!("agent of {}", node.name), command)
+        };
+        let processes = (0..HOSTS).map(start).collect::<Result<Vec<_>, Failure>>()?;
+        let connect = |host| cluster::connect_agent(&socket(host)).map(Arc::new);
+        let agents = (0..HOSTS).map(connect).collect::<Result<Vec<_>, Failure>>()?;
+        cluster::wait_until("connections of all agents", || {
+            let overview = runtime.block_on(handle.overview()).map_err(Failure::undone)?;
+            Ok(overview.attending == HOSTS as usize)
+        })?;
+        Ok(ControlPlane { _processes: processes, agents, handle, _runtime: runtime, _directory: directory })
+    }
+
+    /// Registers a coflow with the sizes of its flows, for policies that use them.
+    pub async fn register(&self, coflow: &CoflowSpec) -> Result<(), Failure> {
+        let transfer = |flow: &FlowSpec| Transfer { src: flow.src, dst: flow.dst, bytes: Some(flow.bytes) };
+        let registration = Registration {
+            service: Names::DEFAULT.to_owned(),
+            application: Names::DEFAULT.to_owned(),
+            weight: coflow.weight,
+            deadline: None,
+            flows: coflow.flows.iter().map(transfer).collect(),
+        };
+        self.handle.register(coflow.id.to_string(), registration).await.map(drop).map_err(Failure::undone)
+    }
+}
+
+/// Serves agents until the runtime ends.
+fn serve(listener: TcpListener, runtime: &Runtime, handle: master::Handle) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let _context = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    // If it fails, agents do not connect, which `start` reports.
+    drop(runtime.spawn(agents::serve(listener, handle)));
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Coflows over TCP: a connection for each flow, opened when the coflow arrives.
+
+use std::io::{self, ErrorKind};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_buf};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, interval, sleep_until};
+use weir_client::Agent;
+use weir_console::failure::Failure;
+use weir_core::model::Workload;
+use weir_testbed::{Node, Plan, namespace};
+
+use super::control_plane::ControlPlane;
+
+/// The maximum time to connect.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The interval at which signals are checked.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The maximum number of bytes that are written or read at once.
+const CHUNK: usize = 64 << 10;
+
+/// The CCT of each coflow, in seconds. Transfers that take longer than `limit` are a failure.
+pub async fn run(
+    plan: &Plan,
+    workload: &Workload,
+    control_plane: Option<&ControlPlane>,
+    limit: Duration,
+    bar: &ProgressBar,
+) -> Result<Vec<f64>, Failure> {
+    let (began, mut poll) = (Instant::now(), interval(POLL));
+    let mut ccts = vec![0.0_f64; workload.coflows.len()];
+    let mut transfers = JoinSet::new();
+    let mut arrivals = workload.coflows.iter().enumerate().peekable();
+    loop {
+        let next = arrivals.peek().map(|(_, coflow)| began + Duration::from_secs_f64(coflow.arrival.get()));
+        if next.is_none() && transfers.is_empty() {
+            return Ok(ccts);
+        }
+        tokio::select! {
+            () = sleep_until(next.unwrap_or(began)), if next.is_some() => {
+                let (number, coflow) = arrivals.next().expect("an arrival was awaited");
+                if let Some(control_plane) = control_plane {
+                    control_plane.register(coflow).await?;
+                }
+                for (flow, spec) in (0u32..).zip(&coflow.flows) {
+                    let ends = [spec.src, spec.dst].map(|host| plan.nodes[host as usize].clone());
+                    let agent = control_plane.map(|plane| Arc::clone(&plane.agents[spec.src as usize]));
+                    let (coflow, bytes) = (coflow.id.to_string(), spec.bytes.get() as u64);
+                    let transfer = transfer(ends, agent, coflow, flow, bytes);
+                    transfers.spawn(async move { (number, transfer.await) });
+                }
+            }
+            Some(transferred) = transfers.join_next() => {
+                let (number, ended) = transferred.expect("transfers do not panic");
+                let coflow = &workload.coflows[number];
+                let ended = ended.map_err(|error| Failure::undone(format_args!("coflow {}: {error}", coflow.id)))?;
+                let cct = (ended - began).as_secs_f64() - coflow.arrival.get();
+                ccts[number] = ccts[number].max(cct);
+                bar.inc(1);
+            }
+            _ = poll.tick() => {
+                Failure::unless_asked()?;
+                if began.elapsed() > limit {
+                    return Err(Failure::undone(format_args!("coflows did not complete within {} s", limit.as_secs())));
+                }
+            }
+        }
+    }
+}
+
+/// Sends a flow between two hosts, paced by an agent if there is one, and returns when its last byte was read.
+async fn transfer(
+    ends: [Node; 2],
+    agent: Option<Arc<Agent>>,
+    coflow: String,
+    flow: u32,
+    bytes: u64,
+) -> io::Result<Instant> {
+    let connect = move || {
+        let [sender, receiver] = connect(&ends)?;
+        if let Some(agent) = agent {
+            agent.open(&coflow, flow, &sender).map_err(io::Error::other)?;
+        }
+        Ok::<_, io::Error>([sender, receiver])
+    };
+    let [sender, receiver] = spawn_blocking(connect).await.expect("connect() does not panic")?;
+    let ((), ended) = tokio::try_join!(send(sender, bytes), receive(receiver, bytes))?;
+    Ok(ended)
+}
+
+/// A connection between two hosts; the sender's end comes first.
+fn connect([from, to]: &[Node; 2]) -> io::Result<[TcpStream; 2]> {
+    let listener = namespace::inside(&to.namespace, || TcpListener::bind((to.address, 0)))??;
+    let address = listener.local_addr()?;
+    let sender = namespace::inside(&from.namespace, || TcpStream::connect_timeout(&address, CONNECT))??;
+    let (receiver, _) = listener.accept()?;
+    sender.set_nonblocking(true)?;
+    receiver.set_nonblocking(true)?;
+    Ok([sender, receiver])
+}
+
+async fn send(stream: TcpStream, bytes: u64) -> io::Result<()> {
+    let mut stream = tokio::net::TcpStream::from_std(stream)?;
+    let mut zeros = BufReader::with_capacity(CHUNK, tokio::io::repeat(0)).take(bytes);
+    copy_buf(&mut zeros, &mut stream).await?;
+    // The agent then stops pacing the connection.
+    stream.shutdown().await
+}
+
+async fn receive(stream: TcpStream, bytes: u64) -> io::Result<Instant> {
+    let mut stream = BufReader::with_capacity(CHUNK, tokio::net::TcpStream::from_std(stream)?);
+    match copy_buf(&mut stream, &mut tokio::io::sink()).await? {
+        received if received == bytes => Ok(Instant::now()),
+        _ => Err(ErrorKind::UnexpectedEof.into()),
+    }
+}
