@@ -53,11 +53,6 @@ pub fn yes(is: bool) -> String {
     if is { "yes" } else { "**no**" }.to_owned()
 }
 
-/// How far apart two numbers above zero are, whichever is larger: 0 if they are equal.
-pub fn distance(measured: f64, published: f64) -> f64 {
-    if measured > 0.0 && published > 0.0 { (measured / published).ln().abs() } else { f64::INFINITY }
-}
-
 /// The text of a whole document: no line but the last ends twice.
 pub fn tidy(mut text: String) -> String {
     while text.contains("\n\n\n") {
@@ -78,8 +73,6 @@ mod tests {
     #[test]
     fn close_is_in_ratio() {
         assert!(same(1.6, 1.53) && !same(1.2, 1.53));
-        assert!((distance(2.0, 1.0) - distance(1.0, 2.0)).abs() < 1e-12);
-        assert_eq!(distance(0.0, 1.0), f64::INFINITY);
     }
 
     #[test]

@@ -1,107 +1,121 @@
-//! `weir reproduce`: evaluations of papers done again, published and measured side by side.
+//! `weir reproduce saath`: the figures of Saath, published next to measured.
 //!
-//! Numbers of a paper are written down with where they stand there ([`claims`], [`figures`], [`sensitivity`]); all others are measured, and
-//! the sentences that depend on them are made from them.
+//! Jajoo, Gandhi, Hu and Koh, "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17. The paper
+//! measures with its own simulator (sections 2 and 6) and on 150 machines (section 7), with the public Facebook trace
+//! and one that is not public.
+//!
+//! | Figure | The paper measures | Reproduced by |
+//! |---|---|---|
+//! | 2, 13 | the spread of the flow completion times of a coflow, under Aalo and Saath | `synchrony` |
+//! | 3 | Aalo against three orders that know sizes: SCF, SRTF and LWTF | `speedups` |
+//! | 9 | the speedup of Saath over Aalo, Varys and uncoordinated TCP | `speedups` |
+//! | 10, 11 | the speedup that each part of Saath adds, in total and by coflow size and width | `speedups` |
+//! | 12 | the same as 11 for the other trace | not reproduced: the trace is not public |
+//! | 14 | the sensitivity to S, E, the interval, the arrival rate and d | `sensitivity` |
+//! | 15 | the speedup of Saath over Aalo on the machines | `speedups`, in simulation |
+//! | 16 | job completion times on the machines | not reproduced: the compute times are not public |
+//! | Table 2 | the time of a schedule; CPU and memory | `timings` has the time; [`crate::live`] the rest |
+//!
+//! `published` prints the numbers of the paper's text, `assumptions` the choices that change a result most.
 
-mod claims;
-mod experiments;
-mod figures;
-mod lab;
+mod assumptions;
+mod published;
+mod replays;
 mod sensitivity;
-mod standin;
-mod world;
+mod speedups;
+mod synchrony;
+mod timings;
 
 use std::fmt::Write;
 
 use weir_console::failure::Failure;
-use weir_console::table::{bytes, seconds};
+use weir_console::table::bytes;
 use weir_core::units::{Rate, Time};
 use weir_trace::describe::{self, Description};
 
 use crate::{Running, Trace, doc};
-use lab::Lab;
+use replays::Replays;
 
 /// Options of the page.
 pub struct Options {
-    /// What each port sends and what it receives.
+    /// The rate of each port, in each direction.
     pub port_rate: Rate,
-    /// The scheduling interval where it is not varied.
+    /// The scheduling interval, except where a figure varies it.
     pub interval: Time,
-    /// Whether the page contains processor times, which no two runs agree on.
+    /// Whether the page ends with the section `## Timings`. All other sections depend on the trace and the options only.
     pub timing: bool,
 }
 
-/// The page: Saath's figures, published and measured.
+/// The page: Saath's figures, published next to measured.
 ///
 /// # Errors
-/// A trace without coflows, a replay without an outcome, or a signal that stops the work.
+/// If the trace has no coflows or is invalid, a replay has no outcome, or a signal stops the work.
 pub fn page(trace: &Trace, options: &Options, running: &Running<'_>) -> Result<String, Failure> {
     let name = &trace.name;
     if trace.workload.coflows.is_empty() {
         return Err(Failure::input(format_args!("{name}: expected a trace with coflows")));
     }
-    let description = Description::new(&trace.workload, describe::threshold(trace.unit))
+    let threshold = describe::threshold(trace.unit);
+    let description = Description::new(&trace.workload, threshold)
         .map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
-    let lab = Lab::new(&trace.workload, trace.unit.bytes(), options.port_rate, options.interval);
-    // The first call collects the replays that the page needs.
-    document(trace, options, &description, &lab);
-    lab.run(running.jobs, running.progress)?;
-    Ok(document(trace, options, &description, &lab))
+
+    let settings =
+        [assumptions::settings(), synchrony::settings(), speedups::settings(), sensitivity::settings()];
+    let replays = Replays::run(trace, options, settings.concat(), running)?;
+
+    let mut out = head(trace, options, &description);
+    out.push_str(&published::section(&[
+        synchrony::published(&replays, &description),
+        speedups::published(&replays),
+        sensitivity::published(&replays),
+        speedups::testbed(&replays),
+    ]));
+    out.push_str(&assumptions::section(&replays));
+    out.push_str(&synchrony::section(&replays, &trace.workload));
+    out.push_str(&speedups::section(&replays, threshold));
+    out.push_str(&sensitivity::section(&replays));
+    if options.timing {
+        out.push_str(&timings::section(trace, options, running)?);
+    }
+    let mut out = doc::tidy(out);
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    Ok(out)
 }
 
-fn document(trace: &Trace, options: &Options, description: &Description, lab: &Lab<'_>) -> String {
-    let mut out = head(trace, options, description, lab);
-    out.push_str(&figures::headline(lab));
-    out.push_str(&experiments::section(lab));
-    out.push_str(&figures::fig2(lab, description));
-    out.push_str(&figures::fig3(lab));
-    out.push_str(&figures::fig9(lab));
-    out.push_str(&figures::fig10(lab));
-    out.push_str(&figures::fig11(lab));
-    out.push_str(&figures::fig13(lab));
-    out.push_str(&sensitivity::fig14(lab));
-    out.push_str(&figures::testbed(lab));
-    out.push_str(&sensitivity::overhead(lab, options.timing));
-    doc::tidy(out)
-}
-
-fn head(trace: &Trace, options: &Options, description: &Description, lab: &Lab<'_>) -> String {
-    let mut out = String::from("# Saath, published and measured\n\n");
+/// The start of the page: its subject, the command that makes it, and the setting.
+fn head(trace: &Trace, options: &Options, description: &Description) -> String {
     let mut command = format!("weir reproduce saath {} --out docs/results/saath.md", trace.options());
     for (given, default, option) in [
         (options.port_rate.to_string(), "1Gbit", "--port-rate"),
         (options.interval.to_string(), "8ms", "--interval"),
     ] {
         if given != default {
-            write!(command, " {option} {given}").expect("memory takes all");
+            write!(command, " {option} {given}").expect("a string grows");
         }
     }
-    writeln!(
-        out,
-        "Made by `{command}`. The paper is Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial Dimension\", \
-         CoNEXT '17. Its numbers are quoted with the place where they stand; every other number was computed by that one command, and so was \
-         every \"yes\" and \"no\" and every sentence that says what comes out.\n"
-    )
-    .expect("memory takes all");
-    writeln!(
-        out,
-        "- Trace: `{}`{}: {} coflows, {} flows, {} on {} ports; {}.\n- Ports of {}, a schedule every {}; in a simulator without packets, losses and delays of messages.\n\
-         - Saath and Aalo: S = 10 MB, E = 10, K = 10; Saath with d = 2 (section 6 and D5). What else Weir chose where the papers are silent is said \
-         by `weir policies saath` and `weir policies aalo`, and tried under \"Experiments\".\n\
-         - Four readings of Aalo: `aalo` decides at senders, with weights between queues, as the Aalo paper has it; `sharing=strict` has strict \
-         priorities between queues, as section 2.2 of the Saath paper describes it; `at=both` has the queues at receivers too, as \
-         in CoflowSim.\n- A speed-up is per coflow: its CCT under the other policy over its CCT under Saath.\n- {} replays.",
+    format!(
+        "# Saath, published and measured\n\n\
+         This page compares the results of the Saath paper with the results of Weir: the published numbers, the \
+         assumptions that change a result most, and the paper's figures.\n\n\
+         - Paper: Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial Dimension\", \
+         CoNEXT '17. The page quotes its numbers with their places.\n\
+         - Command: `{command}`. It computes all other numbers.\n\
+         - Trace: `{}`, {} coflows, {} flows, {} on {} ports; {}.\n\
+         - Network: ports of {}, a schedule every {}; no packets, losses or message delays.\n\
+         - Parameters (section 6): S = 10 MB, E = 10, K = 10, d = 2. `weir policies saath` and `weir policies aalo` list \
+         them.\n\
+         - CCT is the coflow completion time, FCT the flow completion time. The speedup of a coflow is its CCT under the \
+         other policy divided by its CCT under Saath.\n\
+         - Not reproduced: Fig. 12 and all other numbers of the OSP trace, which is not public; Fig. 16, whose compute \
+         times are not public; CPU and memory of Table 2, which [another page](live.md) measures on real traffic.\n",
         trace.name,
-        if trace.name == "FB2010-1Hr-150-0.txt" { ", the public trace of coflow-benchmark" } else { "" },
         description.coflows,
         description.flows,
         bytes(description.bytes),
         description.ports,
         format_args!("1 {} is {} bytes", trace.unit, trace.unit.bytes()),
         options.port_rate,
-        seconds(options.interval.get()),
-        lab.replays(),
+        options.interval,
     )
-    .expect("memory takes all");
-    out
 }

@@ -1,0 +1,47 @@
+//! The numbers of the paper's text beside the measured ones.
+
+use crate::doc;
+
+/// A number of the paper, and the same quantity measured.
+pub struct Comparison {
+    quantity: &'static str,
+    place: &'static str,
+    published: f64,
+    measured: f64,
+    format: fn(f64) -> String,
+}
+
+impl Comparison {
+    /// A plain number, and its place in the paper.
+    pub fn number(quantity: &'static str, place: &'static str, published: f64, measured: f64) -> Comparison {
+        Comparison { quantity, place, published, measured, format: doc::n }
+    }
+
+    /// A fraction, printed as a percentage, and its place in the paper.
+    pub fn share(quantity: &'static str, place: &'static str, published: f64, measured: f64) -> Comparison {
+        Comparison { quantity, place, published, measured, format: doc::share }
+    }
+}
+
+/// The section with all numbers, in the order of the paper.
+pub fn section(groups: &[Vec<Comparison>]) -> String {
+    let lines: Vec<Vec<String>> = groups
+        .iter()
+        .flatten()
+        .map(|number| {
+            vec![
+                number.quantity.to_owned(),
+                number.place.to_owned(),
+                (number.format)(number.published),
+                (number.format)(number.measured),
+                doc::ratio(number.measured, number.published),
+            ]
+        })
+        .collect();
+    let head = ["Quantity", "Place in the paper", "Published", "Measured", "Measured / published"];
+    format!(
+        "\n## Published numbers\n\nThe policies have their default parameters. The paper does not say which variant of Aalo \
+         it compares with; the next section has the others.\n{}",
+        doc::table(&head, 2, &lines)
+    )
+}
