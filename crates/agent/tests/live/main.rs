@@ -2,6 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 mod group;
 mod kernel;
 mod live;
@@ -9,4 +11,5 @@ mod pair;
 mod programs;
 mod throttle;
 mod traffic;
+mod wait;
 mod wire;

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
@@ -10,13 +9,9 @@ use weir_agent::batch::feed;
 use weir_agent::queues::{self, Interface};
 use weir_agent::traffic;
 
-/// One pair at a time: they would take each other's processors.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// Two namespaces and a cable between them, which are gone in the end whatever happens. The test's thread is in the first.
 pub struct Pair {
     pub names: [String; 2],
-    _turn: MutexGuard<'static, ()>,
 }
 
 fn ip(lines: &str) -> Result<(), String> {
@@ -29,10 +24,9 @@ pub fn enter(name: &str) {
 
 /// Its ends have the addresses 10.9.0.1 and 10.9.0.2, and fd09::1 and fd09::2.
 pub fn pair(test: &str) -> Option<Pair> {
-    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let names = ["a", "b"].map(|end| format!("weiragent{}{test}{end}", std::process::id()));
     let [a, b] = &names;
-    let pair = Pair { names: names.clone(), _turn: turn };
+    let pair = Pair { names: names.clone() };
     let made = ip(&format!(
         "netns add {a}\nnetns add {b}\nlink add e0 netns {a} type veth peer name e0 netns {b}\n"
     ));

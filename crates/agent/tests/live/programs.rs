@@ -1,7 +1,5 @@
 //! Unmodified programs that send from one end of a pair to the other, and what is told of them.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +13,7 @@ use weir_agent::traffic::{Class, Ends, Event, Rule, Traffic, TrafficError};
 use crate::group::Group;
 use crate::kernel::{Reading, Speed};
 use crate::pair::{Pair, interface, pair};
+use crate::wait::wait_for;
 
 /// A pair, and traffic that follows these applications over it; none if that is not possible here.
 pub fn start(test: &str, groups: &[(&Group, u8)]) -> Option<(Pair, Traffic)> {
@@ -45,15 +44,6 @@ pub fn there(test: &str, program: &str) -> bool {
         eprintln!("{test} skips, since {program} is not there");
     }
     able
-}
-
-/// Waits for what is to come within 20 s.
-pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Events up to one for which `enough` holds, which has to come in time.
@@ -140,6 +130,6 @@ pub fn send(pair: &Pair, group: &Group) -> (Child, Arc<AtomicU64>) {
 pub fn flood(pair: &Pair, group: &Group, traffic: &mut Traffic) -> (Child, Ends, Arc<AtomicU64>) {
     let (child, arrived) = send(pair, group);
     let ends = events(traffic, |list| !list.is_empty())[0].ends;
-    thread::sleep(Duration::from_millis(300));
+    wait_for("the first bytes", || arrived.load(Ordering::Relaxed) > 0);
     (child, ends, arrived)
 }

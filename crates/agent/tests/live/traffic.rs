@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::group::Group;
 use crate::kernel::Reading;
 use crate::pair::{Pair, interface, pair};
-use crate::programs::{Python, events, flood, rules, sink, speed, start, there, wait_for};
+use crate::programs::{Python, events, flood, rules, sink, speed, start, there};
+use crate::wait::wait_for;
 use crate::wire::{Packet, capture};
 use weir_agent::batch::feed;
 use weir_agent::queues::{Change, Desired};
@@ -310,7 +311,8 @@ fn a_connection_is_paced_and_the_pace_turns() {
     for mbit in [20.0, 5.0, 12.0] {
         let rate = format!("{mbit}Mbit").parse().unwrap();
         assert!(traffic.pace(ends, Some(rate), long).unwrap());
-        thread::sleep(Duration::from_millis(700));
+        let ordered = Some((mbit * 125e3) as u32);
+        wait_for("the order", || traffic.connections().unwrap()[0].1.pace == ordered);
         has_pace(&traffic, ends, mbit);
         // What is said to be sent is what came, but for what came since the round trip before. The kernel there acknowledges what
         // nobody has read yet, so who reads it gets the time to.
@@ -338,7 +340,7 @@ fn a_connection_is_paced_and_the_pace_turns() {
 
     // Nobody is stopped.
     assert!(traffic.pace(ends, Some(weir_core::units::Rate::ZERO), long).unwrap());
-    thread::sleep(Duration::from_millis(700));
+    wait_for("the least pace", || speed(&traffic, ends, 0.2).most < 1.0);
     let least = speed(&traffic, ends, 3.0);
     eprintln!("paced to nothing: {least:.3?} Mbit");
     assert!(least.may_be_over(0.05) && least.may_be_under(0.2), "{least:?}");
@@ -376,11 +378,11 @@ fn two_applications_share_by_weight() {
             [list[&a].sent, list[&b].sent]
         };
         let before = sent();
-        thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_secs(1));
         let after = sent();
         let [one, three] = [0, 1].map(|index| (after[index] - before[index]) as f64);
         let found = one / (one + three);
-        eprintln!("{:.2} Mbit of payload, share {found:.4}", (one + three) * 4e-6);
+        eprintln!("{:.2} Mbit of payload, share {found:.4}", (one + three) * 8e-6);
         found
     };
     // Waits for what is in queues, and for who sends and reads. A wrong weight never comes to it.
@@ -472,9 +474,11 @@ fn the_next_agent_takes_over_what_one_left() {
     drop(traffic);
     assert!(cleanup().unwrap());
     assert!(!cleanup().unwrap());
-    thread::sleep(Duration::from_millis(100));
-    let found = marks(&pair);
-    assert!(!found.is_empty() && found.iter().all(|&mark| mark == 0), "{found:?}");
+    // Packets that were on their way have their old marks.
+    wait_for("packets without marks", || {
+        let found = marks(&pair);
+        !found.is_empty() && found.iter().all(|&mark| mark == 0)
+    });
     for child in [&mut child, &mut other] {
         child.kill().unwrap();
         child.wait().unwrap();

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
@@ -107,7 +107,6 @@ pub fn capture(pair: &Pair) -> Capture {
 
 impl Capture {
     pub fn end(self) -> Vec<Packet> {
-        thread::sleep(Duration::from_millis(200));
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }

@@ -8,8 +8,8 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
 use crate::common::serving::Serving;
+use crate::common::{Place, wait_for};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass};
 use weir_client::{
@@ -156,11 +156,7 @@ fn a_coflow_is_put_and_got_at_its_pace() {
     let agent_of_host = Agent::connect(&agent.door).unwrap();
     let sent = put(&agent_of_host, "job/7", 1, to, &mut &b"abc"[..]).unwrap();
     assert!(sent.bytes == 3 && sent.unpaced.is_none(), "{sent:?}");
-    let began = Instant::now();
-    while state()["flows"][0]["rate"].is_null() {
-        assert!(began.elapsed() < SOON, "no rate: {}", state());
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("a rate", || !state()["flows"][0]["rate"].is_null());
     let began = Instant::now();
     let sent = put(&agent_of_host, "job/7", 0, to, &mut &data[..]).unwrap();
     assert!(sent.bytes == data.len() as u64 && sent.unpaced.is_none(), "{sent:?}");
@@ -169,11 +165,7 @@ fn a_coflow_is_put_and_got_at_its_pace() {
     assert!(got[0] == b"abc" && got[1] == data);
     // What the kernel sends at once and what headers take is little beside that.
     assert!(took > 0.7 * data.len() as f64 / 2e6, "{took} s");
-    let began = Instant::now();
-    while state()["over"] != true {
-        assert!(began.elapsed() < SOON, "not over: {}", state());
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("the end of the coflow", || state()["over"] == true);
     coflow.deregister().unwrap();
 
     // Without an agent it goes all the same.

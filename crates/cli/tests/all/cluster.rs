@@ -5,11 +5,9 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::common::serving::Serving;
-use crate::common::{Place, is_known};
+use crate::common::{Place, is_known, wait_for};
 
 fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)).unwrap()
@@ -127,11 +125,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     let run =
         format!("agent run --host 0 --rate 10Gbit --coordinator {agents} {credentials} --socket agent.sock");
     let _agent = Process(place.command(&run).stderr(Stdio::null()).spawn().unwrap());
-    let began = Instant::now();
-    while !is_present() {
-        assert!(began.elapsed() < Duration::from_secs(20), "the host is not there");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("the host", is_present);
 
     // The coflow: its framework, its receiver and its sender.
     let [register, get, put, deregister] = &blocks(&page, "python")[..] else { panic!() };
@@ -153,15 +147,11 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     let get = with(get, &[("0.0.0.0", "127.0.0.1"), ("7800", &port)]);
     let receiver = python(&get.replace(".read()", ".read()\nprint(len(data))"));
     // It listens once it is there, which a sender that is refused would not wait for.
-    let began = Instant::now();
     let listens = || {
         let table = fs::read_to_string("/proc/net/tcp").unwrap();
         table.contains(&format!(":{:04X} 00000000:0000 0A", port.parse::<u16>().unwrap()))
     };
-    while !listens() {
-        assert!(began.elapsed() < Duration::from_secs(20), "the receiver does not listen");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("the receiver", listens);
     let put = with(
         put,
         &[
@@ -171,12 +161,10 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     );
     ends_well(python(&put));
     assert_eq!(ends_well(receiver), format!("{}\n", 1 << 20));
-    let began = Instant::now();
     let coflows = status["weir ".len()..].replace("ctl status", "ctl coflows --format csv");
-    while !place.print(&coflows).lines().any(|line| line.starts_with("first,ads,sort,1,1,1048576")) {
-        assert!(began.elapsed() < Duration::from_secs(20), "{}", place.print(&coflows));
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("all bytes of the coflow", || {
+        place.print(&coflows).lines().any(|line| line.starts_with("first,ads,sort,1,1,1048576"))
+    });
     ends_well(python(&format!("{register}\n{deregister}")));
     assert!(!place.print(&coflows).contains("first"));
 }

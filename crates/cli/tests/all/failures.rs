@@ -1,13 +1,11 @@
 //! What goes wrong, what is said about it, and that nothing partial stays behind.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
 
-use crate::common::{Place, Ran, await_heed};
+use crate::common::{Place, Ran, await_heed, wait_for};
 
 const LEFT: [&str; 2] = ["own.weir", "trace.txt"];
 
@@ -245,14 +243,29 @@ fn what_heeds_no_signal_is_ended_by_it() {
         "compare - --out o.txt --per-coflow c.csv",
     ] {
         for (signal, number) in [("-INT", 2), ("-KILL", 9)] {
-            // It waits for input that does not come.
             let mut child = place.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-            sleep(Duration::from_millis(200));
+            // More than a pipe holds: this returns once the program reads. Then it waits for the rest of the line.
+            child.stdin.as_mut().unwrap().write_all(&[b' '; 100_000]).unwrap();
             send(signal, child.id());
             assert_eq!(child.wait().unwrap().signal(), Some(number), "weir {line}");
             assert_eq!(place.files(), files, "weir {line}");
         }
     }
+}
+
+/// Waits until a program that handles signals has computed for 50 ms, or has ended.
+fn await_work(child: &mut Child) {
+    await_heed(child);
+    // The unit of the kernel's counts is a hundredth of a second.
+    let computed = |child: &Child| -> Option<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+        // The name, which may have spaces, ends with the last parenthesis; user time is the 12th field after it.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
+    };
+    let before = computed(child).unwrap_or_default();
+    wait_for("a program that computes", || {
+        child.try_wait().unwrap().is_some() || computed(child).is_none_or(|ticks| ticks >= before + 5)
+    });
 }
 
 #[test]
@@ -263,8 +276,7 @@ fn work_that_is_killed_leaves_nothing_behind() {
     let line =
         "compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --per-coflow c.csv";
     let mut child = place.command(line).stdout(Stdio::null()).spawn().unwrap();
-    await_heed(&mut child);
-    sleep(Duration::from_millis(100));
+    await_work(&mut child);
     send("-KILL", child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     assert_eq!(place.files(), files);
@@ -281,8 +293,7 @@ fn an_interrupt_leaves_nothing_behind() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        await_heed(&mut child);
-        sleep(Duration::from_millis(100));
+        await_work(&mut child);
         send(signal, child.id());
         let ran = Ran::new(child.wait_with_output().unwrap());
         assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""));

@@ -13,5 +13,8 @@ fn the_reference_is_up_to_date() {
         fs::write(&path, &made).unwrap();
     }
     let there = fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == made, "docs/cli.md is stale: WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference");
+    assert!(
+        there == made,
+        "docs/cli.md is stale: WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference"
+    );
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub mod serving;
+#[path = "../../../agent/tests/live/wait.rs"]
+mod wait;
 
 use std::fs;
 use std::io::Read;
@@ -12,10 +14,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+pub use wait::*;
 
 /// Two coflows that meet on port 0, and one apart from them that has a flow without bytes.
 pub const TRACE: &str = "\
@@ -35,20 +37,6 @@ coflow 2 job=4 parents=1 compute-before=100ms
 flow 1 2 10MB
 event 200ms port=0 side=send rate=0.5
 ";
-
-/// Waits for what is to come within 20 s.
-pub fn wait_for(what: &str, there: impl FnMut() -> bool) {
-    wait_within(Duration::from_secs(20), what, there);
-}
-
-/// Waits for what is to come within a time.
-pub fn wait_within(time: Duration, what: &str, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < time, "{what}: not within {time:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// Waits until a process notes Ctrl-C instead of being ended by it, or has ended by itself.
 pub fn await_heed(child: &mut Child) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::serving::Serving;
 use crate::common::wait_for;
-use crate::turn::{self, Turn};
+use crate::turn::{self, Alone};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
@@ -40,8 +40,8 @@ const ATTACK: Duration = Duration::from_secs(4);
 const LEASE: Duration = Duration::from_secs(1);
 
 /// A test's turn, whose thread, and all threads and processes that it begins, have a namespace of their own from now on.
-fn turn() -> Turn {
-    let turn = turn::take();
+fn turn() -> Alone {
+    let turn = turn::take_alone();
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success()),
         Err(why) => eprintln!("on this machine's own loopback: {why}"),

@@ -4,6 +4,8 @@
 
 mod allocator;
 mod bed;
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 #[path = "../../../coordinator/tests/all/certificates.rs"]
 mod certificates;
 #[path = "../common/mod.rs"]

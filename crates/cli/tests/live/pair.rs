@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -32,7 +32,9 @@ fn ip(line: &str) -> bool {
 impl Pair {
     pub fn up() -> Option<Pair> {
         let turn = turn::take();
-        let pair = Pair { name: format!("weirhost{}", std::process::id()), _turn: turn };
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let pair = Pair { name: format!("weirhost{}n{number}", std::process::id()), _turn: turn };
         let [a, b] = ["a", "b"].map(|end| pair.name(end));
         let cable = format!("link add e0 netns {a} type veth peer name e0 netns {b}");
         if ![format!("netns add {a}"), format!("netns add {b}"), cable].iter().all(|line| ip(line)) {

@@ -1,10 +1,9 @@
 //! `weir profile`. Without the privileges that a bed needs, the tests that make one say so and skip.
 
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Place, Ran};
+use crate::common::{Place, Ran, wait_within};
 use crate::turn::{self, Turn};
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"100Mbit\"\n";
@@ -212,16 +211,12 @@ fn an_interrupted_profile_puts_back_what_it_throttled() {
     let line = format!("profile --bed {} --runs 1 --out t.toml -- sleep 0.5", bed.name);
     let mut command = bed.place.command(&line);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
     // Ports are changed side by side, so for a moment they differ.
     let throttled = || {
         let (out, into) = (bed.rate("h2", "eth0"), bed.rate("switch", "eth2"));
         bed.rate("h0", "eth0") != before[0] && out != before[2] && out == into
     };
-    while !throttled() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it does not begin");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_within(Duration::from_secs(60), "throttled ports", throttled);
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let ran = Ran::new(child.wait_with_output().unwrap());

@@ -239,7 +239,7 @@ fn a_scenario_is_run_and_compared() {
 #[test]
 fn netshare_is_reproduced_with_real_traffic() {
     let place = place();
-    let Some(name) = name(&place, "live") else { return };
+    let Some(name) = name(&place, "netshare") else { return };
     let text = place.print(&format!("reproduce live --only netshare --name {name} --phase 1s --quiet"));
     for part in
         ["# Real traffic", "--phase 1s", "| queues+throttling | Fig. 12 | 4 |", "**Phases are shorter"]

@@ -77,9 +77,9 @@ struct Net {
 }
 
 impl Net {
-    fn up() -> Option<Net> {
+    fn up(test: &str) -> Option<Net> {
         let turn = turn::take();
-        let name = format!("weirthrottle{}", std::process::id());
+        let name = format!("weir{test}{}", std::process::id());
         let net = Net { name, place: Place::new(), _turn: turn };
         let switch = net.space("s");
         if !ip(&format!("netns add {switch}")) {
@@ -287,7 +287,7 @@ fn is_throttled(seen: &Seen) -> bool {
 
 /// The network with certificates, if this machine can have it.
 fn up(test: &str, udp: &Group) -> Option<Net> {
-    let Some(net) = Net::up() else {
+    let Some(net) = Net::up(test) else {
         eprintln!("{test} skips, since this machine makes no namespaces");
         return None;
     };
@@ -379,9 +379,7 @@ fn what_comes_in_bursts_arrives() {
     };
     let _ = share(SENT);
     source.kill();
-    thread::sleep(Duration::from_secs(2));
     let _source = net.run(udp, "throttle::bursts");
-    thread::sleep(Duration::from_secs(2));
     let sent = f64::from(BURST) * PACKET / EACH.as_secs_f64();
     wait_within(SOON, test, || share(sent).is_within(0.85, 1.1));
 }

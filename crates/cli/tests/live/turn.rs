@@ -1,13 +1,22 @@
-//! Tests that measure rates run one at a time: each one needs the processors, and some use fixed addresses.
+//! Which tests run side by side. Those that send at the rates of their own networks leave most of the processors idle and may overlap;
+//! those that take all processors, or look at something of which a machine has one, run alone.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: RwLock<()> = RwLock::new(());
 
-/// The exclusive right to run, until it is dropped. A test that failed does not prevent others from getting it.
-pub type Turn = MutexGuard<'static, ()>;
+/// The right to run next to others that have such a right, until it is dropped. A test that failed does not take it from others.
+pub type Turn = RwLockReadGuard<'static, ()>;
 
-/// Waits for the tests that run now.
+/// The right to run alone.
+pub type Alone = RwLockWriteGuard<'static, ()>;
+
+/// Waits for a test that runs alone.
 pub fn take() -> Turn {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for all tests that run now.
+pub fn take_alone() -> Alone {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,5 @@
 //! A coordinator on loopback, and a client that is no more than sockets.
 
-#![allow(dead_code, reason = "each test has its own copy of this file")]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

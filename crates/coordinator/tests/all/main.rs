@@ -2,6 +2,8 @@
 
 mod agents;
 mod api;
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 mod certificates;
 mod config;
 mod master;

@@ -2,10 +2,10 @@
 //! order, hosts and coordinators stop and come back. Hosts say all of their flows each time, or speak as agents do: over streams, on which
 //! nothing is lost before they end, and only of what changes.
 
-#[allow(dead_code, reason = "each test program uses its own part")]
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::campaign::campaign;
 use crate::small::{HOSTS, LINE, STEP, address, key, plane, registration, throttling};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -389,7 +389,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
 
 /// How many seeds are played.
 fn seeds() -> u64 {
-    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(campaign(6, 60))
 }
 
 fn play_all(speech: Speech) {

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::kernel::{Reading, Speed, acked, pace};
+use crate::wait::wait_for;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -34,14 +35,6 @@ static ONE: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !there() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A coordinator that serves; it is gone without a word when this is dropped.
@@ -89,6 +82,11 @@ impl Coordinator {
 
     fn hosts(&self) -> usize {
         self.runtime.block_on(self.handle.overview()).unwrap().attending
+    }
+
+    /// Flows in reports that belong to no registered coflow.
+    fn unknown(&self) -> u64 {
+        self.runtime.block_on(self.handle.overview()).unwrap().doubts.unknown
     }
 
     fn gone(self) {
@@ -204,7 +202,6 @@ fn sockets_are_as_fast_as_orders_say() {
     second.wait_for_pace();
     first.flood();
     second.flood();
-    thread::sleep(Duration::from_millis(500));
     // It is late where nobody reads; a wrong rate is never right.
     wait_for("the rates of the orders", || {
         let (paced, waiting) = thread::scope(|scope| {
@@ -305,7 +302,7 @@ fn flows_may_come_before_their_coflow() {
     wire.stream.write_all(&[0; 5000]).unwrap();
     wire.stream.shutdown(Shutdown::Write).unwrap();
     wait_for("the end of the connection", || wire.ended.load(Ordering::Relaxed));
-    thread::sleep(Duration::from_millis(100));
+    wait_for("the report", || coordinator.unknown() > 0);
     coordinator.register("a", &[(0, 1, 5000.0)]);
     wait_for("the end of the coflow", || coordinator.sent("a") == (5000.0, true));
 }

@@ -5,3 +5,5 @@
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
 mod live;
+#[path = "../../../agent/tests/live/wait.rs"]
+mod wait;

@@ -1,13 +1,14 @@
 //! What tests of the core share, and those of the simulator.
 
+use crate::campaign::campaign;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
-/// `cases` of them, always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` say otherwise.
+/// So many cases, ten times as many with `WEIR_TEST_ALL`; always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` is set.
 pub fn cases(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
+        config.cases = campaign(cases, 10 * cases);
     }
     if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
         config.rng_seed = RngSeed::Fixed(0x5eed);

@@ -1,5 +1,6 @@
 //! Tests of the engine, one module for each part.
 
+mod campaign;
 mod cases;
 mod cluster;
 mod common;

@@ -1,5 +1,4 @@
 //! Small workloads, by hand and by chance, and their replays.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 #[path = "../../../core/tests/all/common.rs"]
 mod seeded;

@@ -1,6 +1,8 @@
 //! Tests of the simulator, one module for each part.
 
 mod bssi;
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 mod common;
 mod incast;
 mod lessons;

@@ -1,5 +1,4 @@
 //! Workloads by chance, and traces to start from.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::PathBuf;
 
