@@ -104,7 +104,7 @@ pub struct Saba {
 impl Default for Saba {
     /// Saba, section 5.3: the 8 priority levels of Ethernet, and 8 queues, as many as switches have; all of a link is Saba's.
     fn default() -> Saba {
-        let levels = NonZeroU16::new(8).expect("it is above 0");
+        let levels = NonZeroU16::new(8).expect("8 is not 0");
         Saba { settings: controller::Settings { c_saba: Fraction::ALL, floor: FLOOR, levels }, queues: 8 }
     }
 }
@@ -162,8 +162,8 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        let body = Bytes::new(4e6).expect("it is a size");
-        let request = Time::new(10.0).expect("it is a time");
+        let body = Bytes::new(4e6).expect("4 MB is a valid size");
+        let request = Time::new(10.0).expect("10 s is a valid time");
         Limits { body, request, connections: 1024, events: 1024 }
     }
 }
@@ -460,22 +460,15 @@ fn queueing(
 fn read_saba(fields: &Fields<'_>, value: &Value<'_>) -> Result<Saba, TraceError> {
     let mut own = fields.table(value, "saba ".to_owned())?;
     let default = Saba::default();
-    let mut count = |key: &'static str, default: u16| -> Result<NonZeroU16, TraceError> {
+    let mut count = |key: &'static str| -> Result<Option<NonZeroU16>, TraceError> {
         const EXPECTED: &str = "a whole number from 2 to 63";
-        let count = match own.maybe(key) {
-            None => u32::from(default),
-            Some(value) => {
-                let count = own.whole(&value, EXPECTED)?;
-                if !(2..=63).contains(&count) {
-                    return Err(own.wrong(&value, EXPECTED));
-                }
-                count
-            }
-        };
-        Ok(NonZeroU16::new(count as u16).expect("it is above 0"))
+        let Some(value) = own.maybe(key) else { return Ok(None) };
+        let count = u16::try_from(own.whole(&value, EXPECTED)?).ok().filter(|count| (2..=63).contains(count));
+        let count = count.and_then(NonZeroU16::new).ok_or_else(|| own.wrong(&value, EXPECTED))?;
+        Ok(Some(count))
     };
-    let levels = count("levels", default.settings.levels.get())?;
-    let queues = count("queues", default.queues)?.get();
+    let levels = count("levels")?.unwrap_or(default.settings.levels);
+    let queues = count("queues")?.map_or(default.queues, NonZeroU16::get);
     let c_saba = match own.maybe("share") {
         None => default.settings.c_saba,
         Some(value) => Fraction::new(own.float(&value)?)
@@ -542,7 +535,7 @@ fn read_limits(
     };
     let seconds =
         time(&mut own, "request", 0.1..=600.0, "a time from 100ms to 10min", default.request.get())?;
-    let request = Time::new(seconds).expect("it is in a range");
+    let request = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
     own.finish()?;
     let settings = Settings { most_coflows, most_flows, ..settings };
     Ok((Limits { body, request, connections, events }, settings))

@@ -346,7 +346,7 @@ impl Plane {
         now: f64,
     ) -> Result<(), Refusal> {
         self.register(id, registration, now)?;
-        self.coflows.get_mut(id).expect("it was put there").first = first;
+        self.coflows.get_mut(id).expect("`register` accepted the coflow, so it is in the map").first = first;
         Ok(())
     }
 
@@ -358,7 +358,8 @@ impl Plane {
     pub fn update(&mut self, id: &str, flows: &[Transfer], now: f64) -> Result<(), Refusal> {
         let (registration, spec) = self.updated(id, flows)?;
         self.pass(now);
-        let (id, mut coflow) = self.coflows.remove_entry(id).expect("it was found");
+        let (id, mut coflow) =
+            self.coflows.remove_entry(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
         let mut before = std::mem::take(&mut coflow.flows);
         self.count(&before, false);
         for (at, old) in before.iter().enumerate() {
@@ -524,7 +525,7 @@ impl Plane {
         let Some((service, application)) = self.names.find(service, application) else {
             return Err(Refusal::Nameless { service: service.clone(), application: application.clone() });
         };
-        let unknown = Bytes::new(UNKNOWN).expect("it is finite");
+        let unknown = Bytes::new(UNKNOWN).expect("1e18 is a valid size");
         let flow = |t: &Transfer| FlowSpec::new(t.src, t.dst, t.bytes.unwrap_or(unknown));
         let spec = CoflowSpec::new(0, Time::ZERO, flows.iter().map(flow).collect());
         Ok(CoflowSpec { weight: *weight, deadline: *deadline, service, application, ..spec })
@@ -538,7 +539,7 @@ impl Plane {
         }
         self.by_slot[slot as usize] = Some(Arc::clone(id));
         self.number(id, slot);
-        let coflow = self.coflows.get_mut(id).expect("the caller put it there");
+        let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
         coflow.slot = Some(slot);
         self.engine.report(slot, coflow.sent, 0.0, self.now);
         for flow in &mut coflow.flows {
@@ -558,7 +559,8 @@ impl Plane {
     /// Finds the engine's numbers of a coflow's flows.
     fn number(&mut self, id: &Arc<str>, slot: Slot) {
         let coflow = self.engine.network().coflow(slot);
-        let flows = &mut self.coflows.get_mut(id).expect("the caller put it there").flows;
+        let flows =
+            &mut self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map").flows;
         for number in 0..coflow.width() as u32 {
             flows[coflow.original(number) as usize].number = number;
         }
@@ -566,7 +568,7 @@ impl Plane {
 
     /// Lets a coflow leave the engine once all of its flows are done.
     fn leave_if_over(&mut self, id: &Arc<str>) {
-        let coflow = self.coflows.get_mut(id).expect("the caller found it");
+        let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
         let Some(slot) = coflow.slot else { return };
         if coflow.flows.iter().all(|flow| flow.done) {
             self.engine.remove(slot, self.now);
@@ -608,7 +610,10 @@ fn engine(links: &[Link], policy: AnyPolicy, names: &Names, reserve: f64) -> Res
     let rates = links.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
     let part = (1.0 - reserve) * PART;
     let nominal = rates.fold(1.0, f64::max) * part;
-    let fabric = Fabric::big_switch(links.len() as u32, Rate::new(nominal).expect("links have rates"));
+    let fabric = Fabric::big_switch(
+        links.len() as u32,
+        Rate::new(nominal).expect("the greatest of some rates times a part is finite and not negative"),
+    );
     let mut engine = Engine::new(fabric, policy, names)?;
     for (port, link) in links.iter().enumerate() {
         for (side, rate) in [(Side::Send, link.send), (Side::Receive, link.recv)] {

@@ -94,7 +94,7 @@ impl Chosen {
                 AnyPolicy::Tree(plan)
             }
             (None, Asked::Policy(spec) | Asked::Tree(spec)) => {
-                build(spec).expect("it was built before, and a tree has a plan")
+                build(spec).expect("`Chosen::new` built this specification, and a tree always has a plan")
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::master::{Declined, Handle};
 use crate::plane::{Refusal, Registration, Standing, Transfer};
 use crate::policy::{Asked, Chosen, PolicyError};
 use crate::problem::Problem;
-use crate::store::{Room, Store};
+use crate::store::{Room, Store, StoreError};
 
 mod division;
 mod found;
@@ -46,6 +46,9 @@ const SENSITIVITY: &str = "sensitivity";
 
 /// What a tree that comes over the API calls the table of [`Registry::set_table`].
 pub const REGISTERED: &str = "registered";
+
+/// The weights that a service may have.
+const WEIGHTS: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
 
 /// How many requests about different ids go on at once.
 const STRIPES: usize = 64;
@@ -165,6 +168,10 @@ impl Registry {
             store.all(Room::Weights).map_err(|error| error.to_string())?;
         for (name, kept) in kept {
             let weight = kept.under(config.weights.get(&name).copied());
+            if let Some(weight) = weight.filter(|weight| !WEIGHTS.contains(weight)) {
+                let message = format!("weight {weight}: expected {}", expected_weight());
+                return Err(StoreError::Entry { room: Room::Weights.name(), key: name, message }.to_string());
+            }
             match weight {
                 Some(weight) => weights.insert(name, weight),
                 None => weights.remove(&name),
@@ -430,13 +437,11 @@ impl Registry {
     /// # Errors
     /// If there is none of this name, or it stays without.
     pub async fn set_weight(&self, service: &str, weight: f64) -> Result<(), Problem> {
-        const RANGE: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
         if self.names.service_number(service).is_none() {
             return Err(Problem::unknown("service", service));
         }
-        if !RANGE.contains(&weight) {
-            let expected = format!("a number from {:e} to {:e}", RANGE.start(), RANGE.end());
-            return Err(Problem::invalid("weight".to_owned(), &weight.to_string(), &expected));
+        if !WEIGHTS.contains(&weight) {
+            return Err(Problem::invalid("weight".to_owned(), &weight.to_string(), &expected_weight()));
         }
         let mut deciding = self.deciding.lock().await;
         let mut weights = deciding.weights.clone();
@@ -482,6 +487,11 @@ impl Registry {
         self.events.tell(What::TableChanged, SENSITIVITY, None);
         Ok(())
     }
+}
+
+/// What an error says of a weight outside of [`WEIGHTS`].
+fn expected_weight() -> String {
+    format!("a number from {:e} to {:e}", WEIGHTS.start(), WEIGHTS.end())
 }
 
 /// A registration with these flows as it is asked for.

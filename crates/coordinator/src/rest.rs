@@ -211,6 +211,13 @@ fn service_of(who: &Identity, said: Option<String>) -> String {
     })
 }
 
+/// [`through`] for work without a result: the answer is 204.
+async fn complete(
+    work: impl Future<Output = Result<(), Problem>> + Send + 'static,
+) -> Result<StatusCode, Problem> {
+    through(work).await.map(|()| StatusCode::NO_CONTENT)
+}
+
 /// Work that goes on whatever becomes of the request that asked for it: what is done in the plane is kept in the store as well.
 async fn through<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,

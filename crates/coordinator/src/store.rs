@@ -54,7 +54,7 @@ impl Room {
         [Room::Coflows, Room::First, Room::Applications, Room::Connections, Room::Weights, Room::Settings];
 
     /// What it is called in the file.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Room::Coflows => "coflows",
             Room::First => "first flows",

@@ -52,7 +52,7 @@ pub(super) fn hosts(
 /// What a host's cables carry together.
 fn host_of(network: &Topology, host: NodeId) -> Host {
     let sum = |links: &mut dyn Iterator<Item = Rate>| {
-        Rate::new(links.map(Rate::get).sum()).expect("rates of a topology are far below the greatest number")
+        Rate::new(links.map(Rate::get).sum()).expect("a host has at most 2^20 cables of at most 1e15 B/s")
     };
     let out = network.out(host);
     let send = sum(&mut out.iter().map(|&link| network.link(link).rate));
@@ -65,8 +65,8 @@ fn listed(fields: &Fields<'_>) -> Result<Vec<Host>, TraceError> {
     let each = fields.named().into_iter().map(|(name, value)| {
         check_name(fields, name)?;
         let rate = fields.read_rate(&value)?;
-        if rate.get() < 1.0 {
-            return Err(fields.wrong(&value, "a rate of at least 8bit"));
+        if rate.get() < 1.0 || rate > Topology::MAX_RATE {
+            return Err(fields.wrong(&value, &format!("a rate from 8bit to {}", Topology::MAX_RATE)));
         }
         Ok(Host { name: name.to_owned(), link: Link { send: rate, recv: rate } })
     });

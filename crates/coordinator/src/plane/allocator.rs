@@ -223,8 +223,8 @@ fn divide(links: &[Link], reserve: f64, services: &Services, flows: &[Flow]) -> 
     let part = 1.0 - reserve;
     let capacities: Vec<f64> =
         links.iter().flat_map(|link| [part * link.send.get(), part * link.recv.get()]).collect();
-    let mut hierarchy =
-        Hierarchy::new(&capacities, services.shares.clone()).expect("links carry something, and parts of it");
+    let mut hierarchy = Hierarchy::new(&capacities, services.shares.clone())
+        .expect("the configuration limits rates to 1e15 B/s a cable, and no rate is guaranteed on a link");
     // How many flows each service has on each link, and the weights of those that have some.
     let all = services.weights.len();
     let mut there = vec![0u32; capacities.len() * all];
@@ -237,7 +237,7 @@ fn divide(links: &[Link], reserve: f64, services: &Services, flows: &[Flow]) -> 
             there[link as usize * all + flow.service] += 1;
         }
         let added = hierarchy.add(flow.service, &flow.links, 1, demand);
-        added.expect("links are there, each once, and demands are not negative")
+        added.expect("hosts and services are numbered from 0, and a demand is not negative")
     };
     let classes: Vec<_> = flows.iter().map(&mut add).collect();
     hierarchy.solve();

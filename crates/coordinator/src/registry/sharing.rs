@@ -292,7 +292,7 @@ impl Sharing {
         };
         let of = self.applications.iter().filter_map(service).collect();
         let services = Services::new(weights.clone(), parts.as_deref(), of);
-        Some(services.expect("weights are in range where they come in"))
+        Some(services.expect("the configuration, the API and the store have weights in range"))
     }
 
     /// The ids and services of applications with these numbers.

@@ -24,15 +24,23 @@ b = "1Gbit"
 [service.ads]
 "#;
 
-async fn registry(folder: &Path) -> Registry {
+fn configuration(folder: &Path) -> Config {
     let file = folder.join("serve.toml");
     fs::write(&file, CONFIG).unwrap();
-    let config = config::read(&file).unwrap();
-    let store = Store::open(&config.store).unwrap();
+    config::read(&file).unwrap()
+}
+
+async fn open(config: &Config, store: Store) -> Result<Registry, String> {
     let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
     let policy = config.policy.build(&config.names, &config.weights);
     let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
-    Registry::new(&config, store, master::start(plane).unwrap().0).await.unwrap()
+    Registry::new(config, store, master::start(plane).unwrap().0).await
+}
+
+async fn registry(folder: &Path) -> Registry {
+    let config = configuration(folder);
+    let store = Store::open(&config.store).unwrap();
+    open(&config, store).await.unwrap()
 }
 
 fn flows(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
@@ -88,4 +96,21 @@ async fn what_cannot_be_kept_is_not_done() {
     registry.update("c1", flows("b", "a", None)).await.unwrap();
     assert_ne!(seen(&registry).await, before);
     assert!(registry.store.get::<Set<Asked>>(Room::Settings, POLICY).unwrap().is_some());
+}
+
+#[tokio::test]
+async fn stored_weights_out_of_range_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configuration(folder.path());
+    let store = Store::open(&config.store).unwrap();
+    for weight in [0.0, -1.0, 1e300] {
+        let set = Set { set: Some(weight), configured: None };
+        store.put(Room::Weights, "ads", &set).await.unwrap();
+        let error = open(&config, store.clone()).await.err().unwrap();
+        let expected =
+            format!("the store's weights `ads`: weight {weight}: expected a number from 1e-9 to 1e9");
+        assert_eq!(error, expected);
+    }
+    store.put(Room::Weights, "ads", &Set { set: Some(3.0), configured: None }).await.unwrap();
+    assert_eq!(open(&config, store).await.unwrap().services().await[1].weight, Some(3.0));
 }

@@ -55,6 +55,16 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
     }
 }
 
+/// How many entries a page may have: `default` without a `limit`, and at most `max`.
+pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, Problem> {
+    let size = limit.unwrap_or(default);
+    if (1..=max).contains(&size) {
+        return Ok(size);
+    }
+    let expected = format!("a number from 1 to {max}");
+    Err(Problem::invalid("limit".to_owned(), &size.to_string(), &expected))
+}
+
 /// All of a body, once there is room for it.
 async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     let most = api.limits.body.get() as usize;

@@ -8,8 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 use weir_core::model::Names;
 use weir_proto::Pace;
 
-use super::body::{Asked, In};
-use super::{Api, Who, may_change, may_see, may_touch, service_of, through};
+use super::body::{Asked, In, page_size};
+use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, through};
 use crate::config::Host;
 use crate::plane::Standing;
 use crate::problem::Problem;
@@ -142,10 +142,7 @@ pub async fn list(
     Asked(page): Asked<Page>,
 ) -> Result<Json<CoflowList>, Problem> {
     may_see(&who, None)?;
-    let most = page.limit.unwrap_or(100);
-    if !(1..=MOST).contains(&most) {
-        return Err(Problem::invalid("limit".to_owned(), &most.to_string(), "a number from 1 to 1000"));
-    }
+    let most = page_size(page.limit, 100, MOST)?;
     let found = api.registry.handle().list(page.after, most).await?;
     let next = if found.len() == most { found.last().map(|last| last.id.to_string()) } else { None };
     let own = found.into_iter().filter(|summary| who.may_see(Some(&summary.service)));
@@ -205,8 +202,7 @@ pub async fn update(
     In(flows): In<Vec<FlowBody>>,
 ) -> Result<StatusCode, Problem> {
     may_touch(&who, api.registry.service_of(&id)).await?;
-    through(async move { api.registry.update(&id, flows).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.update(&id, flows).await }).await
 }
 
 /// Forgets a coflow, whatever is left of it.
@@ -218,6 +214,5 @@ pub async fn deregister(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     may_touch(&who, api.registry.service_of(&id)).await?;
-    through(async move { api.registry.deregister(&id).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.deregister(&id).await }).await
 }

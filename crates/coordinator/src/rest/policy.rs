@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::body::In;
-use super::{Api, Who, may_change, may_see, through};
+use super::{Api, Who, complete, may_change, may_see};
 use crate::policy::Asked;
 use crate::problem::Problem;
 use crate::registry::ServiceState;
@@ -32,8 +32,7 @@ pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Probl
 #[utoipa::path(put, path = "/v1/policy", responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set(State(api): State<Api>, who: Who, In(asked): In<Asked>) -> Result<StatusCode, Problem> {
     may_change(&who, None)?;
-    through(async move { api.registry.set_policy(asked).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.set_policy(asked).await }).await
 }
 
 /// All services, or a framework's own.
@@ -56,6 +55,5 @@ pub async fn set_service(
     In(body): In<ServiceBody>,
 ) -> Result<StatusCode, Problem> {
     may_change(&who, None)?;
-    through(async move { api.registry.set_weight(&name, body.weight).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.set_weight(&name, body.weight).await }).await
 }

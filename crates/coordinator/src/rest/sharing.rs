@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{In, Text};
-use super::{Api, Who, may_change, may_see, may_touch, service_of, through};
+use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, through};
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, FoundState, PortQueues};
 
@@ -26,8 +26,7 @@ pub async fn table(State(api): State<Api>, who: Who) -> Result<Response, Problem
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set_table(State(api): State<Api>, who: Who, Text(text): Text) -> Result<StatusCode, Problem> {
     may_change(&who, None)?;
-    through(async move { api.registry.set_table(text).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.set_table(text).await }).await
 }
 
 /// All applications, or a framework's own.
@@ -78,8 +77,7 @@ pub async fn deregister(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     may_touch(&who, api.registry.service_of_application(&id)).await?;
-    through(async move { api.registry.deregister_application(&id).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.deregister_application(&id).await }).await
 }
 
 /// One connection.
@@ -116,8 +114,7 @@ pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> 
     may_see(&who, None)?;
     let connection = api.registry.connection(&id).await?;
     may_touch(&who, api.registry.service_of_application(&connection.application)).await?;
-    through(async move { api.registry.close(&id).await }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    complete(async move { api.registry.close(&id).await }).await
 }
 
 /// What queues links should have for the connections that are open. Hosts are told those of their links out, switches those of their ports.

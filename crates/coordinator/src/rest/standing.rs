@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use weir_proto::{FlowKey, Pace};
 
-use super::body::Asked;
+use super::body::{Asked, page_size};
 use super::{Api, Who, may_see, refused};
 use crate::config::End;
 use crate::identity::Identity;
@@ -159,10 +159,7 @@ pub async fn allocation(
     if matches!(**who, Identity::Framework(_)) {
         return Err(refused(&who, "see", None));
     }
-    let most = page.limit.unwrap_or(1000);
-    if !(1..=MOST).contains(&most) {
-        return Err(Problem::invalid("limit".to_owned(), &most.to_string(), "a number from 1 to 10000"));
-    }
+    let most = page_size(page.limit, 1000, MOST)?;
     let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
     let found = api.registry.handle().shares(after, most).await?;
     let more = found.len() == most;

@@ -240,7 +240,8 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         ),
         ("api =", "rest =", "serve.toml:5: field `listen api`: `nothing`: expected an address"),
         ("1Gbit", "1bps", "serve.toml:10: field `host a`: `\"1bps\"`: expected a number"),
-        ("1Gbit", "0Gbit", "field `host a`: `\"0Gbit\"`: expected a rate of at least 8bit"),
+        ("1Gbit", "0Gbit", "field `host a`: `\"0Gbit\"`: expected a rate from 8bit to 8000Tbit"),
+        ("1Gbit", "9000Tbit", "field `host a`: `\"9000Tbit\"`: expected a rate from 8bit to 8000Tbit"),
         ("a =", "\"a b\" =", "serve.toml:10: field `host a b`: `a b`: expected 1 to 100 letters"),
         ("a = \"1Gbit\"\nb = \"10Gbit\"\n", "", "serve.toml:9: field `host`: `0`: expected 1 to 10000 hosts"),
         (
