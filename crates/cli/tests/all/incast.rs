@@ -21,12 +21,6 @@ fn place() -> Place {
     place
 }
 
-fn fail(place: &Place, line: &str) -> String {
-    let ran = place.run(line);
-    assert_eq!(ran.code, Some(2), "weir {line}: {}", ran.err);
-    ran.err
-}
-
 #[test]
 fn receivers_carry_what_was_measured() {
     let place = place();
@@ -78,27 +72,28 @@ fn a_sweep_and_one_policy_have_it_too() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let place = place();
-    let error = fail(&place, "sim incast.txt --policy fair --incast cost.csv");
+    let error = place.error("sim incast.txt --policy fair --incast cost.csv", 2);
     assert!(error.contains("--buffer"), "{error}");
-    let error = fail(&place, "sim incast.txt --policy fair --buffer 50");
+    let error = place.error("sim incast.txt --policy fair --buffer 50", 2);
     assert!(error.contains("--incast"), "{error}");
     for buffer in [49, 101] {
         let error =
-            fail(&place, &format!("sim incast.txt --policy fair --incast cost.csv --buffer {buffer}"));
+            place.error(&format!("sim incast.txt --policy fair --incast cost.csv --buffer {buffer}"), 2);
         assert!(error.contains("expected 50 to 100 packets, as in cost.csv"), "{error}");
     }
     place.write("bad.csv", &COST.replace("0.1,5", "1.1,5"));
-    let error = fail(&place, "sim incast.txt --policy fair --incast bad.csv --buffer 50");
+    let error = place.error("sim incast.txt --policy fair --incast bad.csv --buffer 50", 2);
     assert!(error.contains("bad.csv:3: field `loss`: `1.1`: expected a number from 0"), "{error}");
     let lines = COST.lines().filter(|line| !line.contains(",2,1000000"));
     place.write("one.csv", &lines.map(|line| format!("{line}\n")).collect::<String>());
-    let error = fail(&place, "sim incast.txt --policy fair --incast one.csv --buffer 50");
+    let error = place.error("sim incast.txt --policy fair --incast one.csv --buffer 50", 2);
     assert!(error.contains("one.csv: field `connections`: `1 in all lines`: expected several"), "{error}");
-    let error = fail(&place, "sim incast.txt --policy fair --incast none.csv --buffer 50");
+    let error = place.error("sim incast.txt --policy fair --incast none.csv --buffer 50", 2);
     assert!(error.contains("none.csv: cannot be read"), "{error}");
-    let error = fail(&place, "sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv");
+    let error = place.error("sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv", 2);
     assert!(error.contains("expected another file"), "{error}");
-    let error = fail(&place, "sim incast.txt --policy fair --incast cost.csv --buffer 50 --wide-area x.toml");
+    let error =
+        place.error("sim incast.txt --policy fair --incast cost.csv --buffer 50 --wide-area x.toml", 2);
     assert!(error.contains("cannot be used with"), "{error}");
 }
 
@@ -123,6 +118,6 @@ fn the_paper_is_reproduced_to_the_byte() {
     }
     assert!(!once.contains("NaN") && !once.contains("inf ") && !once.contains("Fig. 10: the time"), "{once}");
     place.write("still.txt", "2 1\n1 0 1 0 1 1:8.0\n");
-    let error = fail(&place, "reproduce django --trace still.txt");
+    let error = place.error("reproduce django --trace still.txt", 2);
     assert!(error.contains("expected coflows that do not all arrive at 0 s"), "{error}");
 }

@@ -20,12 +20,6 @@ fn place() -> Place {
     place
 }
 
-fn fail(place: &Place, line: &str) -> String {
-    let ran = place.run(line);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "weir {line}: {}", ran.err);
-    ran.err
-}
-
 #[test]
 fn a_model_says_how_many_connections_there_should_be() {
     let place = place();
@@ -130,7 +124,7 @@ fn what_is_asked_for_wrongly_is_refused() {
         ),
     ];
     for (line, message) in cases {
-        let error = fail(&place, line);
+        let error = place.error(line, 2);
         assert!(error.contains(message), "{line}: {error}");
     }
     assert!(!place.files().contains(&"m.toml".to_owned()));

@@ -5,12 +5,6 @@ use crate::common::Place;
 const MADE: &str = "trace generate --services 2 --applications 2 --seed 7 --out shared.weir";
 
 /// What a command that has to fail with this code says.
-fn fail(place: &Place, line: &str, code: i32) -> String {
-    let ran = place.run(line);
-    assert_eq!(ran.code, Some(code), "weir {line}: {}", ran.err);
-    ran.err
-}
-
 /// The folder with the examples.
 fn with_examples() -> Place {
     let place = Place::new();
@@ -87,7 +81,7 @@ fn what_is_wrong_is_said() {
         ("netshare:weights=1/nan", "numbers from 1e-9 to 1e9"),
         ("saba:slowdown=0.5", "numbers of 1 to 1e6"),
     ] {
-        let error = fail(&place, &format!("sim shared.weir --policy {policy} --quiet"), 2);
+        let error = place.error(&format!("sim shared.weir --policy {policy} --quiet"), 2);
         assert!(error.contains(part), "{policy}: {error}");
     }
 }
@@ -97,9 +91,9 @@ fn generated_services_show_in_the_description() {
     let place = Place::new();
     place.print(MADE);
     assert!(place.print("trace describe shared.weir").contains("2, of 4 applications in all"));
-    assert!(fail(&place, "trace generate --services 0", 2).contains("`services`: `0`"));
+    assert!(place.error("trace generate --services 0", 2).contains("`services`: `0`"));
     for (line, coflow) in [("trace generate --services 2", 1), ("trace convert shared.weir made.txt", 1)] {
-        let error = fail(&place, line, 1);
+        let error = place.error(line, 1);
         let words =
             format!("coflow {coflow} cannot be written in this format: it has a service or an application");
         assert!(error.contains(&words) && error.contains("expected --to weir"), "{error}");
@@ -115,10 +109,10 @@ fn a_tree_that_does_not_fit_is_refused_before_anything_is_replayed() {
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
     );
-    assert!(fail(&place, "compare dead.weir --policies saath -q", 1).contains("nothing moves"));
-    let error = fail(&place, "compare dead.weir --policies saath,tree:some.toml -q", 2);
+    assert!(place.error("compare dead.weir --policies saath -q", 1).contains("nothing moves"));
+    let error = place.error("compare dead.weir --policies saath,tree:some.toml -q", 2);
     assert!(error.contains("some.toml:2: field `service`: `default`: expected"), "{error}");
-    let explained = fail(&place, "explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);
+    let explained = place.error("explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);
     assert_eq!(explained, error);
 }
 

@@ -24,12 +24,6 @@ fn place() -> Place {
     place
 }
 
-fn fail(place: &Place, line: &str) -> String {
-    let ran = place.run(line);
-    assert_eq!(ran.code, Some(2), "weir {line}: {}", ran.err);
-    ran.err
-}
-
 #[test]
 fn policies_are_compared_over_it() {
     let place = place();
@@ -73,26 +67,26 @@ fn one_policy_has_its_flows_written() {
 #[test]
 fn each_kind_of_network_refuses_what_is_for_the_other() {
     let place = place();
-    let error = fail(&place, "compare trace.txt --policies siphon,fair");
+    let error = place.error("compare trace.txt --policies siphon,fair", 2);
     assert!(
         error.contains("`siphon` is for the links of a wide area") && error.contains("--wide-area FILE"),
         "{error}"
     );
-    let error = fail(&place, "compare trace.txt --wide-area area.toml --policies saath");
+    let error = place.error("compare trace.txt --wide-area area.toml --policies saath", 2);
     assert!(
         error.contains("`saath` is for ports of one switch") && error.contains("siphon, mrtf, fifo, fair"),
         "{error}"
     );
-    let error = fail(&place, "compare trace.txt --wide-area area.toml --port-rate 1Gbit");
+    let error = place.error("compare trace.txt --wide-area area.toml --port-rate 1Gbit", 2);
     assert!(error.contains("cannot be used with"), "{error}");
-    let error = fail(&place, "compare trace.txt --bandwidth-seed 2");
+    let error = place.error("compare trace.txt --bandwidth-seed 2", 2);
     assert!(error.contains("--wide-area"), "{error}");
-    let error = fail(&place, "compare own.weir --wide-area area.toml --policies fifo");
+    let error = place.error("compare own.weir --wide-area area.toml --policies fifo", 2);
     assert!(error.contains("the workload has events"), "{error}");
-    let error = fail(&place, "compare trace.txt --wide-area area.toml --policies siphon:depth=9");
+    let error = place.error("compare trace.txt --wide-area area.toml --policies siphon:depth=9", 2);
     assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
     place.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
-    let error = fail(&place, "compare trace.txt --wide-area area.toml");
+    let error = place.error("compare trace.txt --wide-area area.toml", 2);
     assert!(error.contains("area.toml:8: field `link 1 samples`: `\"-10Mbit\"`"), "{error}");
 }
 
@@ -127,10 +121,10 @@ fn parameters_and_seeds_are_varied_over_it() {
         ("bandwidth-seed=x", ["`bandwidth-seed`: `x`", "a whole number"]),
         ("colour=1", ["has a parameter `colour`", "expected arrival, bandwidth-seed"]),
     ] {
-        let error = fail(&place, &format!("{line} --vary {vary}"));
+        let error = place.error(&format!("{line} --vary {vary}"), 2);
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
-    let error = fail(&place, "sweep trace.txt --policies fair --vary bandwidth-seed=1,2");
+    let error = place.error("sweep trace.txt --policies fair --vary bandwidth-seed=1,2", 2);
     assert!(error.contains("expected interval, arrival, port-rate"), "{error}");
 }
 
@@ -186,8 +180,8 @@ fn trees_share_links_between_services() {
     assert!((of("1") - 4.0 / 3.0).abs() < 1e-9 && (of("2") - 2.0).abs() < 1e-9, "{ccts}");
     // A policy for a switch has no place in it, nor one for a wide area in a tree for a switch.
     place.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
-    let error = fail(&place, "sim two.weir --wide-area constant.toml --policy tree:switch.toml");
+    let error = place.error("sim two.weir --wide-area constant.toml --policy tree:switch.toml", 2);
     assert!(error.contains("switch.toml:3") && error.contains("saath"), "{error}");
-    let error = fail(&place, "sim two.weir --policy tree:tree.toml");
+    let error = place.error("sim two.weir --policy tree:tree.toml", 2);
     assert!(error.contains("tree.toml:4") && error.contains("siphon"), "{error}");
 }

@@ -101,6 +101,13 @@ impl Place {
         ran.out
     }
 
+    /// The error that it prints where it fails with this code.
+    pub fn error(&self, line: &str, code: i32) -> String {
+        let ran = self.run(line);
+        assert_eq!(ran.code, Some(code), "weir {line}: {}", ran.err);
+        ran.err
+    }
+
     pub fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.print(line)).unwrap()
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::edits::check_edits;
 use weir_coordinator::config::{self, Config, End, Queueing, Saba};
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::Plan;
@@ -23,12 +24,6 @@ b = "10Gbit"
 
 fn parse(text: &str) -> Result<Config, String> {
     config::parse(text, "serve.toml", Path::new("folder")).map_err(|error| error.to_string())
-}
-
-/// Line, field, value and expectation of the error that a change of the small configuration makes.
-fn refused(from: &str, to: &str) -> String {
-    assert!(SMALL.contains(from), "`{from}` is not there");
-    parse(&SMALL.replacen(from, to, 1)).expect_err(to)
 }
 
 #[test]
@@ -368,8 +363,5 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
             "field `saba`: `{ queues = 8 }`: expected none, since queues go by services",
         ),
     ];
-    for (from, to, expected) in cases {
-        let error = refused(from, to);
-        assert!(error.contains(expected), "expected\n{expected}\nin\n{error}");
-    }
+    check_edits(SMALL, &cases, |text| parse(text).unwrap_err());
 }

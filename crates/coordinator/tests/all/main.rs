@@ -6,6 +6,8 @@ mod api;
 mod campaign;
 mod certificates;
 mod config;
+#[path = "../../../trace/tests/all/edits.rs"]
+mod edits;
 mod master;
 #[cfg(target_os = "linux")]
 mod plane;

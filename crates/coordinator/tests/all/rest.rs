@@ -318,16 +318,7 @@ fn switches_are_told_the_queues_of_links_into_hosts() {
     }
     let body = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x1", &body).0, 200);
-    let found = Found {
-        application: "s2".into(),
-        peer: "10.0.0.3".parse().unwrap(),
-        open: 1,
-        sent: 7,
-        demand: Demand::Unknown,
-    };
-    let report = Report { found: vec![found], ..Report::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    report_connection(&server, "s2");
     // Both come to c.
     let into_c = |queues: &Value| {
         let queues =
@@ -395,16 +386,7 @@ fn applications_count_at_the_links_between_switches_that_they_pass() {
     let told: Vec<Vec<u32>> = (4..8).map(|switch| links_told(&server, switch)).collect();
     assert_eq!(told, [&[1, 2, 3][..], &[2], &[1], &[1]]);
     // What agents find counts there as well, and connections of the store are over the same links.
-    let found = Found {
-        application: "later".into(),
-        peer: "10.0.0.3".parse().unwrap(),
-        open: 1,
-        sent: 7,
-        demand: Demand::Unknown,
-    };
-    let report = Report { found: vec![found], ..Report::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    report_connection(&server, "later");
     wait_for(&server, "/v1/queues", |queues| used(queues, "spine-2", "to leaf-2") == 2);
     server.restart(|text| text);
     assert_eq!(ways(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
@@ -504,6 +486,20 @@ fn services_can_have_rates() {
     limits([Some(92_812_500), None, Some(30_937_500)]);
     assert_eq!(request(&server, "DELETE", "/v1/applications/web", b"").0, 204);
     limits([Some(123_750_000), None, None]);
+}
+
+/// The second host reports an open connection of an application to the third.
+fn report_connection(server: &Server, application: &str) {
+    let found = Found {
+        application: application.into(),
+        peer: "10.0.0.3".parse().unwrap(),
+        open: 1,
+        sent: 7,
+        demand: Demand::Unknown,
+    };
+    let report = Report { found: vec![found], ..Report::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
 }
 
 /// Asks until the answer is as it should be.

@@ -39,6 +39,12 @@ fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
     all
 }
 
+/// Seven coflows of six flows.
+fn waiting() -> Vec<Waiting> {
+    let coflows = crate::cases::coflows(3, 7, 6).into_iter().zip(0..);
+    coflows.map(|(left, seq)| Waiting { seq, leaf: 0, left }).collect()
+}
+
 fn past() -> Past {
     crate::cases::three_regions(20)
 }
@@ -46,11 +52,7 @@ fn past() -> Past {
 #[test]
 fn what_did_not_change_is_not_simulated_again() {
     let past = past();
-    let waiting: Vec<Waiting> = crate::cases::coflows(3, 7, 6)
-        .into_iter()
-        .zip(0..)
-        .map(|(left, seq)| Waiting { seq, leaf: 0, left })
-        .collect();
+    let waiting = waiting();
     let mut siphon = Siphon::new(HOW, true);
     let first = siphon.search(&waiting, &past);
     assert_eq!(first.branches, 7 * 6 * 5);
@@ -75,11 +77,7 @@ fn what_did_not_change_is_not_simulated_again() {
 #[test]
 fn when_one_ends_what_was_closed_behind_it_stays_closed() {
     let past = past();
-    let waiting: Vec<Waiting> = crate::cases::coflows(3, 7, 6)
-        .into_iter()
-        .zip(0..)
-        .map(|(left, seq)| Waiting { seq, leaf: 0, left })
-        .collect();
+    let waiting = waiting();
     let mut siphon = Siphon::new(HOW, true);
     let first = siphon.search(&waiting, &past);
     let gone = first.order[0];

@@ -1,5 +1,6 @@
 //! Models: trained, kept in a file and read back, and what is refused of a file.
 
+use crate::edits::check_edits;
 use proptest::prelude::*;
 use weir_predict::data;
 use weir_predict::file::{self, MAX_FILE_BYTES};
@@ -159,12 +160,11 @@ fn what_is_wrong_is_named_with_its_line() {
         (vector, "[0.5],", "field `machine 1 vectors`: `[0.5]`"),
         (vector, "0.5,", "field `machine 1 vectors`: `0.5`"),
     ];
-    for (there, instead, expected) in cases {
-        assert!(good.contains(there), "{there}");
-        let bad = good.replacen(there, instead, 1);
-        let error = read(&bad).unwrap_err();
-        assert!(error.starts_with("m.toml:") && error.contains(expected), "{instead}: {error}");
-    }
+    check_edits(&good, &cases, |text| {
+        let error = read(text).unwrap_err();
+        assert!(error.starts_with("m.toml:"), "{error}");
+        error
+    });
     let line = read(&good.replacen(vector, "  [0.5, nan],", 1)).unwrap_err();
     assert!(line.starts_with(&format!("m.toml:{}: ", first + 1)), "{line}");
     let begin = good.find("vectors = [").unwrap();

@@ -1,6 +1,7 @@
 //! Sincronia's BSSI in floating point against the same in whole numbers.
 
-use crate::common::{cases, coflow, public_trace, workload};
+use crate::common::{cases, coflow, workload};
+use crate::public_trace::public_trace;
 use num_bigint::BigInt;
 use proptest::prelude::*;
 use weir_core::model::Workload;

@@ -3,8 +3,6 @@
 #[path = "../../../core/tests/all/common.rs"]
 mod seeded;
 
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::policy;
@@ -85,19 +83,6 @@ pub fn check(workload: &Workload, policy: &str, expected: &[f64]) {
     assert_near(&ccts(workload, policy), expected, 1e-9, policy);
 }
 
-/// The public trace, if it is here: where `WEIR_FB_TRACE` says, or beside the project.
-pub fn public_trace() -> Option<PathBuf> {
-    let path = std::env::var_os("WEIR_FB_TRACE").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/FB2010-1Hr-150-0.txt")),
-        PathBuf::from,
-    );
-    let found = path.is_file().then_some(path);
-    if found.is_none() {
-        println!("skipped: the public trace is not here; WEIR_FB_TRACE can say where it is");
-    }
-    found
-}
-
 /// A schedule: when it begins, and coflow, flow and rate of all live flows.
 pub type Schedule = (f64, Vec<(usize, usize, f64)>);
 
@@ -112,6 +97,16 @@ pub fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<V
         }
     }
     sent
+}
+
+/// The rates of the schedules add up to the bytes of every flow.
+pub fn all_is_sent(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Result<(), TestCaseError> {
+    for (sent, coflow) in moved(all, schedules, outcome).iter().zip(&all.coflows) {
+        for (&sent, flow) in sent.iter().zip(&coflow.flows) {
+            prop_assert!(near(sent, flow.bytes.get(), 1e-6), "{} of {}", sent, flow.bytes.get());
+        }
+    }
+    Ok(())
 }
 
 /// Every policy, and every variant that decides something else. Sizes here are a few bytes, so that

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{
-    Kinds, POLICIES, Schedule, assert_near, cases, coflow, moved, near, options, workload, workloads,
+    Kinds, POLICIES, Schedule, all_is_sent, assert_near, cases, coflow, near, options, workload, workloads,
 };
 use proptest::prelude::*;
 use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
@@ -121,12 +121,7 @@ proptest! {
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             // Data that was put off may have been sent in part before.
             if all.events.is_empty() {
-                for (sent, coflow) in moved(&all, &recorder.schedules, &outcome).iter().zip(&all.coflows) {
-                    for (sent, flow) in sent.iter().zip(&coflow.flows) {
-                        let (sent, bytes) = (*sent, flow.bytes.get());
-                        prop_assert!(near(sent, bytes, 1e-6), "{}: {} of {}", policy, sent, bytes);
-                    }
-                }
+                all_is_sent(&all, &recorder.schedules, &outcome)?;
             }
         }
     }

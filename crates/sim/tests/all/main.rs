@@ -11,6 +11,8 @@ mod papers;
 #[path = "../../benches/naive/ports.rs"]
 mod ports;
 mod properties;
+#[path = "../../../trace/tests/all/public_trace.rs"]
+mod public_trace;
 mod service;
 mod service_events;
 mod service_guarantees;

@@ -1,7 +1,5 @@
 //! Workloads by chance, and traces to start from.
 
-use std::path::PathBuf;
-
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -12,19 +10,6 @@ use weir_trace::{Limits, Trace, TraceUnit, read_from};
 /// Reads a text in either format.
 pub fn read_text(text: &str, unit: TraceUnit) -> Result<Trace, String> {
     read_from(text.as_bytes(), "t", unit, &Limits::default()).map_err(|e| e.to_string())
-}
-
-/// The public trace, if it is here: where `WEIR_FB_TRACE` says, or beside the project.
-pub fn public_trace() -> Option<PathBuf> {
-    let path = std::env::var_os("WEIR_FB_TRACE").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/FB2010-1Hr-150-0.txt")),
-        PathBuf::from,
-    );
-    let found = path.is_file().then_some(path);
-    if found.is_none() {
-        println!("skipped: the public trace is not here; WEIR_FB_TRACE can say where it is");
-    }
-    found
 }
 
 /// Numbers that people write, and numbers that only machines do.

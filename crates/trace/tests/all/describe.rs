@@ -1,6 +1,7 @@
 //! Statistics, by hand and of the public trace.
 
-use crate::common::{public_trace, read_text};
+use crate::common::read_text;
+use crate::public_trace::public_trace;
 use weir_core::units::Bytes;
 use weir_trace::describe::{Description, Load, bin, threshold};
 use weir_trace::{Limits, TraceUnit, read};

@@ -2,11 +2,13 @@
 
 mod common;
 mod describe;
+mod edits;
 mod errors;
 mod generate;
 mod hostile;
 mod incast;
 mod jobs;
+mod public_trace;
 mod round_trip;
 mod scenario;
 mod sensitivity;

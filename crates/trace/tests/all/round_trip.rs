@@ -1,6 +1,7 @@
 //! What is written reads back as an equal workload, in both formats.
 
-use crate::common::{plain_workload, public_trace, read_text, workload};
+use crate::common::{plain_workload, read_text, workload};
+use crate::public_trace::public_trace;
 use proptest::prelude::*;
 use weir_core::model::{CoflowSpec, FlowSpec, Names, Workload};
 use weir_core::units::{Bytes, Time};
