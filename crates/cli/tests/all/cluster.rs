@@ -143,8 +143,8 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     };
     let register = with(register, &[("weir.example:7701", &api)]);
     ends_well(python(&register));
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let get = with(get, &[("0.0.0.0", "127.0.0.1"), ("7800", &port)]);
+    let port = TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap().port().to_string();
+    let get = with(get, &[("0.0.0.0", "127.0.0.9"), ("7800", &port)]);
     let receiver = python(&get.replace(".read()", ".read()\nprint(len(data))"));
     // It listens once it is there, which a sender that is refused would not wait for.
     let listens = || {
@@ -156,7 +156,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
         put,
         &[
             ("/run/weir/agent.sock", door.to_str().unwrap()),
-            ("\"node-2\", 7800", &format!("\"127.0.0.1\", {port}")),
+            ("\"node-2\", 7800", &format!("\"127.0.0.9\", {port}")),
         ],
     );
     ends_well(python(&put));

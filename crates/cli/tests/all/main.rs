@@ -24,5 +24,6 @@ mod results;
 mod saba;
 mod serve;
 mod sharing;
+mod sources;
 mod tree;
 mod wide_area;

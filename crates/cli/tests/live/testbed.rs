@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::campaign::campaign;
 use crate::common::{Place, Ran, await_heed, wait_for};
 use crate::turn::{self, Turn};
 
@@ -268,10 +269,12 @@ fn means(text: &str, policy: &str) -> [f64; 2] {
 fn a_slice_of_coflows_is_sent_by_real_sockets() {
     let place = place();
     let Some(name) = name(&place, "slice") else { return };
-    let line = format!("reproduce live --only slice --coflows 3 --name {name} --quiet");
+    let coflows = campaign(1, 3);
+    let line = format!("reproduce live --only slice --coflows {coflows} --name {name} --quiet");
     let text = place.print(&line);
     eprintln!("{text}");
-    for part in ["# Real traffic", "--coflows 3 --only slice", "\n3 coflows with ", "| median error |"] {
+    let (asked, sent) = (format!("--coflows {coflows} --only slice"), format!("\n{coflows} coflow"));
+    for part in ["# Real traffic", &asked, &sent, "| median error |"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     for policy in ["fair", "aalo", "saath"] {

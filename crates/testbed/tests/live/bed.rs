@@ -2,7 +2,6 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use weir_agent::traffic::TrafficError;
@@ -15,17 +14,13 @@ use weir_testbed::bed::{self, Listed};
 use weir_testbed::incast::{Incast, IncastError, Lab, Tcp};
 use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
 
-/// One bed at a time: they would take each other's processors.
-static ONE: Mutex<()> = Mutex::new(());
-
-/// A turn, and a name of its own for a bed, which is gone in the end whatever happens; none where there can be no bed.
+/// The name of a test's bed, which is removed when the test ends. Beds do not touch each other, so that tests run side by side.
 struct Turn {
     name: Name,
-    _turn: MutexGuard<'static, ()>,
 }
 
+/// None where there can be no bed.
 fn turn(test: &str) -> Option<Turn> {
-    let turn = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let missing: Vec<String> = probe::probe()
         .into_iter()
         .filter_map(|check| Some(format!("{}: {}", check.what, check.missing?)))
@@ -35,7 +30,7 @@ fn turn(test: &str) -> Option<Turn> {
         return None;
     }
     let name = format!("{test}{}", std::process::id()).parse().unwrap();
-    Some(Turn { name, _turn: turn })
+    Some(Turn { name })
 }
 
 impl Drop for Turn {
@@ -68,7 +63,9 @@ fn spread(spines: u32) -> Topology {
 fn scenario(topology: &Topology, end: &str, tables: &str) -> Scenario {
     let mut fabric = Vec::new();
     weir_trace::topology::write(topology, &mut fabric).unwrap();
-    let folder = std::env::temp_dir().join(format!("weir-bed-{}", std::process::id()));
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("weir-bed-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("fabric.toml"), fabric).unwrap();
     let text = format!("weir-scenario = 1\nend = \"{end}\"\nfabric = \"fabric.toml\"\n{tables}");
