@@ -41,7 +41,7 @@ pub fn feed(
     let failed = |error| BatchError::Start { tool, error };
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
+    let mut stdin = child.stdin.take().expect("the standard input is piped");
     match stdin.write_all(lines.as_bytes()) {
         // It stopped before the end, and says why.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),

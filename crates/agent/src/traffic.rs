@@ -388,7 +388,7 @@ pub fn is_seen() -> bool {
 
 /// The time that the kernel's programs go by.
 pub fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into()
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux always has CLOCK_MONOTONIC").into()
 }
 
 /// No application is in two, or inside another: both would count.

@@ -68,9 +68,9 @@ pub enum Step {
 /// Steps that need not wait for each other.
 pub type Stage = Vec<Step>;
 
-/// Writing to memory cannot fail.
+/// Appends a line to a string.
 macro_rules! line {
-    ($out:expr, $($part:tt)*) => { writeln!($out, $($part)*).expect("memory takes all") };
+    ($out:expr, $($part:tt)*) => { writeln!($out, $($part)*).expect("writing to a String does not fail") };
 }
 
 /// All that makes a bed, stage after stage. O(nodes x hosts), as there are that many routes.
@@ -130,7 +130,8 @@ pub fn throttle(plan: &Plan, nodes: &[usize], part: Fraction) -> Stage {
         for (node, port) in cable.ends {
             let port = &plan.nodes[node].ports[port];
             let (dev, out) = (&port.interface, &mut lines[node]);
-            let rate = Rate::new(port.rate.get() * part.get()).expect("a part of a rate is one");
+            let rate =
+                Rate::new(port.rate.get() * part.get()).expect("a rate times a part of at most 1 is a rate");
             let class = Class::whole(rate, segments);
             line!(out, "class change dev {dev} parent 1: classid 1:1 htb {class}");
             line!(out, "qdisc change dev {dev} parent 1:1 bfifo limit {}", class.buffer);

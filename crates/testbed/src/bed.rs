@@ -180,7 +180,7 @@ impl Bed {
     /// Writes what it was made from, all at once.
     fn remember(&self) -> Result<(), BedError> {
         let mut text = Vec::new();
-        weir_trace::topology::write(&self.topology, &mut text).expect("memory takes all");
+        weir_trace::topology::write(&self.topology, &mut text).expect("writing to a Vec does not fail");
         let path = state_file(&self.plan.name);
         let new = path.with_extension("new");
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| file(&path, error))

@@ -42,6 +42,9 @@ pub enum CommandError {
     Interrupted,
 }
 
+/// Why a lock is not poisoned.
+pub(crate) const UNPOISONED: &str = "no thread panics while it holds the lock";
+
 /// How many programs run at a time. They mostly wait for the kernel, so a few more than there are processors.
 const AT_A_TIME: usize = 4;
 
@@ -54,23 +57,28 @@ pub fn stages(stages: &[Stage], held: &File, go_on: &(dyn Fn() -> bool + Sync)) 
 /// Does the steps of a stage.
 pub fn stage(steps: &[Step], held: &File, go_on: &(dyn Fn() -> bool + Sync)) -> Result<(), CommandError> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-    let lock = || failed.lock().expect("nobody panics while holding it");
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME.min(steps.len()) {
-            scope.spawn(|| {
-                while let Some(one) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if lock().is_some() {
-                        break;
-                    }
-                    let done = if go_on() { step(one, held) } else { Err(CommandError::Interrupted) };
-                    if let Err(error) = done {
-                        lock().get_or_insert(error);
-                    }
-                }
-            });
+    let lock = || failed.lock().expect(UNPOISONED);
+    let work = || {
+        while let Some(one) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if lock().is_some() {
+                break;
+            }
+            let done = if go_on() { step(one, held) } else { Err(CommandError::Interrupted) };
+            if let Err(error) = done {
+                lock().get_or_insert(error);
+            }
         }
+    };
+    thread::scope(|scope| {
+        for _ in 1..AT_A_TIME.min(steps.len()) {
+            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        // This thread works too, so all steps are done even if the system has no other thread.
+        work();
     });
-    failed.into_inner().expect("nobody panicked while holding it").map_or(Ok(()), Err)
+    failed.into_inner().expect(UNPOISONED).map_or(Ok(()), Err)
 }
 
 /// Does one step.

@@ -10,12 +10,13 @@
 //!
 //! [`Plan::BigSwitch`]: weir_core::model::Plan::BigSwitch
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
-use std::sync::Barrier;
+use std::sync::{RwLock, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -160,12 +161,15 @@ impl<'a> Lab<'a> {
     pub fn new(bed: &'a Bed, tcp: &Tcp) -> Result<Lab<'a>, IncastError> {
         let plan = bed.plan();
         let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
-        let (receiver, senders) = hosts.split_first().expect("a bed has hosts");
+        let (receiver, senders) = hosts.split_first().expect("a topology has at least one host");
         let cable = plan.cables.iter().find(|cable| cable.ends.iter().any(|&(node, _)| node == 0));
         let ends = cable.expect("every host has a cable").ends;
-        let (switch, port) = ends.into_iter().find(|&(node, _)| node != 0).expect("its other end");
+        let (switch, port) = ends
+            .into_iter()
+            .find(|&(node, _)| node != 0)
+            .expect("the two ends of a cable are different nodes");
         let switch = &plan.nodes[switch];
-        assert!(switch.is_switch && !senders.is_empty(), "a switch and two hosts or more");
+        assert!(switch.is_switch && !senders.is_empty(), "the bed is a big switch with at least two hosts");
         let mut lab = Lab {
             bed,
             receiver,
@@ -193,7 +197,7 @@ impl<'a> Lab<'a> {
     /// Has the switch's port mark packets.
     fn mark(&self, threshold: u32) -> Result<Marks, IncastError> {
         let (namespace, interface) = self.port;
-        let interface = interface.parse().expect("the plan gives names that the kernel takes");
+        let interface = interface.parse().expect("`eth` and a number is the name of an interface");
         let marks = namespace::inside(namespace, || Marks::from(&interface, threshold));
         let refused = |error| TrafficError::Kernel { place: namespace.to_owned(), said: error };
         Ok(marks.map_err(|error| refused(error.to_string()))??)
@@ -216,12 +220,17 @@ impl<'a> Lab<'a> {
     /// # Errors
     /// What kept it from being measured.
     pub fn run(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Sample, IncastError> {
-        assert!((1..=MOST_CONNECTIONS).contains(&incast.connections), "a number of connections");
+        let count = incast.connections;
+        assert!(
+            (1..=MOST_CONNECTIONS).contains(&count),
+            "{count} connections: expected 1 to {MOST_CONNECTIONS}"
+        );
         self.set_buffer(incast.buffer)?;
         let before = self.counts()?;
         let times = self.send(incast, go_on)?;
         let after = self.counts()?;
-        let (sent, dropped) = (after.0 - before.0, after.1 - before.1);
+        // Another process may have replaced the queue, whose counters then begin again.
+        let (sent, dropped) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         Ok(Sample { loss: dropped as f64 / (sent + dropped).max(1) as f64, times })
     }
 
@@ -256,19 +265,27 @@ impl<'a> Lab<'a> {
         };
         let listener =
             namespace::inside(&self.receiver.namespace, listen).and_then(|done| done).map_err(failed)?;
-        let to = match listener.local_addr().map_err(failed)? {
-            std::net::SocketAddr::V4(to) => to,
-            std::net::SocketAddr::V6(_) => unreachable!("it listens at an address of IPv4"),
-        };
-        let start = Barrier::new(incast.connections + 1);
+        let port = listener.local_addr().map_err(failed)?.port();
+        let to = SocketAddrV4::new(self.receiver.address, port);
+        let gate = RwLock::new(());
         thread::scope(|scope| {
-            for number in 0..incast.connections {
+            // Dropped with the gate if a thread cannot be started: the connections of the threads before it are reset.
+            let listener = listener;
+            let closed = gate.write();
+            let (ready, all_ready) = mpsc::channel();
+            let work = |number: usize| {
                 let namespace = &self.senders[number % self.senders.len()].namespace;
-                let work = || sender(namespace, to, incast.bytes, &self.congestion, &start);
-                // Whoever waits at the barrier would wait for ever: all threads are there, or the process ends.
-                thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).expect("a thread");
-            }
-            receive(&listener, incast, &self.congestion, &start, go_on, failed)
+                let (ready, gate) = (ready.clone(), &gate);
+                move || sender(namespace, to, incast.bytes, &self.congestion, ready, gate)
+            };
+            spawn(scope, incast.connections, STACK, work).map_err(failed)?;
+            drop(ready);
+            let start = || {
+                // The channel closes once every sender is connected, or cannot be.
+                let _ = all_ready.recv();
+                drop(closed);
+            };
+            receive(&listener, incast, &self.congestion, start, go_on, failed)
         })
     }
 }
@@ -319,8 +336,28 @@ struct Queue {
     drops: u64,
 }
 
-/// Connects, waits for all others, and sends. If it cannot, the receiver misses its connection, and says so.
-fn sender(namespace: &str, to: SocketAddrV4, bytes: u64, congestion: &OsString, start: &Barrier) {
+/// Starts `count` threads, each with a stack of `stack` bytes and the work that `work` returns for its number. After an error the
+/// threads started before it run on.
+fn spawn<'scope, F: FnOnce() + Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    count: usize,
+    stack: usize,
+    work: impl Fn(usize) -> F,
+) -> io::Result<()> {
+    (0..count).try_for_each(|number| {
+        thread::Builder::new().stack_size(stack).spawn_scoped(scope, work(number)).map(drop)
+    })
+}
+
+/// Connects, drops `ready`, waits until the gate opens, and sends. Without its connection the receiver reports an error.
+fn sender(
+    namespace: &str,
+    to: SocketAddrV4,
+    bytes: u64,
+    congestion: &OsString,
+    ready: mpsc::Sender<Infallible>,
+    gate: &RwLock<()>,
+) {
     let connect = || {
         namespace::enter(namespace)?;
         let stream = TcpStream::connect_timeout(&to.into(), PATIENCE)?;
@@ -328,7 +365,8 @@ fn sender(namespace: &str, to: SocketAddrV4, bytes: u64, congestion: &OsString, 
         Ok::<_, io::Error>(stream)
     };
     let connected = connect();
-    start.wait();
+    drop(ready);
+    drop(gate.read());
     let Ok(mut stream) = connected else { return };
     // Senders whose receiver gives up end as well.
     let _ = stream.set_write_timeout(Some(PATIENCE));
@@ -354,15 +392,15 @@ fn receive(
     listener: &TcpListener,
     incast: &Incast,
     congestion: &OsString,
-    start: &Barrier,
+    start: impl FnOnce(),
     go_on: &dyn Fn() -> bool,
     failed: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<f64>, IncastError> {
     // Connections have that of who listens, which says how the receiver answers marks.
     let ready = setsockopt(listener, TcpCongestion, congestion).map_err(|error| failed(error.into()));
     let accepted = ready.and_then(|()| accept(listener, incast, go_on, &failed));
-    // Also if some are missing: senders that wait here end only after it.
-    start.wait();
+    // Also if some are missing: senders end only after it.
+    start();
     let (began, mut streams) = (Instant::now(), accepted?);
     let mut times = Vec::new();
     let mut buffer = vec![0; 64 << 10];
@@ -438,5 +476,19 @@ fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<bool> {
         if stream.left == 0 {
             return Ok(true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_that_cannot_be_started_is_an_error() {
+        // More than the kernel maps for a process.
+        let stack = 1 << 46;
+        let started = thread::scope(|scope| spawn(scope, 3, stack, |_| || ()));
+        assert!(started.is_err());
+        assert!(thread::scope(|scope| spawn(scope, 3, STACK, |_| || ())).is_ok());
     }
 }

@@ -35,10 +35,10 @@ pub fn enter(name: &str) -> io::Result<()> {
 /// Does something inside a namespace, in a thread of its own, so that nothing else gets there.
 ///
 /// # Errors
-/// As [`enter`].
+/// As [`enter`], or if the system has no thread.
 pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        let thread = scope.spawn(|| enter(name).map(|()| work()));
+        let thread = thread::Builder::new().spawn_scoped(scope, || enter(name).map(|()| work()))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

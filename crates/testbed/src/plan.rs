@@ -141,7 +141,7 @@ impl Plan {
 
     /// The slowest link, over which a frame takes a second and a half, and the fastest.
     fn rates() -> (Rate, Rate) {
-        let rate = |bits: f64| Rate::new(bits / 8.0).expect("a constant");
+        let rate = |bits: f64| Rate::new(bits / 8.0).expect("8 kbit/s and 100 Gbit/s are valid rates");
         (rate(8e3), rate(1e11))
     }
 
@@ -167,7 +167,7 @@ impl Plan {
             let end = |link: LinkId| {
                 let from = topology.link(link).from;
                 let port = topology.out(from).iter().position(|&out| out == link);
-                (from.index(), port.expect("a link is among those out of where it begins"))
+                (from.index(), port.expect("the links out of a node have those that begin there"))
             };
             let [.., a, b] = (first / 2).to_be_bytes();
             // Locally administered, as 02 at the beginning says.
@@ -214,7 +214,9 @@ fn node(bed: &Name, routes: &mut Routes, id: NodeId) -> Result<Node, PlanError> 
     let mut hops = Vec::new();
     for (to, &address) in (0..hosts).map(NodeId).zip(&addresses) {
         routes.hops(id, to, &mut hops);
-        let port = |link: &LinkId| out.iter().position(|o| o == link).expect("hops are links out of a node");
+        let port = |link: &LinkId| {
+            out.iter().position(|o| o == link).expect("`Routes::hops` yields links out of the node")
+        };
         let ports: Vec<usize> = hops.iter().map(port).collect();
         // None at the host itself; from a switch in a part of its own, none at all.
         if !ports.is_empty() {

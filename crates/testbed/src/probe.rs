@@ -61,7 +61,7 @@ fn capabilities() -> Option<String> {
 
 /// Tries the kernel's parts one after the other, in an unfinished bed, which whoever comes later would clear away.
 fn trial() -> Vec<Check> {
-    let name: Name = format!("probe{}", id()).parse().expect("letters and digits");
+    let name: Name = format!("probe{}", id()).parse().expect("`probe` and a number is a valid name of a bed");
     let space = format!("{}a", name.prefix());
     let inside = Some(space.clone());
     let parts = [

@@ -24,6 +24,7 @@ use weir_core::model::scenario::{Scenario, Sending};
 use weir_core::netshare::Throttle;
 use weir_core::units::{Rate, Time};
 
+use crate::command::UNPOISONED;
 use crate::plan::{Node, Plan};
 use crate::queues::{dscp, segments};
 
@@ -109,7 +110,7 @@ impl Common {
         if self.stopped() {
             return;
         }
-        let mut failure = self.failure.lock().expect("nobody panics while holding it");
+        let mut failure = self.failure.lock().expect(UNPOISONED);
         let (from, to) = (connection.from.name.clone(), connection.to.name.clone());
         failure.get_or_insert(RunError::Socket { from, to, error });
         self.stop.store(true, Ordering::Relaxed);
@@ -132,7 +133,7 @@ pub fn run(
     throttle: Option<&Throttle>,
     go_on: impl FnMut(Time) -> bool,
 ) -> Result<Vec<Phase>, RunError> {
-    assert_eq!(plan.nodes.len(), scenario.topology.nodes(), "the bed of another topology");
+    assert_eq!(plan.nodes.len(), scenario.topology.nodes(), "the plan is of the topology of the scenario");
     let count = scenario.demands.iter().map(|demand| demand.count()).sum();
     if count > MOST_CONNECTIONS {
         return Err(RunError::Connections(count));
@@ -152,7 +153,7 @@ pub fn run(
         measured
     });
     // A connection's failure is why the rest stopped.
-    common.failure.into_inner().expect("nobody panicked while holding it").map_or(measured, Err)
+    common.failure.into_inner().expect(UNPOISONED).map_or(measured, Err)
 }
 
 fn connections<'a>(plan: &'a Plan, scenario: &'a Scenario) -> Vec<Connection<'a>> {
@@ -219,7 +220,7 @@ fn watch(
         loop {
             let left = (begin + Duration::from_secs_f64(time)).saturating_duration_since(Instant::now());
             let now = begin.elapsed().as_secs_f64();
-            let at = Time::new(now).expect("clocks go forward");
+            let at = Time::new(now).expect("a duration is finite and not negative");
             if common.stopped() || !go_on(at) {
                 return Err(RunError::Interrupted { at });
             }

@@ -84,7 +84,7 @@ impl Door {
     pub(super) async fn serve(&self, shared: Shared) -> io::Result<()> {
         let room = Arc::new(Semaphore::new(MOST_PROGRAMS));
         for owner in 0.. {
-            let place = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
+            let place = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
             match self.listener.accept().await {
                 Ok((socket, _)) => {
                     let program = Program { owner, shared: shared.clone() };

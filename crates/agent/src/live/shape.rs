@@ -96,7 +96,9 @@ fn reconcile(
 ) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{interface}: {error}");
     let among = link.interfaces.len() as f64;
-    let part = |rate: Rate| Rate::new(rate.get() / among).expect("a part of a rate is one");
+    let part = |rate: Rate| {
+        Rate::new(rate.get() / among).expect("a rate divided by one or more interfaces is a rate")
+    };
     let segments = interface.segments().map_err(|error| failed(&error))?;
     // Without queues all others have one.
     let (weights, queue_of) = queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of));

@@ -71,7 +71,7 @@ impl Throttles {
     /// For a host with a link of such a rate.
     pub fn new(link: Rate) -> Throttles {
         let floor = (link.get() * PART).max(f64::from(PACKETS * FRAME) / PERIOD.get());
-        Throttles::with(Rate::new(floor).expect("a part of a rate is one"))
+        Throttles::with(Rate::new(floor).expect("a part of a finite rate is a rate"))
     }
 
     fn with(floor: Rate) -> Throttles {
@@ -229,7 +229,7 @@ impl Limits {
             let new = || (Throttle::new(self.floor), now);
             let (throttle, until) = self.known.entry(way).or_insert_with(new);
             *until = now + LEASE;
-            let rate = Rate::new(rate as f64).expect("a whole number is a rate");
+            let rate = Rate::new(rate as f64).expect("a whole number is a finite rate, not negative");
             limits.extend(throttle.report(rate).map(|limit| (way, limit)));
         }
         limits

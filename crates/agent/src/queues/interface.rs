@@ -215,7 +215,7 @@ impl Interface {
     fn remember(&self, before: &Remembered) -> Result<(), QueueError> {
         let path = self.file()?;
         let new = path.with_extension("new");
-        let text = serde_json::to_vec(before).expect("numbers and words have JSON");
+        let text = serde_json::to_vec(before).map_err(|error| file(&path, error.into()))?;
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| file(&path, error))
     }
 

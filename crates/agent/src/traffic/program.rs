@@ -62,7 +62,7 @@ where
     &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let program = bpf.program_mut(name).and_then(|program| program.try_into().ok());
-    program.expect("the programs are those that were compiled with this")
+    program.expect("the object that this crate embeds has a program of this name and type")
 }
 
 /// The names of an application's programs in the folder.

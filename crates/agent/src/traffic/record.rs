@@ -76,7 +76,10 @@ struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let (first, rest) = self.0.split_first_chunk().expect("records are as long as their fields");
+        let (first, rest) = self
+            .0
+            .split_first_chunk()
+            .expect("the length of a record is the sum of the lengths of its fields");
         self.0 = rest;
         *first
     }

@@ -132,7 +132,7 @@ impl Throttling {
 }
 
 fn map<V: aya::Pod>(bpf: &mut Ebpf, name: &str) -> Result<HashMap<MapData, Key, V>, TrafficError> {
-    let map = bpf.take_map(name).expect("the maps are those that were compiled with this");
+    let map = bpf.take_map(name).expect("the object that this crate embeds has a map of this name");
     map.try_into().map_err(|error: MapError| TrafficError::kernel(name, &error))
 }
 

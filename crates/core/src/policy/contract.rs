@@ -3,14 +3,14 @@
 use crate::allocation::Allocation;
 use crate::model::{Knowledge, Slot, View};
 
-/// What happened since the last schedule.
+/// A change since the last schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A coflow was released; the flows whose data is there are live.
+    /// A coflow was released; its flows whose data exists are live.
     Released(Slot),
     /// A coflow's flow became live later than its coflow.
     FlowLive(Slot, u32),
-    /// A flow lost its data for a while, or, live or not, all that it had sent.
+    /// A flow lost its data for a while, or the progress that it had made, whether it is live or not.
     FlowHeld(Slot, u32),
     /// A flow ended.
     FlowDone(Slot, u32),
@@ -20,12 +20,11 @@ pub enum Event {
     PortChanged,
 }
 
-/// Decides who gets how much.
+/// Decides which flows get which rates, or leaves rates to queues.
 ///
-/// A policy has no clock and no randomness of its own: the same events and questions in the same order get
-/// the same answers.
+/// A policy is deterministic and has no clock: the same calls in the same order return the same results.
 pub trait Policy: Send {
-    /// What it knows of flows.
+    /// The knowledge of flows that its views have.
     type Knows: Knowledge;
 
     /// Receives a change. Called once after each change, before the next [`Policy::schedule`].
@@ -33,11 +32,11 @@ pub trait Policy: Send {
         let _ = (event, view);
     }
 
-    /// Fills in the allocation, which was cleared (queues stay from one to the next).
+    /// Fills in the allocation, which was cleared except for its queues.
     fn schedule(&mut self, view: &mut View<'_, Self::Knows>, out: &mut Allocation);
 
-    /// The time at which to ask for the next schedule even if nothing happens; infinite if never. May be too early,
-    /// not too late. Called after each schedule, with its rates in force.
+    /// The time of the next schedule if there is no event before; infinite if none is needed. May be early, not late. Called
+    /// after each schedule, with its rates in force.
     fn wake(&mut self, view: &mut View<'_, Self::Knows>, allocation: &Allocation) -> f64 {
         let _ = (view, allocation);
         f64::INFINITY

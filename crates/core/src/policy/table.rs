@@ -7,16 +7,16 @@ pub(crate) const WIDE_AREA_ONLY: [&str; 2] = ["siphon", "mrtf"];
 
 /// A row of a table of policies, which are built as `T`.
 pub struct Entry<T> {
-    /// The name to ask for it by.
+    /// Its name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A line about it.
     pub about: &'static str,
-    /// Its parameters: `key=value` with the default, and what it means.
+    /// Its parameters: `key=value` with the default value, and the meaning.
     pub params: &'static [(&'static str, &'static str)],
     pub(crate) build: fn(&mut Params) -> Result<T, ParamsError>,
 }
 
-/// Builds what `spec` names in a table.
+/// Builds the policy of a table that `spec` names.
 pub(crate) fn build_from<T>(table: &[Entry<T>], spec: &str) -> Result<T, ParamsError> {
     let mut params = Params::parse(spec)?;
     let entry = table.iter().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {

@@ -13,12 +13,12 @@ pub enum ReplayError {
     /// The policy tree has no place for a service or an application of the workload.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// Rates are left to plain TCP, whose table of flows between ports is not made for so many of them.
-    #[error("max-min between flows (`fair`) is worked out for up to {most} ports: these are {0}", most = Levels::MAX_PORTS)]
+    /// The policy leaves rates to plain TCP, and the table of flows between ports does not support so many ports.
+    #[error("max-min between flows (`fair`) supports up to {most} ports: the workload has {0}", most = Levels::MAX_PORTS)]
     Ports(usize),
-    /// Rates are left to queues of ports, on a network with links between switches.
+    /// The policy leaves rates to queues of ports, on a network with links between switches.
     #[error(
-        "it leaves rates to queues of ports, which are not worked out over links between switches: expected a policy that sets rates, or `fair`"
+        "it leaves rates to queues of ports, which are not supported over links between switches: expected a policy that sets rates, or `fair`"
     )]
     Queues,
     /// A network with fewer hosts than the workload has ports.
@@ -29,7 +29,7 @@ pub enum ReplayError {
         /// How many hosts.
         hosts: usize,
     },
-    /// Coflows are left and nothing more can happen: their ports failed for good.
+    /// Some coflows cannot complete: their ports failed for good.
     #[error(
         "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
          do its ports have capacity?"

@@ -8,30 +8,31 @@ use weir_core::units::{Rate, Time};
 /// How to replay.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What each port sends and receives, unless [`Behind::Trunks`] says it.
+    /// The rate of each port, each way, except with [`Behind::Trunks`], which has the rates of ports.
     pub port_rate: Rate,
-    /// The scheduling interval δ: schedules are computed at its multiples only, and what ends between two leaves its
-    /// ports idle until the next. An event of the workload (a port that changes, a flow that starts anew or loses its
-    /// data) does not wait for it, and gets a schedule of its own. Zero: a schedule whenever something happens.
+    /// The scheduling interval δ. Schedules are computed at multiples of it only, and the ports of a flow that ends in between are
+    /// idle until the next schedule. An event of the workload (a port changes its rate, a flow restarts or loses its data) is
+    /// scheduled at once. Zero: a schedule at every change.
     pub interval: Time,
     /// Whether to keep the end of every flow.
     pub keep_flows: bool,
-    /// What is short besides ports, if anything is. Policies do not know.
+    /// The bottleneck other than ports, if there is one. Policies do not see it.
     pub behind: Option<Behind>,
 }
 
-/// What is short besides ports.
+/// A bottleneck other than ports.
 #[derive(Debug, Clone)]
 pub enum Behind {
     /// Receiving ports to which many flows send.
     Goodput(Arc<Goodput>),
-    /// Links between switches. The workload's port 0 is the first host of their topology, and ports carry what hosts' cables do.
+    /// Links between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the cables of
+    /// hosts.
     Trunks(Arc<Trunks>),
 }
 
 impl Options {
-    /// What rounding may put between two things that happen at once, in seconds: a millionth of the interval, but no more than
-    /// 10 ns, so that what comes early by that has sent next to nothing.
+    /// Events this close together, in seconds, are simultaneous: a millionth of the interval, but at most 10 ns, in which a flow sends
+    /// next to nothing.
     pub(super) fn slack(&self) -> f64 {
         (self.interval.get() * 1e-6).min(1e-8)
     }

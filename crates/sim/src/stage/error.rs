@@ -3,19 +3,19 @@
 use weir_core::saba::controller::ControllerError;
 use weir_core::solve::wfq::WfqError;
 
-/// Why links cannot be shared so.
+/// Why links cannot be shared in this way.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SharingError {
     /// The controller refused something.
     #[error("Saba's controller: {0}")]
     Controller(#[from] ControllerError),
-    /// A job that does not comply, where all of each port is Saba's.
+    /// A job without a model, where Saba has all of each port.
     #[error("job {job} has no model, and C_saba is 1: expected C_saba below 1, which leaves it a queue")]
     Reserved {
         /// The job's position.
         job: usize,
     },
-    /// An order where single flows have rates.
+    /// An order of transfers on a network that gives rates to single flows.
     #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
     Order,
     /// The solver refused something.
@@ -23,10 +23,10 @@ pub enum SharingError {
     Rates(#[from] WfqError),
 }
 
-/// Why jobs could not be run to their ends.
+/// Why jobs did not complete.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ClusterError {
-    /// A server that is not there, or that a job has twice.
+    /// A server that does not exist, or that a job has twice.
     #[error("job {job}: server `{server}`: expected each once, from 0 to {}", .servers.saturating_sub(1))]
     Server {
         /// The job's position.
@@ -46,7 +46,7 @@ pub enum ClusterError {
         /// How many it has.
         links: usize,
     },
-    /// As many jobs as the network was laid out for are expected.
+    /// More or fewer jobs than the network was laid out for.
     #[error("{jobs} jobs on a network laid out for {expected}: expected as many")]
     Jobs {
         /// How many there are.
@@ -54,7 +54,7 @@ pub enum ClusterError {
         /// How many there should be.
         expected: usize,
     },
-    /// Jobs and links that are too many to be laid out.
+    /// Too many jobs or links to lay out.
     #[error("{what}: {count}: expected at most {most}")]
     TooMany {
         /// Of what.
@@ -64,21 +64,21 @@ pub enum ClusterError {
         /// How many there may be.
         most: u64,
     },
-    /// Somebody asked to stop.
+    /// The caller asked to stop.
     #[error("interrupted at {now:.3} s")]
     Interrupted {
-        /// When, for the jobs.
+        /// The simulated time, in seconds.
         now: f64,
     },
-    /// Bytes that nothing moves.
+    /// No link on the path of the remaining bytes has capacity.
     #[error("at {now} s nothing moves and job {job} is not done: expected links that carry something")]
     Stalled {
-        /// The first of the jobs that are not done.
+        /// The first incomplete job.
         job: usize,
-        /// When.
+        /// The simulated time, in seconds.
         now: f64,
     },
-    /// Links cannot be shared so.
+    /// The links cannot be shared in this way.
     #[error(transparent)]
     Sharing(#[from] SharingError),
 }

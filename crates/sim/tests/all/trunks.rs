@@ -31,7 +31,7 @@ fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {
     replay(all, built, options, &mut Silent).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
-/// Whether a policy leaves rates to queues of ports, which are not worked out over links between switches.
+/// Whether a policy leaves rates to queues of ports, which are not supported over links between switches.
 fn queues(policy: &str) -> bool {
     policy.starts_with("aalo")
 }
