@@ -73,10 +73,10 @@ impl Cost {
             most,
             percent(goodput.part(most as usize)),
         );
-        if let Some(held_out) = self.measured.incast.held_out(port_rate) {
+        if let Some(error) = self.measured.incast.interpolation_error(port_rate) {
             text.push_str(&format!(
                 "A buffer that was measured follows from those next to it up to {} of a port on average.\n",
-                percent(held_out.between_buffers)
+                percent(error)
             ));
         }
         text

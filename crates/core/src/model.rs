@@ -15,7 +15,7 @@ pub mod workload;
 
 pub use coflow::{Coflow, FlowState, PortLoad, Sharing};
 pub use fabric::Fabric;
-pub use incast::{Goodput, HeldOut, Incast, IncastError, IncastRun};
+pub use incast::{Goodput, Incast, IncastError, IncastRun};
 pub use mask::Mask;
 pub use names::Names;
 pub use network::{Ended, Network, Slot};

@@ -1,8 +1,13 @@
-//! `weir reproduce composition`: what each level of a policy tree adds, by taking them one after the other.
+//! `weir reproduce composition`: the gain of each level of a policy tree.
+//!
+//! No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between
+//! coflows. A policy tree nests the three. The page replays the same generated workloads with one more level at a time
+//! and measures, for each variant: the CCTs, the slowdowns that Saba's models predict, and how often a service gets less
+//! than its weighted share ([`contention`]).
 
-use std::fmt::Write;
+mod contention;
 
-use weir_core::model::{Slot, Workload};
+use weir_core::model::Workload;
 use weir_core::policy::{self, AnyPolicy};
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::Polynomial;
@@ -10,44 +15,29 @@ use weir_core::tree::{Application, Between, Plan, Service};
 use weir_core::units::{Rate, Time};
 use weir_sim::bound::bottleneck;
 use weir_sim::outcome::mean;
-use weir_sim::{CoflowOutcome, Moment, Observer, Options, Outcome, replay};
+use weir_sim::{CoflowOutcome, Options, Outcome, replay};
 use weir_trace::generate::{Preset, generate, spread};
 use weir_trace::{Limits, TraceUnit};
 
 use crate::{Running, doc};
+use contention::Contention;
 use weir_console::failure::Failure;
-use weir_console::progress::Watch;
 use weir_console::run::pool;
 
-/// Names of services and their weights.
+/// The default number of workloads.
+pub const SEEDS: u64 = 10;
+
+/// Services and their weights.
 const SERVICES: [(&str, f64); 2] = [("service-1", 3.0), ("service-2", 1.0)];
 
-/// Names of applications, and how much slower they are with half of the bandwidth.
+/// Applications and their slowdowns with half of the bandwidth.
 const APPLICATIONS: [(&str, f64); 3] =
     [("application-1", 2.2), ("application-2", 1.4), ("application-3", 1.1)];
 
-/// Below this, rounding is all that a port lacks, or a part of it; as a part of a healthy port.
-const DUST: f64 = 1e-6;
+/// Differences below this fraction of a port's rate are rounding errors.
+const ROUNDING: f64 = 1e-6;
 
-/// What is compared.
-const WAYS: [Way; 11] = [
-    Way { name: "fair", levels: Levels::None, leaves: "fair" },
-    Way { name: "services", levels: Levels::Services, leaves: "fair" },
-    Way { name: "services, `saath`", levels: Levels::Services, leaves: "saath" },
-    Way { name: "services, `varys`", levels: Levels::Services, leaves: "varys" },
-    Way { name: "services, `sincronia`", levels: Levels::Services, leaves: "sincronia" },
-    Way { name: "services, applications", levels: Levels::Both, leaves: "fair" },
-    Way { name: "services, applications, `saath`", levels: Levels::Both, leaves: "saath" },
-    Way {
-        name: "services, applications, `saath:all-or-none=off`",
-        levels: Levels::Both,
-        leaves: "saath:all-or-none=off",
-    },
-    Way { name: "services, applications, `varys`", levels: Levels::Both, leaves: "varys" },
-    Way { name: "services, applications, `sincronia`", levels: Levels::Both, leaves: "sincronia" },
-    Way { name: "`saath` alone", levels: Levels::None, leaves: "saath" },
-];
-
+/// The levels of a tree above its leaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Levels {
     None,
@@ -55,28 +45,41 @@ enum Levels {
     Both,
 }
 
-struct Way {
+/// A policy tree, described by its levels and the policy of its leaves.
+struct Variant {
     name: &'static str,
     levels: Levels,
-    leaves: &'static str,
+    leaf: &'static str,
 }
 
-/// D(b) = 1 + 4 (s - 1) (1 - b)^2, with the slowdown s at half of the bandwidth.
-fn sensitivity(slowdown: f64) -> Sensitivity {
-    let k = 4.0 * (slowdown - 1.0);
-    Sensitivity::new(Polynomial::new(&[1.0 + k, -2.0 * k, k]).expect("three small numbers"))
+const fn variant(name: &'static str, levels: Levels, leaf: &'static str) -> Variant {
+    Variant { name, levels, leaf }
 }
 
-impl Way {
+const VARIANTS: [Variant; 11] = [
+    variant("fair", Levels::None, "fair"),
+    variant("services", Levels::Services, "fair"),
+    variant("services, `saath`", Levels::Services, "saath"),
+    variant("services, `varys`", Levels::Services, "varys"),
+    variant("services, `sincronia`", Levels::Services, "sincronia"),
+    variant("services, applications", Levels::Both, "fair"),
+    variant("services, applications, `saath`", Levels::Both, "saath"),
+    variant("services, applications, `saath:all-or-none=off`", Levels::Both, "saath:all-or-none=off"),
+    variant("services, applications, `varys`", Levels::Both, "varys"),
+    variant("services, applications, `sincronia`", Levels::Both, "sincronia"),
+    variant("`saath` alone", Levels::None, "saath"),
+];
+
+impl Variant {
     fn policy(&self) -> Result<AnyPolicy, Failure> {
         let between = match self.levels {
-            Levels::None => return policy::build(self.leaves).map_err(Failure::input),
-            Levels::Services => Between::Whole(self.leaves.to_owned()),
+            Levels::None => return policy::build(self.leaf).map_err(Failure::input),
+            Levels::Services => Between::Whole(self.leaf.to_owned()),
             Levels::Both => Between::Saba(
                 APPLICATIONS.map(|(name, slowdown)| (name.to_owned(), sensitivity(slowdown))).into(),
             ),
         };
-        let policy = self.leaves.to_owned();
+        let policy = self.leaf.to_owned();
         let other = Application { name: String::new(), weight: 1.0, model: None, policy };
         let services = SERVICES.map(|(name, weight)| Service {
             name: name.to_owned(),
@@ -89,192 +92,67 @@ impl Way {
     }
 }
 
-/// Who a coflow belongs to, as places in [`SERVICES`] and [`APPLICATIONS`].
+/// D(b) = 1 + 4 (s - 1) (1 - b)^2, with the slowdown s at half of the bandwidth.
+fn sensitivity(slowdown: f64) -> Sensitivity {
+    let k = 4.0 * (slowdown - 1.0);
+    Sensitivity::new(Polynomial::new(&[1.0 + k, -2.0 * k, k]).expect("three finite coefficients"))
+}
+
+/// The service and the application of a coflow, as indices into [`SERVICES`] and [`APPLICATIONS`].
 fn owner(workload: &Workload, index: usize) -> (usize, usize) {
-    let coflow = &workload.coflows[index];
-    let place = |names: &[&str], name: &str| names.iter().position(|n| *n == name).unwrap_or(0);
-    let application = &workload.names.applications(coflow.service)[coflow.application as usize];
-    (
-        place(&SERVICES.map(|s| s.0), workload.names.service(coflow.service)),
-        place(&APPLICATIONS.map(|a| a.0), application),
-    )
+    let (coflow, names) = (&workload.coflows[index], &workload.names);
+    let (service, application) =
+        (names.service(coflow.service), &names.applications(coflow.service)[coflow.application as usize]);
+    let place = |list: &[(&str, f64)], name: &str| list.iter().position(|(own, _)| *own == name).unwrap_or(0);
+    (place(&SERVICES, service), place(&APPLICATIONS, application))
 }
 
-/// Follows what services get of the port sides where both have flows.
-struct Contended<'a> {
-    watch: Watch,
-    workload: &'a Workload,
-    levels: Levels,
-    rate: f64,
-    /// What holds since the schedule before: when that was, the contended sides, and by service those where it is short.
-    since: f64,
-    sides: f64,
-    short: [f64; 2],
-    /// Of these, the sides where the leaf of such a flow lacks its own part.
-    lacking: [f64; 2],
-    /// Contended sides, and those where a service is short or lacks a leaf's part, over time.
-    contended: f64,
-    shortage: [f64; 2],
-    lack: [f64; 2],
+/// The figures of a replay, or means over several, in the order of [`COLUMNS`].
+type Figures = Vec<f64>;
+
+type Format = fn(f64) -> String;
+
+const COLUMNS: [(&str, Format); 11] = [
+    ("below share: service-1", doc::share),
+    ("service-2", doc::share),
+    ("application below share: service-1", doc::share),
+    ("service-2", doc::share),
+    ("mean CCT s: service-1", doc::n),
+    ("service-2", doc::n),
+    ("all", doc::n),
+    ("slowdown: application-1", three_digits),
+    ("application-2", three_digits),
+    ("application-3", three_digits),
+    ("all", three_digits),
+];
+
+fn three_digits(slowdown: f64) -> String {
+    format!("{slowdown:.3}")
 }
 
-/// Who has flows at a side, and who decides about them: an application, or its service as a whole.
-const LEAVES: usize = SERVICES.len() * APPLICATIONS.len();
-
-impl Contended<'_> {
-    /// The leaf of a coflow, among [`LEAVES`].
-    fn leaf(&self, service: usize, application: usize) -> usize {
-        let application = if self.levels == Levels::Both { application } else { 0 };
-        service * APPLICATIONS.len() + application
-    }
-
-    /// Whether a service is short at each side: a flow of it has less than the service's part at both of its ends, and one of them
-    /// is full. And whether its leaf then has less than its slice at both ends, too. If not, it has that at an end where its service is
-    /// under its part, so that another application of the service uses less than its own there.
-    fn look(&mut self, moment: &Moment<'_>) {
-        let fabric = moment.fabric();
-        let ports = fabric.ports();
-        let capacity: Vec<f64> = fabric.send().iter().chain(fabric.recv()).copied().collect();
-        let mut used = [vec![0.0; 2 * ports], vec![0.0; 2 * ports]];
-        let mut used_by_leaf = vec![vec![0.0; 2 * ports]; LEAVES];
-        let mut flows = [vec![0u32; 2 * ports], vec![0u32; 2 * ports]];
-        let all = |visit: &mut dyn FnMut([usize; 2], Slot, u32, [usize; 2])| {
-            for &slot in moment.active() {
-                let coflow = moment.coflow(slot);
-                let (service, application) = owner(self.workload, coflow.index);
-                let leaf = self.leaf(service, application);
-                for flow in coflow.live_flows() {
-                    let (src, dst) = coflow.ends_of(flow);
-                    visit([service, leaf], slot, flow, [src as usize, ports + dst as usize]);
-                }
-            }
-        };
-        all(&mut |[service, leaf], slot, flow, ends| {
-            for side in ends {
-                used[service][side] += moment.rate(slot, flow);
-                used_by_leaf[leaf][side] += moment.rate(slot, flow);
-                flows[service][side] += 1;
-            }
-        });
-        let contended = |side: usize| flows[0][side] > 0 && flows[1][side] > 0;
-        let weights: f64 = SERVICES.iter().map(|s| s.1).sum();
-        let under = |service: usize, side: usize| {
-            let part = if contended(side) { SERVICES[service].1 / weights } else { 1.0 };
-            used[service][side] < part * capacity[side] - DUST * self.rate
-        };
-        let full = |side: usize| used[0][side] + used[1][side] >= capacity[side] - DUST * self.rate;
-        let mut short = [vec![false; 2 * ports], vec![false; 2 * ports]];
-        let mut lacking = short.clone();
-        all(&mut |[service, leaf], slot, _, ends| {
-            if ends.into_iter().all(|side| under(service, side)) && ends.into_iter().any(full) {
-                ends.into_iter().for_each(|side| short[service][side] = contended(side));
-                // Without a tree nobody has slices, and there is no other leaf.
-                let slices = moment.slices(slot);
-                let lacks = |side| {
-                    slices.is_none_or(|slices| used_by_leaf[leaf][side] < slices[side] - DUST * self.rate)
-                };
-                if ends.into_iter().all(lacks) {
-                    ends.into_iter().for_each(|side| lacking[service][side] = contended(side));
-                }
-            }
-        });
-        let count = |list: &[bool]| list.iter().filter(|short| **short).count() as f64;
-        self.sides = (0..2 * ports).filter(|&side| contended(side)).count() as f64;
-        self.short = [count(&short[0]), count(&short[1])];
-        self.lacking = [count(&lacking[0]), count(&lacking[1])];
-    }
+fn figures(workload: &Workload, outcome: &Outcome, rate: f64, contention: &Contention<'_>) -> Figures {
+    let over = |keep: &dyn Fn(usize, usize) -> bool, value: &dyn Fn(&CoflowOutcome) -> f64| {
+        let owned = outcome.coflows.iter().map(|coflow| (coflow, owner(workload, coflow.index)));
+        let kept = owned.filter(|(_, (service, application))| keep(*service, *application));
+        mean(&kept.map(|(coflow, _)| value(coflow)).collect::<Vec<f64>>())
+    };
+    let slowdown = |coflow: &CoflowOutcome| slowdown(workload, coflow, rate);
+    let mut figures = contention.below().to_vec();
+    figures.extend([0, 1].map(|at| over(&|service, _| service == at, &CoflowOutcome::cct)));
+    figures.push(over(&|_, _| true, &CoflowOutcome::cct));
+    figures.extend([0, 1, 2].map(|at| over(&|_, application| application == at, &slowdown)));
+    figures.push(over(&|_, _| true, &slowdown));
+    figures
 }
 
-impl Observer for Contended<'_> {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
-        let time = moment.now() - self.since;
-        self.contended += self.sides * time;
-        for (sum, short) in self.shortage.iter_mut().zip(self.short) {
-            *sum += short * time;
-        }
-        for (sum, lacking) in self.lack.iter_mut().zip(self.lacking) {
-            *sum += lacking * time;
-        }
-        self.since = moment.now();
-        self.look(moment);
-        self.watch.scheduled(moment)
-    }
-
-    fn done(&mut self, outcome: &CoflowOutcome) {
-        self.watch.done(outcome);
-    }
+/// The slowdown that the model of a coflow's application predicts for the bandwidth that the coflow got.
+fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> f64 {
+    let (_, application) = owner(workload, coflow.index);
+    let alone = bottleneck(&workload.coflows[coflow.index], workload.ports) / rate;
+    // Rounding can make a coflow slightly faster than its bound.
+    let bandwidth = Fraction::new((alone / coflow.cct()).min(1.0)).unwrap_or(Fraction::ALL);
+    sensitivity(APPLICATIONS[application].1).slowdown(bandwidth)
 }
-
-/// What one replay found.
-struct Found {
-    /// By service: mean CCT.
-    ccts: [f64; 2],
-    cct: f64,
-    /// By application: mean predicted slowdown.
-    slowdowns: [f64; 3],
-    slowdown: f64,
-    /// By service: the part of the contended sides, over time, where it is short.
-    short: [f64; 2],
-    /// Likewise, where a leaf of it lacks its own part.
-    lacking: [f64; 2],
-}
-
-/// A coflow that ended.
-struct Ended {
-    service: usize,
-    application: usize,
-    cct: f64,
-    /// What its application's model predicts.
-    slowdown: f64,
-}
-
-impl Ended {
-    fn new(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> Ended {
-        let (service, application) = owner(workload, coflow.index);
-        let alone = bottleneck(&workload.coflows[coflow.index], workload.ports) / rate;
-        // Rounding may make a coflow a little faster than it can be.
-        let part = Fraction::new((alone / coflow.cct()).min(1.0)).unwrap_or(Fraction::ALL);
-        let slowdown = sensitivity(APPLICATIONS[application].1).slowdown(part);
-        Ended { service, application, cct: coflow.cct(), slowdown }
-    }
-}
-
-impl Found {
-    fn new(workload: &Workload, outcome: &Outcome, watched: &Contended<'_>) -> Found {
-        let each: Vec<Ended> =
-            outcome.coflows.iter().map(|coflow| Ended::new(workload, coflow, watched.rate)).collect();
-        let cct = |keep: &dyn Fn(&Ended) -> bool| {
-            mean(&each.iter().filter(|e| keep(e)).map(|e| e.cct).collect::<Vec<f64>>())
-        };
-        let slowdown = |keep: &dyn Fn(&Ended) -> bool| {
-            mean(&each.iter().filter(|e| keep(e)).map(|e| e.slowdown).collect::<Vec<f64>>())
-        };
-        Found {
-            ccts: [0, 1].map(|service| cct(&|e| e.service == service)),
-            cct: cct(&|_| true),
-            slowdowns: [0, 1, 2].map(|application| slowdown(&|e| e.application == application)),
-            slowdown: slowdown(&|_| true),
-            short: watched.shortage.map(|short| short / watched.contended),
-            lacking: watched.lack.map(|lack| lack / watched.contended),
-        }
-    }
-
-    /// The mean of several.
-    fn mean(all: &[Found]) -> Found {
-        let of = |value: &dyn Fn(&Found) -> f64| mean(&all.iter().map(value).collect::<Vec<f64>>());
-        Found {
-            ccts: [0, 1].map(|at| of(&|f| f.ccts[at])),
-            cct: of(&|f| f.cct),
-            slowdowns: [0, 1, 2].map(|at| of(&|f| f.slowdowns[at])),
-            slowdown: of(&|f| f.slowdown),
-            short: [0, 1].map(|at| of(&|f| f.short[at])),
-            lacking: [0, 1].map(|at| of(&|f| f.lacking[at])),
-        }
-    }
-}
-
-/// The default number of seeds.
-pub const SEEDS: u64 = 10;
 
 /// The page: means over workloads that are generated with `seeds` seeds.
 ///
@@ -283,27 +161,24 @@ pub const SEEDS: u64 = 10;
 pub fn page(seeds: u64, running: &Running<'_>) -> Result<String, Failure> {
     let options = Options { port_rate: Rate::GBIT, interval: Time::ZERO, keep_flows: false, behind: None };
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
-    let found = pool(WAYS.len() * workloads.len(), running.jobs, |at| {
-        let (way, workload) = (&WAYS[at / workloads.len()], &workloads[at % workloads.len()]);
-        let mut watched = Contended {
-            watch: running.progress.watch(way.name, workload.coflows.len()),
-            workload,
-            levels: way.levels,
-            rate: options.port_rate.get(),
-            since: 0.0,
-            sides: 0.0,
-            short: [0.0; 2],
-            lacking: [0.0; 2],
-            contended: 0.0,
-            shortage: [0.0; 2],
-            lack: [0.0; 2],
-        };
-        let outcome = replay(workload, way.policy()?, &options, &mut watched)
-            .map_err(|error| Failure::replay(way.name, &error))?;
-        Ok(Found::new(workload, &outcome, &watched))
+    let replays = pool(VARIANTS.len() * workloads.len(), running.jobs, |at| {
+        let (variant, workload) = (&VARIANTS[at / workloads.len()], &workloads[at % workloads.len()]);
+        let watch = running.progress.watch(variant.name, workload.coflows.len());
+        let rate = options.port_rate.get();
+        let mut contention = Contention::new(watch, workload, variant.levels, rate);
+        let outcome = replay(workload, variant.policy()?, &options, &mut contention)
+            .map_err(|error| Failure::replay(variant.name, &error))?;
+        Ok(figures(workload, &outcome, rate, &contention))
     })?;
-    let means: Vec<Found> = found.chunks(workloads.len()).map(Found::mean).collect();
-    Ok(doc::tidy(document(seeds, &workloads, &means)))
+    let column =
+        |own: &[Figures], at: usize| mean(&own.iter().map(|replay| replay[at]).collect::<Vec<f64>>());
+    let variants = replays.chunks(workloads.len());
+    let means: Vec<Figures> =
+        variants.map(|own| (0..COLUMNS.len()).map(|at| column(own, at)).collect()).collect();
+    let mut out = head(seeds, &workloads[0]);
+    out.push_str(&measured(&means));
+    out.push_str(&gains(&means));
+    Ok(doc::tidy(out))
 }
 
 /// The generator's small preset, spread over services and applications.
@@ -313,179 +188,83 @@ fn workload(seed: u64) -> Result<Workload, Failure> {
     Ok(workload)
 }
 
-fn document(seeds: u64, workloads: &[Workload], found: &[Found]) -> String {
-    let mut out = String::from("# What each level of a policy tree adds\n\n");
+fn head(seeds: u64, first: &Workload) -> String {
     let option = if seeds == SEEDS { String::new() } else { format!(" --seeds {seeds}") };
-    let coflows = workloads.first().map_or(0, |w| w.coflows.len());
-    let ports = workloads.first().map_or(0, |w| w.ports);
     let listed = |list: &[(&str, f64)]| {
         list.iter().map(|(name, value)| format!("`{name}` {value}")).collect::<Vec<_>>().join(", ")
     };
-    write!(
-        out,
-        "Made by `weir reproduce composition --out docs/results/composition.md{option}`. Every number, \"yes\" and \"no\" below was \
-         computed by that one command.\n\n\
-         No paper has this experiment. NetShare shares between services, Saba between applications, Saath between coflows; a policy tree \
-         ([docs/policy-tree.md](../policy-tree.md)) puts one inside the other, and here the levels are added one at a time.\n\n\
-         - Workloads: {} of the generator's `small` preset (seeds 1 to {}), {coflows} coflows on {ports} ports of 1 Gbit/s each, \
-         spread evenly and by chance over two services of three applications; a schedule whenever something happens. Numbers are \
-         means over the workloads.\n\
-         - Weights of the services: {}.\n\
-         - Slowdowns of the applications with half the bandwidth: {}. The model is D(b) = 1 + 4 (s - 1) (1 - b)^2, as for `weir policies saba`.\n\
-         - *Short*: of all port sides where both services have flows, over time, those where a service is short of its part: \
-         a flow of it has less than the service's part at both of its ends, and one of them is full, so that it is not its own policy that \
-         leaves something (the part being all of a side that only it has flows at).\n\
-         - *Lacking*: those of the sides where a service is short at which the application (or the service as a whole, if that is what has a \
-         policy) of such a flow uses less than its own part at both ends, too. Elsewhere it has its part at an end, and its service is under \
-         its own there since another of its applications uses less: that one has its parts at the other ends of its flows, and what \
-         it does not use here the other service has.\n\
-         - *Slowdown*: what the application's model predicts for the part of the bandwidth that a coflow had, which is the time \
-         that it takes with the network to itself over its CCT; the mean over coflows. Sensitive applications weigh more in it, as \
-         their models are steeper. Saba minimises such a sum at each port, over the applications there.\n\n## Measured\n",
-        workloads.len(),
-        seeds,
+    format!(
+        "# What each level of a policy tree adds\n\n\
+         Made by `weir reproduce composition --out docs/results/composition.md{option}`.\n\n\
+         No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between \
+         coflows. A [policy tree](../policy-tree.md) nests the three. The replays below add one level at a time.\n\n\
+         - **Workloads**: {seeds} of the generator's `small` preset (seeds 1 to {seeds}), {} coflows on {} ports of 1 Gbit/s. \
+         Coflows are spread at random over two services with three applications each. The policy runs at every event. Figures \
+         are means over the workloads.\n\
+         - **Weights** of the services: {}.\n\
+         - **Sensitivity**: slowdown s of the applications with half of the bandwidth: {}. The model is \
+         D(b) = 1 + 4 (s - 1) (1 - b)^2, as for `weir policies saba`.\n\
+         - **Service below its share**: the fraction of contended port sides, over time. A port side is contended if both \
+         services have flows there. The service is below its share if one of its flows passes two port sides where the service \
+         uses less than its weighted share, and one of the two is full. The share of a side that only one service uses is the \
+         whole side.\n\
+         - **Application below its share**: those of these sides where also the application of that flow uses less than its \
+         slice at both ends. Without the level of applications, the service is the application.\n\
+         - **Predicted slowdown**: D(b) of the coflow's application, with b = (CCT with the network to itself) / CCT; the mean \
+         over coflows.\n\n",
+        first.coflows.len(),
+        first.ports,
         listed(&SERVICES),
         listed(&APPLICATIONS),
     )
-    .expect("memory takes all");
-    let lines: Vec<Vec<String>> = WAYS
-        .iter()
-        .zip(found)
-        .map(|(way, f)| {
-            let mut line = vec![way.name.to_owned()];
-            line.extend(f.short.map(doc::share));
-            line.extend(f.lacking.map(doc::share));
-            line.extend(f.ccts.map(doc::n));
-            line.push(doc::n(f.cct));
-            line.extend(f.slowdowns.map(|s| format!("{s:.3}")));
-            line.push(format!("{:.3}", f.slowdown));
-            line
-        })
-        .collect();
-    let head = [
-        "levels",
-        "short: service-1",
-        "service-2",
-        "lacking: service-1",
-        "service-2",
-        "mean CCT s: service-1",
-        "service-2",
-        "all",
-        "slowdown: application-1",
-        "application-2",
-        "application-3",
-        "all",
-    ];
-    out.push_str(&doc::table(&head, 1, &lines));
-    out.push_str(
-        "## What each level adds\n\nParts that are short are those of the service that is worse off.\n",
-    );
-    out.push_str(&doc::table(&["level", "expected of it", "measured", "so it is"], 2, &added(found)));
-    out
 }
 
-/// What each level is for, and whether it did that.
-fn added(found: &[Found]) -> Vec<Vec<String>> {
-    let [
-        fair,
-        services,
-        coflows,
-        varys_in_services,
-        sincronia_in_services,
-        both,
-        saath,
-        not_all,
-        varys,
-        sincronia,
-        alone,
-    ] = found
-    else {
-        return Vec::new();
+fn measured(figures: &[Figures]) -> String {
+    let row = |(variant, figures): (&Variant, &Figures)| {
+        let cells = COLUMNS.iter().zip(figures).map(|((_, format), &value)| format(value));
+        [vec![variant.name.to_owned()], cells.collect()].concat()
     };
-    let line = |level: &str, expected: &str, before: String, after: String, is: bool| {
-        vec![level.to_owned(), expected.to_owned(), format!("{before} to {after}"), doc::yes(is)]
+    let rows: Vec<_> = VARIANTS.iter().zip(figures).map(row).collect();
+    let head: Vec<&str> = ["levels"].into_iter().chain(COLUMNS.map(|(name, _)| name)).collect();
+    format!("## Measured\n{}", doc::table(&head, 1, &rows))
+}
+
+/// Pairs of variants, as indices into [`VARIANTS`]: without a level and with it.
+const LEVELS: [(&str, usize, usize); 10] = [
+    ("services", 0, 1),
+    ("applications in services", 1, 5),
+    ("`saath` in services", 1, 2),
+    ("`varys` in services", 1, 3),
+    ("`sincronia` in services", 1, 4),
+    ("`saath` in applications", 5, 6),
+    ("`saath` in applications: all-or-none off", 6, 7),
+    ("`varys` in applications", 5, 8),
+    ("`sincronia` in applications", 5, 9),
+    ("services and applications around `saath`", 10, 6),
+];
+
+/// The figures that levels are for, as indices into [`COLUMNS`]; the larger of several counts.
+const PURPOSES: [(&str, &[usize]); 6] = [
+    ("services below share", &[0, 1]),
+    ("applications below share", &[2, 3]),
+    ("mean CCT s: service-1", &[4]),
+    ("all", &[6]),
+    ("slowdown: application-1", &[7]),
+    ("all", &[10]),
+];
+
+fn gains(figures: &[Figures]) -> String {
+    let row = |&(level, without, with): &(&str, usize, usize)| {
+        let cell = |columns: &[usize]| {
+            let value = |variant: usize| columns.iter().map(|&at| figures[variant][at]).fold(0.0, f64::max);
+            [without, with].map(|variant| COLUMNS[columns[0]].1(value(variant))).join(" to ")
+        };
+        [vec![level.to_owned()], PURPOSES.iter().map(|(_, columns)| cell(columns)).collect()].concat()
     };
-    let falls = |level: &str, expected: &str, before: f64, after: f64| {
-        line(level, expected, doc::n(before), doc::n(after), after < before)
-    };
-    // Of the service that is worse off.
-    let most = |f: &Found| f.short[0].max(f.short[1]);
-    let percent = |f: &Found| doc::share(most(f));
-    let slow = |value: f64| format!("{value:.3}");
-    let lent = |level: &str, f: &Found| {
-        let lacking = f.lacking[0].max(f.lacking[1]);
-        vec![
-            level.to_owned(),
-            "a service is short only where one of its applications has lent; no application lacks its part"
-                .to_owned(),
-            format!("short {}, lacking {}", percent(f), doc::share(lacking)),
-            doc::yes(lacking < DUST && most(f) > DUST),
-        ]
-    };
-    vec![
-        line(
-            "services",
-            "nobody is short of its part any more",
-            percent(fair),
-            percent(services),
-            services.short.iter().all(|short| *short < DUST) && fair.short.iter().any(|short| *short > DUST),
-        ),
-        falls("services", "the heavier service ends its coflows sooner", fair.ccts[0], services.ccts[0]),
-        line(
-            "applications",
-            "the most sensitive application is slowed down less",
-            slow(services.slowdowns[0]),
-            slow(both.slowdowns[0]),
-            both.slowdowns[0] < services.slowdowns[0],
-        ),
-        line(
-            "applications",
-            "so is the mean",
-            slow(services.slowdown),
-            slow(both.slowdown),
-            both.slowdown < services.slowdown,
-        ),
-        line(
-            "applications",
-            "services keep their parts",
-            percent(services),
-            percent(both),
-            both.short.iter().all(|short| *short < DUST),
-        ),
-        falls("`saath` in services", "the mean CCT falls", services.cct, coflows.cct),
-        falls("`saath` in applications", "the mean CCT falls", both.cct, saath.cct),
-        falls("`varys` in applications", "the mean CCT falls", both.cct, varys.cct),
-        falls("`sincronia` in services", "the mean CCT falls", services.cct, sincronia_in_services.cct),
-        falls("`sincronia` in applications", "the mean CCT falls", both.cct, sincronia.cct),
-        falls(
-            "`saath` in applications",
-            "all-or-none is what costs: without it, the mean CCT falls",
-            saath.cct,
-            not_all.cct,
-        ),
-        line(
-            "`varys` in services",
-            "services keep their parts: it uses all that it can",
-            percent(services),
-            percent(varys_in_services),
-            varys_in_services.short.iter().all(|short| *short < DUST),
-        ),
-        line(
-            "`sincronia` in services",
-            "likewise",
-            percent(services),
-            percent(sincronia_in_services),
-            sincronia_in_services.short.iter().all(|short| *short < DUST),
-        ),
-        lent("`varys` in applications", varys),
-        lent("`sincronia` in applications", sincronia),
-        lent("`saath:all-or-none=off` in applications", not_all),
-        line(
-            "`saath` in applications",
-            "services are short less than with `saath` alone",
-            percent(alone),
-            percent(saath),
-            most(saath) < most(alone),
-        ),
-    ]
+    let rows: Vec<Vec<String>> = LEVELS.iter().map(row).collect();
+    let head: Vec<&str> = ["added level"].into_iter().chain(PURPOSES.map(|(name, _)| name)).collect();
+    format!(
+        "## Gain of each level\n\nThe first two columns have the service with the higher figure.\n{}",
+        doc::table(&head, 1, &rows)
+    )
 }

@@ -1,127 +1,136 @@
-//! `weir reproduce django`: sections 2.3 and 6 of Django (JPDC '21).
+//! `weir reproduce django`: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections",
+//! JPDC '21.
+//!
+//! The paper shows that a coflow has a best number of connections (2.3, Fig. 2), predicts the buffer of a switch by the
+//! loss at it (6.2, Fig. 4), and compares Django with DCTCP on a testbed of seven servers (6.3, Table 2) and with Aalo+ and
+//! DCTCP in ns-3 on the Facebook trace: basic performance (Fig. 5), buffers, reducers, load and hosts (Fig. 6 to 9), running
+//! time (Fig. 10) and parameters (Fig. 11). The page reproduces all of them with the fluid simulator, in which connections
+//! cost what was measured with real TCP.
 
-mod claim;
 mod figures;
-mod lab;
-mod optimum;
-mod parameters;
 mod prediction;
-mod theorem;
-
-use std::fmt::Write;
+mod replays;
+mod setup;
+mod timings;
 
 use weir_trace::incast::Measured;
 
+use crate::claim::{Claim, claims};
 use crate::{Running, Trace, doc};
 use weir_console::failure::Failure;
 use weir_console::table::bytes;
 
-use lab::{Cost, Data, Lab, What, World, rate};
+use prediction::Prediction;
+use replays::{AALO, DCTCP, Inputs, Replays};
+use setup::DEFAULT;
+use timings::PredictorTimes;
 
-/// What connections cost, as measured.
 const PLAIN: &str = include_str!("../../../examples/incast/cost-512kB.csv");
 const MARKED: &str = include_str!("../../../examples/incast/cost-512kB-marks.csv");
 const SMALL: &str = include_str!("../../../examples/incast/cost-64kB-marks.csv");
 
-/// The world that figures begin with. Its links are as those by which costs were measured, so that nothing has to be taken from one rate to
-/// another.
-fn world() -> World {
-    World { what: What::Trace, hosts: 16, load: 1.0, buffer: 100, cost: Cost::Marked, pace: 0.1 }
-}
-
-fn incast(text: &str, name: &str) -> Result<Measured, Failure> {
-    Ok(weir_trace::incast::read_from(text.as_bytes(), name)?)
-}
-
-/// The default number of seeds.
+/// The default number of draws of Fig. 2's coflow.
 pub const SEEDS: u64 = 10;
 
-/// The page: Django's figures, published and measured. `seeds` coflows are drawn for Fig. 2; without `timing` the page
-/// contains no processor times, which no two runs agree on.
+/// The page: Django's figures, published and measured. `seeds` coflows are drawn for Fig. 2. `timing` adds the section of
+/// processor times, which differ from run to run.
 ///
 /// # Errors
 /// A trace whose coflows all arrive at 0 s, a replay without an outcome, or a signal that stops the work.
 pub fn page(trace: &Trace, seeds: u64, timing: bool, running: &Running<'_>) -> Result<String, Failure> {
     if !trace.workload.coflows.iter().any(|coflow| coflow.arrival.get() > 0.0) {
         let name = &trace.name;
-        return Err(Failure::input(format_args!("{name}: expected coflows that do not all arrive at 0 s")));
+        return Err(Failure::input(format_args!(
+            "{name}: all coflows arrive at 0 s; expected later arrivals"
+        )));
     }
-    let data = Data {
+    let replays = Replays::new(Inputs {
         trace: &trace.workload,
-        plain: incast(PLAIN, "examples/incast/cost-512kB.csv")?,
-        marked: incast(MARKED, "examples/incast/cost-512kB-marks.csv")?,
-        small: incast(SMALL, "examples/incast/cost-64kB-marks.csv")?,
+        plain: measured(PLAIN, "examples/incast/cost-512kB.csv")?,
+        marked: measured(MARKED, "examples/incast/cost-512kB-marks.csv")?,
+        small: measured(SMALL, "examples/incast/cost-64kB-marks.csv")?,
+    });
+    let records = prediction::records()?;
+    let (fig4, few_records) = prediction::fig4(&records, running.progress)?;
+    let predictions = prediction::predictions(&records, replays.inputs.threshold())?;
+    let times = timing.then(|| PredictorTimes::measure(&records)).transpose()?;
+    let write = || {
+        let mut out = head(trace, seeds, &replays);
+        out.push_str(&figures_with_claims(&replays, seeds, &fig4, &predictions, few_records.clone()));
+        out.push_str(&figures::assumptions(&replays));
+        if let Some(times) = &times {
+            out.push_str(&timings::section(&replays, times));
+        }
+        doc::tidy(out)
     };
-    let lab = Lab::new(data);
-    let predicted = prediction::section(timing, running.progress)?;
-    let answers = theorem::ask(lab.data.threshold())?;
-    let document = || {
-        let theorem = theorem::section(&lab, &answers);
-        document(&head(trace, seeds, &lab), seeds, timing, &lab, &format!("{predicted}\n{theorem}"))
-    };
-    // The first call collects the replays that the page needs.
-    document();
-    lab.run(running.jobs, running.progress)?;
-    Ok(document())
+    // The first page is thrown away: it notes the replays.
+    write();
+    replays.run(running.jobs, running.progress)?;
+    Ok(write())
 }
 
-fn document(head: &str, seeds: u64, timing: bool, lab: &Lab<'_>, predicted: &str) -> String {
-    let mut out = head.to_owned();
-    out.push_str(&optimum::cost(lab));
-    out.push_str(&optimum::section(lab, seeds));
-    out.push_str(predicted);
-    out.push_str(&figures::fig5(lab));
-    out.push_str(&figures::fig6(lab));
-    out.push_str(&figures::fig7(lab));
-    out.push_str(&figures::fig8(lab));
-    out.push_str(&figures::fig9(lab));
-    if timing {
-        out.push_str(&figures::fig10(lab));
-    }
-    out.push_str(&parameters::fig11(lab));
-    out.push_str(&figures::table2(lab));
-    out.push_str(&parameters::experiments(lab));
-    doc::tidy(out)
+fn measured(text: &str, name: &str) -> Result<Measured, Failure> {
+    Ok(weir_trace::incast::read_from(text.as_bytes(), name)?)
 }
 
-fn head(trace: &Trace, seeds: u64, lab: &Lab<'_>) -> String {
+fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
     let options = trace.options();
     let option = if seeds == SEEDS { String::new() } else { format!(" --seeds {seeds}") };
-    let workload = lab.data.workload(&world());
+    let workload = DEFAULT.workload(&trace.workload);
     let total: f64 = workload.coflows.iter().map(|coflow| coflow.bytes()).sum();
     let flows = workload.flows();
-    let mut out = String::from("# Django, published and measured\n\n");
-    write!(
-        out,
-        "Made by `weir reproduce django {options} --out docs/results/django.md{option}`. The paper is Zheng et al., \"Django: Bilateral coflow \
-         scheduling with predictive concurrent connections\", JPDC '21. Its numbers are quoted with the place where they stand; every other \
-         number was computed by that one command, and so was every \"yes\" and \"no\" and every sentence that says what comes out. A number \
-         holds within {} %.\n\n\
-         - *The trace on fewer hosts* (6.1: \"the size and (or) arrival time of coflows is scaled down accordingly\"): port p is on host p modulo {}. A \
-         reducer of the trace stays one, and gets what the mappers of one host have for it over one connection. One coflow arrives a second on average at \
-         a load ratio of 1 (6.4), and sizes are such that ports have the load that they have in the trace. That makes {} coflows, {flows} flows \
-         and {}, a flow of {} on average.\n\
-         - Links of {}, as those by which costs were measured, and sizes a tenth, so that nothing takes longer than with the paper's 1 Gbit; a schedule \
-         every 8 ms; ports of {} packets where nothing else is said.\n\
-         - `{}` stands for DCTCP: per-flow max-min. All pay for connections what TCP paid that goes by marks (ECN), as DCTCP does; what plain TCP \
-         pays is among the experiments. `{}` is Aalo+ as Weir reads it (`weir policies {}`).\n\
-         - Django has as many connections a host as theorem 4.1 says for the buffer: q - k, with q packets of buffer and marks from k = {} on, so {} here. \
-         The paper predicts q; how often that is right, and what else would be best, is below.\n\
-         - Not done again: the testbed of 8 servers (Table 2 is simulated), and ns-3. {} replays.\n\n",
-        doc::SAME * 100.0,
-        world().hosts,
+    format!(
+        "# Django, published and measured\n\n\
+         Made by `weir reproduce django {options} --out docs/results/django.md{option}`. The paper is Zheng et al., \"Django: Bilateral \
+         coflow scheduling with predictive concurrent connections\", JPDC '21. The page quotes every published figure with its \
+         place; the command computes every other figure.\n\n\
+         - **Trace**: {} coflows, {flows} flows, {}; a flow has {} on average. Port p of the trace is host p modulo {}. A reducer \
+         fetches the data of all mappers on one host over one connection. At a load ratio of 1, one coflow arrives a second on \
+         average (6.4). Sizes are scaled so that ports have the load that they have in the trace.\n\
+         - **Network**: one switch, ports of {} packets, links of {}, the rate at which costs were measured. Sizes are a tenth of \
+         those for the paper's 1 Gbit/s, so that transfers take as long. A schedule every 8 ms.\n\
+         - **Rivals**: DCTCP is `{DCTCP}`, per-flow max-min. Aalo+ is `{AALO}`.\n\
+         - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port as \
+         [measured](../incast-format.md) with {} and {} a connection; Linux here has no DCTCP. More than {} connections were not \
+         measured and cost what {} do.\n\
+         - **Connections**: Django has q - k for each host (theorem 4.1), with a buffer of q packets and marks from k = {}: {} by \
+         default.\n\
+         - **Not reproduced**: the testbed and ns-3 (simulated here), and the queue length of Fig. 2(b), 146 packets with 13 \
+         connections.\n\n",
         workload.coflows.len(),
         bytes(total),
         bytes(total / flows.max(1) as f64),
-        rate(&world()),
-        world().buffer,
-        lab::DCTCP,
-        lab::AALO,
-        lab::AALO,
-        lab.data.threshold(),
-        lab.connections(&world()),
-        lab.replays(),
+        DEFAULT.hosts,
+        DEFAULT.buffer,
+        DEFAULT.rate(),
+        replays.inputs.marked,
+        bytes(replays.inputs.marked.incast.bytes()),
+        replays.inputs.max_connections(),
+        replays.inputs.max_connections(),
+        replays.inputs.threshold(),
+        replays.connections(&DEFAULT),
     )
-    .expect("memory takes all");
-    out
+}
+
+/// The paper's statements, and the figures that they are about.
+fn figures_with_claims(
+    replays: &Replays<'_>,
+    seeds: u64,
+    fig4: &str,
+    predictions: &[Prediction],
+    few_records: Claim,
+) -> String {
+    let mut list = Vec::new();
+    let fig2 = figures::fig2(replays, seeds, &mut list);
+    list.push(few_records);
+    let theorem = prediction::theorem(replays, predictions, &mut list);
+    let fig5 = figures::fig5(replays, &mut list);
+    list.extend(figures::claims_6_to_9(replays));
+    let fig11 = figures::fig11(replays, &mut list);
+    let table2 = figures::table2(replays, &mut list);
+    format!(
+        "## Published and measured\n\n{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
+        claims(&list),
+        figures::fig6_to_9(replays)
+    )
 }

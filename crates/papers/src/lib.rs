@@ -4,6 +4,7 @@
 //! [`live`] go across papers. A figure of a paper is written down with its place in the paper; every other figure is
 //! computed by the command that writes the page.
 
+mod claim;
 mod clock;
 pub mod composition;
 pub mod django;

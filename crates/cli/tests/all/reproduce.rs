@@ -50,17 +50,23 @@ fn saath_timings_are_the_last_section_and_the_only_difference() {
 }
 
 #[test]
-fn services_and_applications_add_what_they_are_for() {
+fn levels_of_a_tree_keep_shares_and_reduce_slowdowns() {
     let text = Place::new().print("reproduce composition --seeds 1 --jobs 2 --quiet");
     assert!(text.starts_with("# What each level of a policy tree adds\n"));
-    for level in [
-        "| services | nobody is short",
-        "| applications | the most sensitive",
-        "| applications | services keep",
-    ] {
-        let line = text.lines().find(|line| line.starts_with(level)).unwrap_or_else(|| panic!("no {level}"));
-        assert!(line.ends_with("| yes |"), "{line}");
-    }
+    // The figures without a level and with it: the services below their shares, and the slowdown of application-1.
+    let change = |level: &str| {
+        let start = format!("| {level} |");
+        let row = text.lines().rev().find(|line| line.starts_with(&start)).expect("a row for each level");
+        let cell = |at: usize| {
+            let (before, after) = row.split('|').nth(at).unwrap().trim().split_once(" to ").unwrap();
+            [before, after].map(|value| value.trim_end_matches(" %").parse::<f64>().unwrap())
+        };
+        (cell(2), cell(6))
+    };
+    let ([without, with], _) = change("services");
+    assert!(without > 0.0 && with == 0.0, "services: {without} % to {with} %");
+    let ([_, below], [before, after]) = change("applications in services");
+    assert!(below == 0.0 && after < before, "applications: {below} %, slowdown {before} to {after}");
 }
 
 #[test]

@@ -81,15 +81,6 @@ pub struct Incast {
     losses: Vec<f64>,
 }
 
-/// How far off parts are for a buffer that was measured, if the others alone say what they are: the mean of the absolute differences.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HeldOut {
-    /// If they come from the buffers next to it, as here.
-    pub between_buffers: f64,
-    /// If only connections by packets of buffer counted: from all other kinds, by that ratio.
-    pub by_ratio: f64,
-}
-
 impl Incast {
     /// The largest buffer, in packets.
     pub const MOST_PACKETS: u32 = 1_000_000;
@@ -191,24 +182,20 @@ impl Incast {
         Some(Goodput { parts: all_parts, losses: all_losses })
     }
 
-    /// How well buffers that were measured follow from the others, for a link of this rate; `None` with fewer than three.
-    pub fn held_out(&self, rate: Rate) -> Option<HeldOut> {
+    /// The error of the interpolation between buffers, for a link of this rate: each buffer between two others is left out
+    /// and computed from the others. The mean absolute difference of parts; `None` with fewer than three buffers.
+    pub fn interpolation_error(&self, rate: Rate) -> Option<f64> {
         let all = self.parts(rate);
-        let (mut between, mut ratio, mut count) = (0.0, 0.0, 0.0);
+        let (mut sum, mut count) = (0.0, 0.0);
         for out in 1..self.buffers.len().saturating_sub(1) {
             let others = self.without(out);
-            let goodput = others
-                .goodput(self.buffers[out], rate)
-                .expect("a smaller and a larger buffer were measured as well");
-            let curve = others.by_ratio(rate);
+            let goodput = others.goodput(self.buffers[out], rate).expect("the buffer is between two others");
             for (&connections, &part) in self.connections.iter().zip(self.row(&all, out)) {
-                let x = f64::from(connections) / f64::from(self.buffers[out]);
-                between += (goodput.part(connections as usize) - part).abs();
-                ratio += (on_curve(&curve, x) - part).abs();
+                sum += (goodput.part(connections as usize) - part).abs();
                 count += 1.0;
             }
         }
-        (count > 0.0).then(|| HeldOut { between_buffers: between / count, by_ratio: ratio / count })
+        (count > 0.0).then(|| sum / count)
     }
 
     /// The parts of a link of this rate that the medians say.
@@ -267,30 +254,6 @@ impl Incast {
         let mut buffers = self.buffers.clone();
         buffers.remove(out);
         Incast { buffers, stalls: cut(&self.stalls), losses: cut(&self.losses), ..self.clone() }
-    }
-
-    /// Parts by connections over packets of buffer alone: the falling curve with the least squares.
-    fn by_ratio(&self, rate: Rate) -> Vec<(f64, f64)> {
-        let columns = self.connections.len();
-        let ratio =
-            |at: usize| f64::from(self.connections[at % columns]) / f64::from(self.buffers[at / columns]);
-        let mut points: Vec<(f64, f64)> =
-            self.parts(rate).into_iter().enumerate().map(|(at, part)| (ratio(at), part)).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-        // Neighbours that rise are one level, their mean, until none do.
-        let mut levels: Vec<(f64, usize)> = Vec::new();
-        for &(_, part) in &points {
-            levels.push((part, 1));
-            while let [.., (before, many), (after, more)] = levels[..]
-                && after > before
-            {
-                let mean = (before * many as f64 + after * more as f64) / (many + more) as f64;
-                levels.truncate(levels.len() - 2);
-                levels.push((mean, many + more));
-            }
-        }
-        let levels = levels.iter().flat_map(|&(level, count)| std::iter::repeat_n(level, count));
-        points.iter().zip(levels).map(|(&(x, _), level)| (x, level)).collect()
     }
 }
 

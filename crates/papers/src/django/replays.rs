@@ -1,0 +1,167 @@
+//! Replays, each of which runs once however many sections of the page use it.
+//!
+//! The page is written twice. The first time [`Replays::get`] notes the replays and returns placeholders; then
+//! [`Replays::run`] runs all of them concurrently; the second time the page contains their figures.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_core::model::{Goodput, Workload};
+use weir_sim::outcome::{mean, percentile};
+use weir_sim::{Behind, Options};
+use weir_trace::incast::Measured;
+
+use super::setup::{Cost, Setup};
+use weir_console::failure::Failure;
+use weir_console::progress::Progress;
+use weir_console::run::{self, Task};
+
+/// Aalo with known sizes.
+pub const AALO: &str = "aalo+";
+/// Per-flow max-min, in place of DCTCP.
+pub const DCTCP: &str = "fair";
+
+/// The number of connections that is best in Fig. 2(a).
+pub const PUBLISHED_BEST: usize = 11;
+
+/// The figures of a replay.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Coflow completion times, in seconds.
+    ccts: Vec<f64>,
+    /// The time that each schedule took to compute, in milliseconds.
+    pub schedules: Vec<f64>,
+}
+
+impl Summary {
+    /// The mean CCT, in seconds.
+    pub fn mean(&self) -> f64 {
+        mean(&self.ccts)
+    }
+
+    /// A percentile of the CCTs, in seconds.
+    pub fn percentile(&self, p: f64) -> f64 {
+        percentile(&self.ccts, p)
+    }
+
+    /// The 95th percentile of the CCTs, in seconds.
+    pub fn p95(&self) -> f64 {
+        self.percentile(95.0)
+    }
+}
+
+/// The inputs of replays.
+pub struct Inputs<'a> {
+    pub trace: &'a Workload,
+    /// Measurements of [`Cost::Plain`].
+    pub plain: Measured,
+    /// Measurements of [`Cost::Marked`].
+    pub marked: Measured,
+    /// Measurements of [`Cost::Small`].
+    pub small: Measured,
+}
+
+impl Inputs<'_> {
+    /// The queue length in packets from which the switch marks.
+    pub fn threshold(&self) -> u32 {
+        self.marked.marks.expect("the file of marked connections names a threshold")
+    }
+
+    /// The maximum number of connections that was measured.
+    pub fn max_connections(&self) -> u32 {
+        *self.marked.incast.connections().last().expect("measurements have at least one kind")
+    }
+
+    /// The capacity of ports in a setup, unless connections cost nothing.
+    pub fn goodput(&self, setup: &Setup) -> Option<Goodput> {
+        let measured = match setup.cost {
+            Cost::None => return None,
+            Cost::Plain => &self.plain,
+            Cost::Marked => &self.marked,
+            Cost::Small => &self.small,
+        };
+        Some(measured.incast.goodput(setup.buffer, setup.rate()).expect("setups have measured buffers"))
+    }
+}
+
+struct Entry {
+    setup: Setup,
+    policy: String,
+    summary: Option<Rc<Summary>>,
+}
+
+/// The replays of a page.
+pub struct Replays<'a> {
+    pub inputs: Inputs<'a>,
+    entries: RefCell<Vec<Entry>>,
+}
+
+impl<'a> Replays<'a> {
+    pub fn new(inputs: Inputs<'a>) -> Replays<'a> {
+        Replays { inputs, entries: RefCell::new(Vec::new()) }
+    }
+
+    /// The figures of a policy in a setup.
+    pub fn get(&self, setup: Setup, policy: &str) -> Rc<Summary> {
+        let mut entries = self.entries.borrow_mut();
+        match entries.iter().find(|entry| entry.setup == setup && entry.policy == policy) {
+            Some(Entry { summary: Some(summary), .. }) => return Rc::clone(summary),
+            Some(_) => {}
+            None => entries.push(Entry { setup, policy: policy.to_owned(), summary: None }),
+        }
+        Rc::new(Summary { ccts: vec![1.0], schedules: vec![1.0] })
+    }
+
+    /// Django's number of connections for each host: by theorem 4.1, or the paper's best if connections cost nothing.
+    pub fn connections(&self, setup: &Setup) -> usize {
+        match setup.cost {
+            Cost::None => PUBLISHED_BEST,
+            _ => weir_predict::connections(setup.buffer, self.inputs.threshold()).connections as usize,
+        }
+    }
+
+    /// Django in a setup. `parameters` are empty or start with a colon.
+    pub fn django(&self, setup: Setup, parameters: &str) -> Rc<Summary> {
+        self.django_with(setup, self.connections(&setup), parameters)
+    }
+
+    /// Django with another number of connections.
+    pub fn django_with(&self, setup: Setup, connections: usize, parameters: &str) -> Rc<Summary> {
+        self.get(setup, &format!("django:connections={connections}{parameters}"))
+    }
+
+    /// Django, Aalo+ and DCTCP in a setup.
+    pub fn three(&self, setup: Setup) -> [Rc<Summary>; 3] {
+        [self.django(setup, ""), self.get(setup, AALO), self.get(setup, DCTCP)]
+    }
+
+    /// Runs all replays that were noted.
+    ///
+    /// # Errors
+    /// The first replay that fails.
+    pub fn run(&self, jobs: usize, progress: &Progress) -> Result<(), Failure> {
+        let (mut entries, inputs) = (self.entries.borrow_mut(), &self.inputs);
+        let bar = progress.steps("replays", entries.len());
+        let tasks: Vec<(Setup, String)> =
+            entries.iter().map(|entry| (entry.setup, entry.policy.clone())).collect();
+        let summaries = run::pool(tasks.len(), jobs, |at| {
+            let (setup, policy) = &tasks[at];
+            let options = Options {
+                port_rate: setup.rate(),
+                behind: inputs.goodput(setup).map(Arc::new).map(Behind::Goodput),
+                ..Options::default()
+            };
+            let workload = setup.workload(inputs.trace);
+            let outcome = Task { policy: policy.clone(), workload: &workload, options }.run(progress)?;
+            bar.inc(1);
+            let schedules = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e6).collect();
+            Ok(Summary { ccts: outcome.ccts(), schedules })
+        })?;
+        bar.finish_and_clear();
+        for (entry, summary) in entries.iter_mut().zip(summaries) {
+            entry.summary = Some(Rc::new(summary));
+        }
+        Ok(())
+    }
+}

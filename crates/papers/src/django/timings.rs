@@ -1,0 +1,84 @@
+//! Processor times (6.2 and Fig. 10).
+
+use weir_predict::data::Records;
+use weir_predict::{Predictor, Settings};
+use weir_sim::outcome::{mean, percentile};
+
+use super::prediction::{SPLITS, Split};
+use super::replays::{PUBLISHED_BEST, Replays};
+use super::setup::{DEFAULT, Setup};
+use crate::claim::{Claim, claims};
+use crate::clock::spent;
+use crate::doc;
+use weir_console::failure::Failure;
+
+/// Medians over splits.
+pub struct PredictorTimes {
+    /// Training and testing, in milliseconds.
+    total: f64,
+    /// One estimate, in microseconds.
+    estimate: f64,
+}
+
+impl PredictorTimes {
+    /// Measures them with all classes.
+    ///
+    /// # Errors
+    /// If records cannot train a predictor.
+    pub fn measure(records: &Records) -> Result<PredictorTimes, Failure> {
+        let (mut total, mut estimate) = (Vec::new(), Vec::new());
+        for seed in 1..=SPLITS {
+            let split = Split::new(records, &records.classes(), seed);
+            let start = spent();
+            let training = split.training(split.max_training());
+            let predictor = Predictor::train(training, &Settings::default()).map_err(Failure::undone)?;
+            let trained = spent();
+            std::hint::black_box(predictor.right(split.test()));
+            let tested = spent();
+            total.push(1e3 * (tested - start).as_secs_f64());
+            estimate.push(1e6 * (tested - trained).as_secs_f64() / split.test().len() as f64);
+        }
+        let median = |values: &[f64]| percentile(values, 50.0);
+        Ok(PredictorTimes { total: median(&total), estimate: median(&estimate) })
+    }
+}
+
+/// The last section of the page: it differs from run to run.
+pub fn section(replays: &Replays<'_>, predictor: &PredictorTimes) -> String {
+    let run = |hosts, connections| replays.django_with(Setup { hosts, ..DEFAULT }, connections, "");
+    let below_10_ms =
+        |times: &[f64]| times.iter().filter(|&&ms| ms < 10.0).count() as f64 / times.len() as f64;
+    let mut rows = Vec::new();
+    for connections in [PUBLISHED_BEST, replays.connections(&DEFAULT)] {
+        for hosts in [16, 32, 64, 128] {
+            let times = &run(hosts, connections).schedules;
+            let ms = [mean(times), percentile(times, 50.0), percentile(times, 95.0), percentile(times, 99.0)];
+            let mut row = vec![connections.to_string(), hosts.to_string(), doc::share(below_10_ms(times))];
+            row.extend(ms.map(|ms| doc::n(ms * 1e3)));
+            row.push(doc::n(mean(times) * 1e3 / f64::from(hosts)));
+            rows.push(row);
+        }
+    }
+    let times = &run(DEFAULT.hosts, PUBLISHED_BEST).schedules;
+    let list = [
+        Claim::number(
+            "training and testing, 5 classes, ms",
+            "6.2: \"less than 20 ms\"",
+            20.0,
+            predictor.total,
+        ),
+        Claim::number("one estimate, us", "6.2: \"75 us on average\"", 75.0, predictor.estimate),
+        Claim::number("schedules below 10 ms, %", "6.4, Fig. 10", 94.1, 100.0 * below_10_ms(times)),
+        Claim::number("mean time of a schedule, ms", "6.4, Fig. 10", 4.8, mean(times)),
+    ];
+    let head = ["connections", "hosts", "below 10 ms", "mean us", "P50", "P95", "P99", "mean us a host"];
+    format!(
+        "## Timings\n\nThese figures differ from run to run. Fig. 10: a schedule decides for all hosts, which in the paper each do \
+         for themselves, and includes the rates that TCP would find. Other replays ran at the same time, as many as `--jobs` \
+         allows. The published figures are next to {PUBLISHED_BEST} connections and {} hosts. Predictors: processor time of one \
+         thread, median over {SPLITS} divisions.\n{}{}",
+        DEFAULT.hosts,
+        claims(&list),
+        doc::table(&head, 0, &rows)
+    )
+}
