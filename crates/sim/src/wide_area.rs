@@ -15,7 +15,6 @@
 //! - *Deciding* takes no time, and neither does telling the relays.
 
 pub mod bandwidth;
-pub mod shuffle;
 
 mod links;
 

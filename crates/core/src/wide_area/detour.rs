@@ -80,13 +80,9 @@ fn way(past: &Past, from: usize, to: usize, relay: usize) -> [Option<u32>; 2] {
     [past.link(from, relay), past.link(relay, to)]
 }
 
-/// Ways by which the slowest link ends no later than if everything went directly. O(steps x (links + regions^2)).
+/// Ways by which the slowest link ends no later than if everything went directly. Each step of the iteration relieves one link by one
+/// detour. O(steps x (links + regions^2)).
 pub fn relieve(past: &Past, bytes: &[(u32, f64)]) -> Routes {
-    relieve_within(past, bytes, MOST_STEPS * past.links())
-}
-
-/// The same after so many steps of the iteration at most, each of which relieves one link by one detour.
-pub fn relieve_within(past: &Past, bytes: &[(u32, f64)], steps: usize) -> Routes {
     let whole = direct(past, bytes).loads;
     let regions = past.regions();
     let mut loads = whole.clone();
@@ -95,7 +91,7 @@ pub fn relieve_within(past: &Past, bytes: &[(u32, f64)], steps: usize) -> Routes
     for (pair, bytes) in (0..).zip(&whole) {
         moves[pair as usize * regions + past.ends(pair).0] = *bytes;
     }
-    for _ in 0..steps {
+    for _ in 0..MOST_STEPS * past.links() {
         let time = |link: u32| loads[link as usize] * past.median(link);
         let most = (0..past.links() as u32).map(time).fold(0.0, f64::max);
         let slowest = (0..past.links() as u32).filter(|&link| time(link) >= most * (1.0 - GAIN));

@@ -36,8 +36,6 @@ pub enum Sharing {
     Flows,
     /// Max-min between applications.
     Applications,
-    /// Applications with a queue of their own and these weights, the same at every port.
-    Weights(Vec<f64>),
     /// Applications with a queue of their own, weighted at each port by Eq. 2 with these curves for the jobs that use it, each
     /// with at least this part of an even share.
     Curves(Vec<Curve>, Fraction),
@@ -179,7 +177,7 @@ impl Ports {
     ) -> Result<(Kind, u32, Vec<Queue>), SharingError> {
         let (queues, kind) = match sharing {
             Sharing::Flows => (1, Kind::Flows),
-            Sharing::Applications | Sharing::Weights(_) => (jobs.max(1) as u32, Kind::Applications),
+            Sharing::Applications => (jobs.max(1) as u32, Kind::Applications),
             Sharing::Curves(curves, floor) => {
                 let ports = vec![Vec::new(); capacities.len()];
                 let curves = Curves { curves: curves.clone(), floor: floor.get(), ports, stale: Vec::new() };
@@ -199,11 +197,7 @@ impl Ports {
             Sharing::Sizes(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs])),
             Sharing::Coflows => (1, Kind::Coflows(Vec::new())),
         };
-        let weight = |queue: u32| match sharing {
-            Sharing::Weights(weights) => weights.get(queue as usize).copied().unwrap_or(1.0),
-            _ => 1.0,
-        };
-        let of_port = |link| (0..queues).map(move |queue| Queue { link, weight: weight(queue) });
+        let of_port = |link| (0..queues).map(move |_| Queue { link, weight: 1.0 });
         let all = (0..capacities.len() as u32).flat_map(of_port).collect();
         Ok((kind, queues, all))
     }

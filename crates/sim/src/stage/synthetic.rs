@@ -99,15 +99,6 @@ impl Synthetic {
             .expect("slowdowns at seven bandwidths determine a polynomial of degree 3")
             .sensitivity
     }
-
-    /// The same, but after so many times as long as bytes take with all bandwidth they are not waited for.
-    pub fn limited(&self, times: f64) -> Synthetic {
-        let mut limited = self.clone();
-        for stage in &mut limited.stages {
-            stage.patience = Time::new(times * stage.bytes.get() / link().get());
-        }
-        limited
-    }
 }
 
 /// For each of so many jobs `each` of the servers, no server of two jobs of one layer; a layer is as many jobs as fit on all servers.

@@ -11,7 +11,7 @@ use weir_sim::stage::calibration::{Quantity, Shape, fit};
 use weir_sim::stage::cluster::{ClusterError, Coupling, Options, Placed, run};
 use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
 use weir_sim::stage::workload::{AVERAGE, DRIFTS, Workload, link};
-use weir_sim::stage::{Profiled, Stage, setup};
+use weir_sim::stage::{Profiled, Stage};
 
 fn stage(compute: f64, beside: f64, bytes: f64, patience: Option<f64>) -> Stage {
     let time = |value| Time::new(value).unwrap();
@@ -207,44 +207,6 @@ fn lr_gets_more_than_half_beside_a_pr_that_never_stops() {
     assert!((fair / lr.shape.slowdown(0.5) - 1.0).abs() < 1e-9, "{fair}");
     let skewed = ends(&jobs, &options, &saba(models, Connections::Transfer))[0] / lr.seconds;
     assert!(skewed < 0.9 * fair, "{skewed} {fair}");
-}
-
-#[test]
-fn setups_are_drawn_as_section_8_2_says_and_again() {
-    for index in 0..50 {
-        let drawn = setup::draw(7, index, 10);
-        assert_eq!(drawn.len(), setup::JOBS);
-        for job in &drawn {
-            assert!(job.workload < 10 && setup::DATA.contains(&job.data), "{job:?}");
-            assert!((4..=32).contains(&job.servers.len()), "{job:?}");
-            assert!(
-                job.servers.windows(2).all(|pair| pair[0] < pair[1])
-                    && job.servers[job.servers.len() - 1] < 32
-            );
-        }
-        assert_eq!(setup::draw(7, index, 10), drawn);
-    }
-    assert_ne!(setup::draw(7, 0, 10), setup::draw(7, 1, 10));
-    assert_ne!(setup::draw(7, 0, 10), setup::draw(8, 0, 10));
-}
-
-#[test]
-fn every_way_of_sharing_ends_all_jobs_and_no_job_beats_being_alone() {
-    let all = Workload::all();
-    let models: Vec<Sensitivity> = all.iter().map(|w| w.sensitivity(Degree::Three)).collect();
-    let options = Options { servers: setup::SERVERS, rate: link(), coupling: Coupling::Lockstep };
-    for index in 0..2 {
-        let jobs: Vec<Placed> = setup::draw(3, index, all.len()).iter().map(|d| d.placed(&all)).collect();
-        let ways = [Sharing::Flows, Sharing::Applications, saba(models.clone(), Connections::Transfer)];
-        for way in &ways {
-            let found = ends(&jobs, &options, way);
-            assert_eq!(found, ends(&jobs, &options, way), "the same again");
-            for (job, end) in jobs.iter().zip(found) {
-                let alone: f64 = job.stages.iter().map(|stage| stage.alone(options.rate)).sum();
-                assert!(end >= alone * (1.0 - 1e-9), "{end} {alone}");
-            }
-        }
-    }
 }
 
 #[test]

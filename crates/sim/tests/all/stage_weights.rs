@@ -1,4 +1,4 @@
-//! Jobs with queues and weights of their own, Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), and the scenarios of section 8.5.
+//! Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), and the scenarios of section 8.5.
 
 use proptest::prelude::*;
 use weir_core::model::topology::route::Routes;
@@ -86,16 +86,6 @@ fn ends(bytes: &[f64], sharing: &Sharing) -> Vec<f64> {
     let jobs: Vec<Placed> = bytes.iter().map(job).collect();
     let options = Options { servers: 2, rate: Rate::new(10.0).unwrap(), coupling: Coupling::Lockstep };
     run(&jobs, &options, sharing).unwrap().into_iter().map(Time::get).collect()
-}
-
-#[test]
-fn weights_are_kept_and_what_is_left_is_used() {
-    // 3 : 1 of 10 until the first has moved 30, after 4 s; the other has 20 of its 30 left then.
-    assert_eq!(ends(&[30.0, 30.0], &Sharing::Weights(vec![3.0, 1.0])), [4.0, 6.0]);
-    assert_eq!(
-        ends(&[30.0, 30.0], &Sharing::Weights(vec![1.0, 1.0])),
-        ends(&[30.0, 30.0], &Sharing::Applications)
-    );
 }
 
 #[test]

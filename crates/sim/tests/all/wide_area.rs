@@ -9,7 +9,6 @@ use weir_core::model::{Change, Side, WideArea, Workload};
 use weir_core::units::Rate;
 use weir_core::wide_area::build;
 use weir_sim::wide_area::bandwidth::Bandwidth;
-use weir_sim::wide_area::shuffle::{Shuffle, Task};
 use weir_sim::wide_area::{Demand, Group, Inside, Options, Run, WideAreaReplayError, demands, replay, run};
 
 const POLICIES: [&str; 6] = [
@@ -189,27 +188,6 @@ fn bandwidth_that_changes_without_end_is_refused() {
     let all = [demand(1e9, &[(0, 1.0)])];
     let error = run(&all, &area, build("fifo").unwrap(), &OPTIONS, |_| true).unwrap_err();
     assert!(matches!(error, WideAreaReplayError::TooLong { .. }), "{error}");
-}
-
-#[test]
-fn all_parts_of_siphon_go_together() {
-    // One slow link, two groups of unequal size on it: detours make the shuffle faster, the order of groups the job.
-    let slow = |from, to| if (from, to) == (0, 1) { 1.0 } else { 10.0 };
-    let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-    let measured =
-        pairs.map(|(from, to)| Measured { from, to, samples: vec![Rate::new(slow(from, to)).unwrap()] });
-    let names = ["a", "b", "c"].map(str::to_owned);
-    let area = WideArea::new(names.into(), measured.into(), time(1.0), 0.0).unwrap();
-    let task = |bytes| Task { region: 1, reads: vec![bytes, 0.0, 0.0] };
-    let shuffle = Shuffle { tasks: vec![task(11.0), task(99.0)], computing: 0.1 };
-    let job = |policy: &str, inside| shuffle.run(&area, build(policy).unwrap(), inside, 1).unwrap();
-    let naive = job("fair", Inside::Shared);
-    let detours = job("fair:detours=on", Inside::Shared);
-    let whole = job("siphon:detours=on", Inside::LargestFirst);
-    assert!(near(naive.cct(), 110.0, 1e-9) && near(detours.cct(), 10.0, 1e-9), "{naive:?} {detours:?}");
-    // The larger group ends after nine tenths of the time and computes for 9.9 s; shared, both end later.
-    assert!(near(whole.cct(), 10.0, 1e-9) && near(whole.end(), 18.9, 1e-9), "{whole:?}");
-    assert!(near(detours.end(), 19.9, 1e-9), "{detours:?}");
 }
 
 /// Section 3.2 inside the coflows of a trace: all that one port waits for is a group, and the largest goes first, whoever orders coflows.

@@ -4,12 +4,9 @@ use weir_core::model::WideArea;
 use weir_core::model::wide_area::Measured;
 use weir_core::units::Rate;
 use weir_core::wide_area::build;
-use weir_sim::wide_area::shuffle::{Job, Shuffle, Task};
 use weir_sim::wide_area::{Demand, Group, Inside, Options, run};
 
 use crate::common::{assert_near, time};
-
-const MB: f64 = 1e6;
 
 /// Regions whose links, in their order, carry these samples, in bytes per second.
 fn area(regions: usize, samples: &[&[f64]]) -> WideArea {
@@ -22,38 +19,6 @@ fn area(regions: usize, samples: &[&[f64]]) -> WideArea {
         samples: samples.iter().map(|&rate| Rate::new(rate).expect("a rate")).collect(),
     });
     WideArea::new(names, measured.collect(), time(1.0), 0.0).expect("a wide area")
-}
-
-/// Fig. 3: two reduce tasks in datacenter 2 that read from datacenters 1 and 3. 50 MB take one unit of time on any link, and to
-/// compute.
-fn figure_3(inside: Inside) -> Job {
-    let task = |first, third| Task { region: 1, reads: vec![first * MB, 0.0, third * MB] };
-    let shuffle = Shuffle { tasks: vec![task(150.0, 50.0), task(100.0, 50.0)], computing: 1.0 / (50.0 * MB) };
-    shuffle.run(&area(3, &[&[50.0 * MB]]), build("fifo").unwrap(), inside, 1).unwrap()
-}
-
-#[test]
-fn figure_4_largest_flow_group_first() {
-    let job = figure_3(Inside::LargestFirst);
-    assert_near(&job.reads, &[3.0, 5.0], 1e-9, "ends of flow groups");
-    assert_near(&job.ends, &[7.0, 8.0], 1e-9, "ends of tasks");
-    assert_near(&[job.end()], &[8.0], 1e-9, "job");
-}
-
-#[test]
-fn figure_5_the_reverse_order() {
-    let job = figure_3(Inside::SmallestFirst);
-    assert_near(&job.reads, &[5.0, 2.0], 1e-9, "ends of flow groups");
-    assert_near(&job.ends, &[9.0, 5.0], 1e-9, "ends of tasks");
-    assert_near(&[job.end()], &[9.0], 1e-9, "job");
-}
-
-#[test]
-fn section_5_2_the_slowest_read_ends_at_the_same_time_in_any_order() {
-    // "the slowest flow will always finish at the same time in spite of the scheduling order".
-    for inside in [Inside::Shared, Inside::LargestFirst, Inside::SmallestFirst] {
-        assert_near(&[figure_3(inside).cct()], &[5.0], 1e-9, "slowest read");
-    }
 }
 
 /// Two coflows that meet on the links from datacenter 1 to 2 and to 3. A is long on the first, B on the second.

@@ -1,0 +1,83 @@
+//! The central controller's calculation time (section 8.5, Fig. 12).
+
+use weir_console::failure::Failure;
+use weir_console::progress::Progress;
+use weir_core::model::topology::Plan;
+use weir_core::saba::Controller;
+use weir_core::solve::polynomial::Degree;
+use weir_sim::outcome::{mean, percentile};
+use weir_sim::stage::scenario::{self, INSTANCES, Ways};
+
+use crate::clock::spent;
+use crate::doc::{n, table};
+
+/// Applications in all.
+const APPLICATIONS: usize = 1000;
+
+/// Scenarios per row. The paper has 30,000 in all.
+const SCENARIOS: usize = 100;
+
+/// Published P99 in milliseconds for k = 1, 2, 3, by the maximum number of active applications.
+const PUBLISHED: [(usize, [f64; 3]); 2] =
+    [(250, [90.0, 160.0, 310.0]), (APPLICATIONS, [430.0, 720.0, 1130.0])];
+
+/// The section of the page: times on one thread.
+pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
+    let topology = Plan::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::undone)?;
+    let ways = Ways::new(&topology);
+    let bar = progress.steps("scenarios", PUBLISHED.len() * Degree::ALL.len() * SCENARIOS);
+    let mut lines = Vec::new();
+    let controllers: Result<Vec<Controller>, _> =
+        Degree::ALL.iter().map(|&degree| scenario::controller(&ways, seed, APPLICATIONS, degree)).collect();
+    let mut controllers = controllers.map_err(Failure::undone)?;
+    for (row, (max, published)) in PUBLISHED.into_iter().enumerate() {
+        for ((degree, controller), published) in Degree::ALL.iter().zip(&mut controllers).zip(published) {
+            let times = calculation_times(controller, &ways, seed, (row, max), || bar.inc(1))?;
+            lines.push(vec![
+                format!("up to {max}"),
+                (*degree as usize).to_string(),
+                n(published),
+                n(percentile(&times, 99.0)),
+                n(percentile(&times, 50.0)),
+                n(mean(&times)),
+                n(times[times.len() - 1]),
+            ]);
+        }
+    }
+    bar.finish_and_clear();
+    let head =
+        ["active applications", "k", "P99, published", "P99", "P50", "mean", "all applications active"];
+    Ok(format!(
+        "## Timings\n\nThe controller's calculation time (section 8.5, Fig. 12): processor time of one thread, in milliseconds, for the \
+         weights of all {} ports of {} servers. Each application has {INSTANCES} instances, whose connections may use all shortest paths; \
+         all models differ. A row has {SCENARIOS} scenarios with random sets of active applications, whose sizes grow in equal steps up \
+         to the maximum (the paper: 30,000 scenarios of random sizes).\n{}",
+        ways.ports(),
+        ways.servers(),
+        table(&head, 0, &lines)
+    ))
+}
+
+/// The time in milliseconds for each scenario of a row, of ascending size up to `max` active applications.
+fn calculation_times(
+    controller: &mut Controller,
+    ways: &Ways,
+    seed: u64,
+    (row, max): (usize, usize),
+    done: impl Fn(),
+) -> Result<Vec<f64>, Failure> {
+    let mut times = Vec::new();
+    for number in 1..=SCENARIOS {
+        Failure::unless_asked()?;
+        let index = (row * SCENARIOS + number) as u64;
+        let active = scenario::draw(seed, index, ways.servers(), APPLICATIONS, max * number / SCENARIOS);
+        scenario::open(controller, ways, &active).map_err(Failure::undone)?;
+        let before = spent();
+        controller.update();
+        times.push(1e3 * (spent() - before).as_secs_f64());
+        scenario::close(controller, &active).map_err(Failure::undone)?;
+        controller.update();
+        done();
+    }
+    Ok(times)
+}

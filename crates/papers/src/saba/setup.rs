@@ -1,0 +1,132 @@
+//! Draws the cluster setups of section 8.2: 16 jobs of the ten workloads on random servers.
+//!
+//! Choices that the paper leaves open:
+//!
+//! - *Distributions*: the workload, its data (0.1, 1 or 10 times the profiler's) and its number of servers (half to four times
+//!   the profiler's 8) are uniform and independent.
+//! - *Servers*: every set of that size is equally likely. The limit of 16 jobs per server always holds, since a setup has 16 jobs.
+//! - *Start*: all jobs start at once.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use weir_core::units::Time;
+
+use weir_sim::stage::cluster::Placed;
+use weir_sim::stage::workload::{NODES, Workload};
+
+/// Servers of the testbed (section 8.1).
+pub const SERVERS: u32 = 32;
+
+/// Jobs of a cluster setup (section 8.2).
+const JOBS: usize = 16;
+
+/// The data of a job, as multiples of the profiler's.
+const DATA: [f64; 3] = [0.1, 1.0, 10.0];
+
+/// A job of a setup.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drawn {
+    /// The position of its workload among the ten.
+    pub workload: usize,
+    /// Its data, as a multiple of the profiler's.
+    pub data: f64,
+    /// Its servers, in ascending order.
+    pub servers: Vec<u32>,
+}
+
+impl Drawn {
+    /// The number of its servers over that of the profiler.
+    pub fn nodes(&self) -> f64 {
+        self.servers.len() as f64 / f64::from(NODES)
+    }
+
+    /// The stages of the job on its servers; its sensitivity model is that of its workload.
+    pub fn placed(&self, workloads: &[Workload]) -> Placed {
+        let stages = workloads[self.workload].stages(self.data, self.nodes());
+        Placed { stages, servers: self.servers.clone(), model: Some(self.workload), start: Time::ZERO }
+    }
+}
+
+/// Setup number `index` of a seed, with `workloads` (at least one) to draw from.
+pub fn draw(seed: u64, index: u64, workloads: usize) -> Vec<Drawn> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(index);
+    let mut below = |bound: usize| ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize;
+    let (min, max) = ((NODES / 2) as usize, SERVERS as usize);
+    (0..JOBS)
+        .map(|_| {
+            let workload = below(workloads);
+            let data = DATA[below(DATA.len())];
+            let count = min + below(max - min + 1);
+            let mut servers: Vec<u32> = (0..SERVERS).collect();
+            for place in 0..count {
+                let other = place + below(servers.len() - place);
+                servers.swap(place, other);
+            }
+            servers.truncate(count);
+            servers.sort_unstable();
+            Drawn { workload, data, servers }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use weir_core::saba::share::FLOOR;
+    use weir_core::saba::{Fraction, Sensitivity};
+    use weir_core::solve::polynomial::Degree;
+    use weir_sim::stage::cluster::{Coupling, Options, run};
+    use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
+    use weir_sim::stage::workload::link;
+
+    use super::*;
+
+    #[test]
+    fn setups_follow_section_8_2_and_depend_on_seed_and_index_only() {
+        for index in 0..50 {
+            let drawn = draw(7, index, 10);
+            assert_eq!(drawn.len(), JOBS);
+            for job in &drawn {
+                assert!(job.workload < 10 && DATA.contains(&job.data), "{job:?}");
+                assert!((4..=32).contains(&job.servers.len()), "{job:?}");
+                assert!(
+                    job.servers.windows(2).all(|pair| pair[0] < pair[1])
+                        && job.servers[job.servers.len() - 1] < 32
+                );
+            }
+            assert_eq!(draw(7, index, 10), drawn);
+        }
+        assert_ne!(draw(7, 0, 10), draw(7, 1, 10));
+        assert_ne!(draw(7, 0, 10), draw(8, 0, 10));
+    }
+
+    #[test]
+    fn no_job_of_a_setup_is_faster_than_alone_under_any_sharing() {
+        let all = Workload::all();
+        let models: Vec<Sensitivity> = all.iter().map(|w| w.sensitivity(Degree::Three)).collect();
+        let options = Options { servers: SERVERS, rate: link(), coupling: Coupling::Lockstep };
+        let saba = Sharing::Saba(Saba {
+            models,
+            queues: 8,
+            levels: NonZeroU16::new(16).unwrap(),
+            c_saba: Fraction::ALL,
+            floor: FLOOR,
+            connections: Connections::Transfer,
+            controllers: Controllers::Central,
+        });
+        for index in 0..2 {
+            let jobs: Vec<Placed> = draw(3, index, all.len()).iter().map(|job| job.placed(&all)).collect();
+            for sharing in [&Sharing::Flows, &Sharing::Applications, &saba] {
+                let ends = run(&jobs, &options, sharing).unwrap();
+                assert_eq!(ends, run(&jobs, &options, sharing).unwrap(), "a second run differs");
+                for (job, end) in jobs.iter().zip(ends) {
+                    let alone: f64 = job.stages.iter().map(|stage| stage.alone(options.rate)).sum();
+                    assert!(end.get() >= alone * (1.0 - 1e-9), "{end} {alone}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A shuffle between regions and the reduce tasks after it (sections 3.2 and 5.2).
+//!
+//! A task starts when all its data has arrived, and computes for a time proportional to the bytes that it read.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use weir_core::model::WideArea;
+use weir_core::wide_area::Scheme;
+
+use weir_sim::wide_area::{Demand, Group, Inside, Options, Run, WideAreaReplayError, run};
+
+/// A reduce task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// The position of its region.
+    pub region: usize,
+    /// The bytes that it reads from each region.
+    pub reads: Vec<f64>,
+}
+
+/// A job whose reduce tasks all read at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shuffle {
+    /// Its reduce tasks.
+    pub tasks: Vec<Task>,
+    /// Seconds of computation per byte read.
+    pub computing: f64,
+}
+
+/// The outcome of a job; times are in seconds since the start of the shuffle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// The end of each task's reads.
+    pub reads: Vec<f64>,
+    /// The end of each task.
+    pub ends: Vec<f64>,
+    /// Links, ways and the rest.
+    pub run: Run,
+}
+
+impl Job {
+    /// The coflow's completion time: the end of the slowest read.
+    pub fn cct(&self) -> f64 {
+        self.reads.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The end of the last task.
+    pub fn end(&self) -> f64 {
+        self.ends.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+impl Shuffle {
+    /// A job that reads `bytes` in total: a fraction `from` in each region, by `tasks` reduce tasks in each. The tasks of a region
+    /// together read in proportion to their number, and differ by a random factor of up to three.
+    pub fn draw(seed: u64, bytes: f64, from: &[f64], tasks: &[u32], computing: f64) -> Shuffle {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let all: u32 = tasks.iter().sum();
+        let mut drawn = Vec::new();
+        for (region, &count) in tasks.iter().enumerate() {
+            let sizes: Vec<f64> =
+                (0..count).map(|_| 0.5 + (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64).collect();
+            let sum: f64 = sizes.iter().sum();
+            let of_region = bytes * f64::from(count) / f64::from(all);
+            let reads = |size: f64| from.iter().map(|part| of_region * size / sum * part).collect();
+            drawn.extend(sizes.iter().map(|&size| Task { region, reads: reads(size) }));
+        }
+        Shuffle { tasks: drawn, computing }
+    }
+
+    /// The transfers between regions, with a group per task.
+    pub fn demand(&self, area: &WideArea) -> Demand {
+        let group = |task: &Task| {
+            let from = task.reads.iter().enumerate();
+            let flows = from.filter_map(|(from, &bytes)| Some((area.link(from, task.region)?, bytes)));
+            Group { bytes: task.reads.iter().sum(), flows: flows.filter(|(_, bytes)| *bytes > 0.0).collect() }
+        };
+        Demand { arrival: 0.0, of: (0, 0), groups: self.tasks.iter().map(group).collect() }
+    }
+
+    /// Runs it alone.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(
+        &self,
+        area: &WideArea,
+        scheme: Scheme,
+        inside: Inside,
+        seed: u64,
+    ) -> Result<Job, WideAreaReplayError> {
+        let options = Options { seed, inside, keep_flows: false };
+        let run = run(&[self.demand(area)], area, scheme, &options, |_| true)?;
+        let reads: Vec<f64> =
+            run.ends[0].iter().map(|ends| ends.iter().copied().fold(0.0, f64::max)).collect();
+        let ends = self.tasks.iter().zip(&reads);
+        let ends = ends.map(|(task, read)| read + task.reads.iter().sum::<f64>() * self.computing).collect();
+        Ok(Job { reads, ends, run })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::model::wide_area::Measured;
+    use weir_core::units::{Rate, Time};
+    use weir_core::wide_area::build;
+
+    use super::*;
+
+    /// Three regions; each link has a constant rate in bytes per second.
+    fn three_regions(rate: impl Fn(usize, usize) -> f64) -> WideArea {
+        let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+        let measured =
+            pairs.map(|(from, to)| Measured { from, to, samples: vec![Rate::new(rate(from, to)).unwrap()] });
+        let names = ["1", "2", "3"].map(str::to_owned);
+        WideArea::new(names.into(), measured.into(), Time::new(1.0).unwrap(), 0.0).unwrap()
+    }
+
+    fn assert_near(found: &[f64], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        assert!(
+            found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-9),
+            "{found:?}, expected {expected:?}"
+        );
+    }
+
+    /// Fig. 3: two reduce tasks in datacenter 2 that read from datacenters 1 and 3. A unit of time moves 50 MB over any link, and
+    /// computes as much.
+    fn figure_3(inside: Inside) -> Job {
+        const MB: f64 = 1e6;
+        let task = |first, third| Task { region: 1, reads: vec![first * MB, 0.0, third * MB] };
+        let shuffle =
+            Shuffle { tasks: vec![task(150.0, 50.0), task(100.0, 50.0)], computing: 1.0 / (50.0 * MB) };
+        shuffle.run(&three_regions(|_, _| 50.0 * MB), build("fifo").unwrap(), inside, 1).unwrap()
+    }
+
+    #[test]
+    fn figure_4_largest_flow_group_first() {
+        let job = figure_3(Inside::LargestFirst);
+        assert_near(&job.reads, &[3.0, 5.0]);
+        assert_near(&job.ends, &[7.0, 8.0]);
+        assert_near(&[job.end()], &[8.0]);
+    }
+
+    #[test]
+    fn figure_5_smallest_flow_group_first() {
+        let job = figure_3(Inside::SmallestFirst);
+        assert_near(&job.reads, &[5.0, 2.0]);
+        assert_near(&job.ends, &[9.0, 5.0]);
+        assert_near(&[job.end()], &[9.0]);
+    }
+
+    #[test]
+    fn section_5_2_slowest_read_does_not_depend_on_the_order() {
+        // "the slowest flow will always finish at the same time in spite of the scheduling order".
+        for inside in [Inside::Shared, Inside::LargestFirst, Inside::SmallestFirst] {
+            assert_near(&[figure_3(inside).cct()], &[5.0]);
+        }
+    }
+
+    #[test]
+    fn detours_shorten_the_shuffle_and_flow_groups_the_job() {
+        // One slow link, two groups of unequal size on it.
+        let area = three_regions(|from, to| if (from, to) == (0, 1) { 1.0 } else { 10.0 });
+        let task = |bytes| Task { region: 1, reads: vec![bytes, 0.0, 0.0] };
+        let shuffle = Shuffle { tasks: vec![task(11.0), task(99.0)], computing: 0.1 };
+        let job = |policy: &str, inside| shuffle.run(&area, build(policy).unwrap(), inside, 1).unwrap();
+        let naive = job("fair", Inside::Shared);
+        let detours = job("fair:detours=on", Inside::Shared);
+        let siphon = job("siphon:detours=on", Inside::LargestFirst);
+        assert_near(&[naive.cct(), detours.cct(), siphon.cct()], &[110.0, 10.0, 10.0]);
+        // The larger group ends after nine tenths of the time and computes for 9.9 s; shared, both end later.
+        assert_near(&[siphon.end(), detours.end()], &[18.9, 19.9]);
+    }
+}
