@@ -38,6 +38,7 @@ mod beat;
 pub mod crowd;
 mod demands;
 mod door;
+pub mod endpoint;
 mod flows;
 mod found;
 mod link;

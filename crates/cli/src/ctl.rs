@@ -1,39 +1,37 @@
-//! `weir ctl`: a coordinator asked by people.
+//! `weir ctl`: queries and changes of a coordinator.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use weir_client::{Coordinator, CoordinatorError, escaped};
-
-use crate::args::{self, Format, PolicyWish, Wish};
+use weir_client::{Coordinator, escaped};
 use weir_console::failure::Failure;
 use weir_console::output::{Sink, print};
 use weir_console::record::{self, Record};
 use weir_console::spec;
 use weir_console::table::{Align, Table, number};
 
+use crate::args::{self, CtlCommand, Format, PolicyCommand};
+use crate::render;
+
 /// Runs `weir ctl`.
-///
-/// # Errors
-/// If the coordinator is not reached, or says no.
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
-    let coordinator = reach(args)?;
-    match &args.what {
-        Wish::Status => show(args, HOSTS, coordinator.get("/v1/hosts")?),
-        Wish::Switches => show(args, SWITCHES, coordinator.get("/v1/switches")?),
-        Wish::Queues => show(args, QUEUES, coordinator.get("/v1/queues")?),
-        Wish::Coflows => show(args, COFLOWS, coflows(&coordinator)?),
-        Wish::Allocation => show(args, FLOWS, allocation(&coordinator)?),
-        Wish::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
-        Wish::Applications => show(args, APPLICATIONS, coordinator.get("/v1/applications")?),
-        Wish::Found => show(args, FOUND, coordinator.get("/v1/found")?),
-        Wish::Weight { service, weight } => {
+    let coordinator = connect(args)?;
+    match &args.command {
+        CtlCommand::Status => show(args, HOSTS, coordinator.get("/v1/hosts")?),
+        CtlCommand::Switches => show(args, SWITCHES, coordinator.get("/v1/switches")?),
+        CtlCommand::Queues => show(args, QUEUES, coordinator.get("/v1/queues")?),
+        CtlCommand::Coflows => show(args, COFLOWS, coordinator.coflows()?),
+        CtlCommand::Allocation => show(args, FLOWS, coordinator.allocation()?),
+        CtlCommand::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
+        CtlCommand::Applications => show(args, APPLICATIONS, coordinator.get("/v1/applications")?),
+        CtlCommand::Found => show(args, FOUND, coordinator.get("/v1/found")?),
+        CtlCommand::Weight { service, weight } => {
             let body = json!({ "weight": weight });
             coordinator.put(&format!("/v1/services/{}", escaped(service)), &body)?;
             Ok(())
         }
-        Wish::Policy(PolicyWish::Get) => {
+        CtlCommand::Policy(PolicyCommand::Get) => {
             let policy = coordinator.get("/v1/policy")?;
             let text = match args.output.format {
                 Format::Json => record::json(&policy),
@@ -42,9 +40,9 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
                     format!("{}\n", text.trim_end())
                 }
             };
-            Ok(print(text.as_bytes())?)
+            Ok(print(text)?)
         }
-        Wish::Policy(PolicyWish::Set { policy }) => {
+        CtlCommand::Policy(PolicyCommand::Set { policy }) => {
             let body = match spec::tree(policy) {
                 None => json!({ "policy": policy }),
                 Some(file) => json!({ "tree": read(Path::new(file))? }),
@@ -55,7 +53,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     }
 }
 
-/// Keys of answers, as columns.
+/// Keys of responses, as columns.
 const HOSTS: &[&str] =
     &["name", "present", "silent_seconds", "told", "obeys", "send_bytes_per_second", "recv_bytes_per_second"];
 const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "ports"];
@@ -76,7 +74,7 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
             let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
             Value::from(items.iter().map(word).collect::<Vec<_>>().join(" "))
         }
-        // Only rates are objects: so many bytes per second.
+        // Only rates are objects, with bytes per second as their only value.
         Value::Object(rate) => rate.values().next().cloned().unwrap_or_default(),
         other => other.clone(),
     };
@@ -90,29 +88,24 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
             record
         })
         .collect();
-    let text = match args.output.format {
-        Format::Json => record::json(&records).into_bytes(),
-        Format::Csv => record::csv(&records),
-        Format::Table => {
-            let head: Vec<(&str, Align)> = columns.iter().map(|column| (*column, Align::Left)).collect();
-            let mut table = Table::new(&head);
-            let cell = |value: Option<&Value>| match value {
-                None | Some(Value::Null) => "-".to_owned(),
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Number(found)) if found.is_f64() => {
-                    found.as_f64().map_or_else(String::new, number)
-                }
-                Some(other) => other.to_string(),
-            };
-            for record in &records {
-                table.line(columns.iter().map(|column| cell(record.get(column))).collect());
-            }
-            let mut text = String::new();
-            table.print(&mut text);
-            text.into_bytes()
+    let table = || {
+        let head: Vec<(&str, Align)> = columns.iter().map(|column| (*column, Align::Left)).collect();
+        let mut table = Table::new(&head);
+        for record in &records {
+            table.line(columns.iter().map(|column| cell(record.get(column))).collect());
         }
+        table.to_string()
     };
-    Sink::new(args.output.out.as_deref())?.fill(&text)
+    Sink::new(args.output.out.as_deref())?.fill(render::list(args.output.format, table, || records.clone()))
+}
+
+fn cell(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(found)) if found.is_f64() => found.as_f64().map_or_else(String::new, number),
+        Some(other) => other.to_string(),
+    }
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
@@ -120,36 +113,11 @@ fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))
 }
 
-/// The coordinator, which is on this host or proves who it is.
-fn reach(args: &args::Ctl) -> Result<Coordinator, Failure> {
+/// A coordinator on this host, or one that authenticates with a certificate.
+fn connect(args: &args::Ctl) -> Result<Coordinator, Failure> {
     let place = &args.coordinator;
     Ok(match args.credentials.files(place, false)? {
         None => Coordinator::local(place)?,
-        Some(files) => Coordinator::secure(place, files.certificate, files.key, files.authority)?,
+        Some([certificate, key, authority]) => Coordinator::secure(place, certificate, key, authority)?,
     })
-}
-
-/// All coflows, page by page.
-fn coflows(coordinator: &Coordinator) -> Result<Value, CoordinatorError> {
-    let (mut all, mut path) = (Vec::new(), "/v1/coflows?limit=1000".to_owned());
-    loop {
-        let page = coordinator.get(&path)?;
-        all.extend(page["coflows"].as_array().cloned().unwrap_or_default());
-        let Some(next) = page["next"].as_str() else { return Ok(Value::from(all)) };
-        path = format!("/v1/coflows?limit=1000&after={}", escaped(next));
-    }
-}
-
-/// What all flows were given, page by page.
-fn allocation(coordinator: &Coordinator) -> Result<Value, CoordinatorError> {
-    let (mut all, mut path) = (Vec::<Value>::new(), "/v1/allocation?limit=10000".to_owned());
-    loop {
-        let page = coordinator.get(&path)?;
-        all.extend(page["flows"].as_array().cloned().unwrap_or_default());
-        let (Some(last), Some(true)) = (all.last(), page["more"].as_bool()) else {
-            return Ok(Value::from(all));
-        };
-        let coflow = escaped(last["coflow"].as_str().unwrap_or_default());
-        path = format!("/v1/allocation?limit=10000&coflow={coflow}&flow={}", last["flow"]);
-    }
 }

@@ -1,21 +1,18 @@
-//! `weir fabric`: networks checked, described and made.
+//! `weir fabric`: check, describe and generate networks.
 
 use serde_json::{Value, json};
-use weir_core::model::{Plan, Topology};
-use weir_core::units::Rate;
-pub use weir_trace::topology::PLANS;
-use weir_trace::topology::{self, describe::Description};
-
-use crate::args::{self, Format};
 use weir_console::failure::Failure;
 use weir_console::output::{self, Sink};
-use weir_console::record::{self, Record};
+use weir_console::record::Record;
 use weir_console::table::{Align, BITS, Table, count, number, rate};
+use weir_core::model::{Plan, Topology};
+use weir_trace::topology;
+use weir_trace::topology::describe::{Description, Pairs};
+
+use crate::args;
+use crate::render;
 
 /// Runs `weir fabric`.
-///
-/// # Errors
-/// Whatever ends it early.
 pub fn fabric(args: &args::Fabric) -> Result<(), Failure> {
     match args {
         args::Fabric::Check(args) => check(args),
@@ -26,76 +23,70 @@ pub fn fabric(args: &args::Fabric) -> Result<(), Failure> {
 
 fn check(args: &args::FabricCheck) -> Result<(), Failure> {
     let topology = topology::read(&args.fabric)?;
-    let line = format!("ok: {}: {}\n", args.fabric.display(), counts(&topology));
-    Ok(output::print(line.as_bytes())?)
+    Ok(output::print(format!("ok: {}: {}\n", args.fabric.display(), size(&topology)))?)
 }
 
-fn counts(topology: &Topology) -> String {
+fn size(topology: &Topology) -> String {
     let hosts = topology.hosts();
     let (switches, cables) = (topology.nodes() - hosts, topology.links().len() / 2);
     format!("{}, {}, {}", count(hosts, "host"), count(switches, "switch"), count(cables, "cable"))
 }
 
 fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {
-    let output = &args.output;
-    output::check_distinct(&args.fabric, &[("--out", output.out.as_deref())])?;
-    let sink = Sink::new(output.out.as_deref())?;
+    let sink = render::open(&args.output, &args.fabric)?;
     let topology = topology::read(&args.fabric)?;
     let description = Description::new(&topology);
     let name = args.fabric.display().to_string();
-    let text = match output.format {
-        Format::Table => for_people(&name, &topology, &description).into_bytes(),
-        Format::Json => record::json(&as_json(&name, &description)).into_bytes(),
-        Format::Csv => record::csv(&[flat(&name, &description)]),
-    };
-    sink.fill(&text)
+    sink.fill(render::object(
+        args.output.format,
+        || format!("{name}: {}\n\n{}", size(&topology), tables(&description)),
+        || object(&name, &description),
+        || vec![record(&name, &description)],
+    ))
 }
 
-/// What a tier is called.
-fn tier(tier: u8) -> String {
+fn tier_name(tier: u8) -> String {
     if tier == 0 { "hosts".to_owned() } else { format!("tier {tier}") }
 }
 
-fn for_people(name: &str, topology: &Topology, d: &Description) -> String {
-    let mut out = format!("{name}: {}\n\n", counts(topology));
+fn tables(d: &Description) -> String {
     let columns = [("switches", Align::Left), ("", Align::Right), ("oversubscription", Align::Right)];
-    let mut table = Table::new(&columns);
-    for t in &d.tiers {
-        let over = t.oversubscription.map_or_else(|| "-".to_owned(), number);
-        table.line(vec![tier(t.tier), t.switches.to_string(), over]);
+    let mut tiers = Table::new(&columns);
+    for tier in &d.tiers {
+        let over = tier.oversubscription.map_or_else(|| "-".to_owned(), number);
+        tiers.line(vec![tier_name(tier.tier), tier.switches.to_string(), over]);
     }
-    table.print(&mut out);
-    out.push('\n');
-    let columns = ["from", "least", "most", "in all"].map(|name| (name, Align::Right));
-    let mut table = Table::new(
-        &[("cables", Align::Left), ("to", Align::Left)].into_iter().chain(columns).collect::<Vec<_>>(),
-    );
+    let [left, right] = [Align::Left, Align::Right].map(|align| move |name| (name, align));
+    let columns = [left("cables"), left("to"), right("count"), right("min"), right("max"), right("total")];
+    let mut cables = Table::new(&columns);
     for c in &d.between {
-        let rates = [c.least, c.most, c.total].map(rate);
-        table.line([vec![tier(c.low), tier(c.high), c.count.to_string()], rates.to_vec()].concat());
+        let ends = [tier_name(c.low), tier_name(c.high), c.count.to_string()];
+        cables.line(ends.into_iter().chain([c.least, c.most, c.total].map(rate)).collect());
     }
-    table.print(&mut out);
-    let part = |bisection: f64| {
-        let part = if d.half > 0.0 { number(bisection / d.half) } else { "-".to_owned() };
-        format!("{}, {part} of what the links of these hosts carry", rate(bisection))
-    };
-    let bisection = d.bisection.map_or_else(|| "too large to find".to_owned(), part);
-    out.push_str(&format!("\nFrom the first half of the hosts to the second: {bisection}.\n\n"));
-    let Some(pairs) = &d.pairs else {
-        out.push_str("The paths between hosts are too many to count.\n");
-        return out;
-    };
-    let columns = ["hops", "shortest paths", "pairs of hosts"].map(|name| (name, Align::Right));
-    let mut table = Table::new(&columns);
-    for p in pairs {
-        table.line(vec![p.hops.to_string(), p.paths.to_string(), p.count.to_string()]);
-    }
-    table.print(&mut out);
-    out
+    let bisection = d.bisection.map_or_else(
+        || "too large to compute".to_owned(),
+        |bisection| {
+            let ratio = if d.half > 0.0 { number(bisection / d.half) } else { "-".to_owned() };
+            format!("{}, {ratio} of the capacity of these hosts' links", rate(bisection))
+        },
+    );
+    let paths = d.pairs.as_ref().map_or_else(
+        || "The paths between hosts are too many to count.\n".to_owned(),
+        |pairs| {
+            let mut table = Table::new(&["hops", "shortest paths", "pairs of hosts"].map(right));
+            for p in pairs {
+                table.line(vec![p.hops.to_string(), p.paths.to_string(), p.count.to_string()]);
+            }
+            table.to_string()
+        },
+    );
+    format!(
+        "{tiers}\n{cables}\nBisection bandwidth, from the first half of the hosts to the second: {bisection}.\n\n{paths}"
+    )
 }
 
 /// The numbers that every network has.
-fn flat(name: &str, d: &Description) -> Record {
+fn record(name: &str, d: &Description) -> Record {
     let mut r = Record::default();
     r.add("fabric", name);
     r.add("hosts", d.hosts);
@@ -103,113 +94,40 @@ fn flat(name: &str, d: &Description) -> Record {
     r.add("cables", d.cables);
     r.add("tiers", d.tiers.len());
     let over = d.tiers.iter().filter_map(|tier| tier.oversubscription).reduce(f64::max);
-    r.add("oversubscription_most", over.map_or(Value::Null, Value::from));
-    r.add("bisection_bit_per_s", d.bisection.map_or(Value::Null, |rate| (rate * BITS).into()));
+    r.add("oversubscription_most", over);
+    r.add("bisection_bit_per_s", d.bisection.map(|rate| rate * BITS));
     r.add("half_bit_per_s", d.half * BITS);
-    let pairs = d.pairs.as_deref();
-    let of = |what: fn(&topology::describe::Pairs) -> u64, most: bool| {
-        let all = pairs.unwrap_or_default().iter().map(what);
-        let found = if most { all.max() } else { all.min() };
-        found.map_or(Value::Null, Value::from)
-    };
-    r.add("hops_least", of(|p| p.hops.into(), false));
-    r.add("hops_most", of(|p| p.hops.into(), true));
-    r.add("paths_least", of(|p| p.paths, false));
-    r.add("paths_most", of(|p| p.paths, true));
+    let pairs = || d.pairs.iter().flatten();
+    r.add("hops_least", pairs().map(|pairs| pairs.hops).min());
+    r.add("hops_most", pairs().map(|pairs| pairs.hops).max());
+    r.add("paths_least", pairs().map(|pairs| pairs.paths).min());
+    r.add("paths_most", pairs().map(|pairs| pairs.paths).max());
     r
 }
 
 /// The numbers, and the lists.
-fn as_json(name: &str, d: &Description) -> Record {
-    let mut r = flat(name, d);
-    let tiers: Vec<Value> = d
+fn object(name: &str, d: &Description) -> Record {
+    let mut r = record(name, d);
+    let tiers = d
         .tiers
         .iter()
-        .map(|t| json!({ "tier": t.tier, "switches": t.switches, "oversubscription": t.oversubscription }))
-        .collect();
-    r.add("by_tier", tiers);
-    let cables: Vec<Value> = d
-        .between
-        .iter()
-        .map(|c| {
-            json!({ "low": c.low, "high": c.high, "cables": c.count, "least_bit_per_s": c.least * BITS,
-                "most_bit_per_s": c.most * BITS, "total_bit_per_s": c.total * BITS })
-        })
-        .collect();
-    r.add("by_tiers_of_cables", cables);
-    let pairs = d.pairs.as_ref().map(|pairs| {
-        let pair =
-            |p: &topology::describe::Pairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
-        pairs.iter().map(pair).collect::<Vec<Value>>()
+        .map(|t| json!({ "tier": t.tier, "switches": t.switches, "oversubscription": t.oversubscription }));
+    r.add("by_tier", tiers.collect::<Vec<Value>>());
+    let cables = d.between.iter().map(|c| {
+        json!({ "low": c.low, "high": c.high, "cables": c.count, "least_bit_per_s": c.least * BITS,
+            "most_bit_per_s": c.most * BITS, "total_bit_per_s": c.total * BITS })
     });
-    r.add("pairs", pairs.map_or(Value::Null, Value::from));
+    r.add("by_tiers_of_cables", cables.collect::<Vec<Value>>());
+    let pair = |p: &Pairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
+    r.add("pairs", d.pairs.as_ref().map(|pairs| pairs.iter().map(pair).collect::<Vec<Value>>()));
     r
 }
 
 fn generate(args: &args::FabricGenerate) -> Result<(), Failure> {
-    let plan = plan(args)?;
-    // What is wrong with the parameters is said before a file is touched.
-    let built = plan.build().map_err(Failure::input)?;
+    let plan = Plan::from(&args.plan);
+    // Bad parameters are refused before a file is touched.
+    let topology = plan.build().map_err(Failure::input)?;
     let mut text = Vec::new();
-    if args.cables { topology::write(&built, &mut text) } else { topology::write_plan(&plan, &mut text) }?;
-    Sink::new(args.out.as_deref())?.fill(&text)
-}
-
-/// The plan with its parameters: all of them, and no others.
-fn plan(args: &args::FabricGenerate) -> Result<Plan, Failure> {
-    let name = &args.plan;
-    let mut used: Vec<&str> = Vec::new();
-    let missing = |option: &str| Failure::input(format_args!("{name}: expected {option}"));
-    let mut count = |option: &'static str, value: Option<u32>| {
-        used.push(option);
-        value.ok_or_else(|| missing(option))
-    };
-    let rate = |value: Option<Rate>| value.ok_or_else(|| missing("--rate"));
-    // The plan of leaves and spines says it, the others may.
-    let oversubscription = args.oversubscription.unwrap_or(1.0);
-    let plan = match name.as_str() {
-        "big-switch" => {
-            let hosts = count("--hosts", args.hosts)?;
-            used.push("--rate");
-            Plan::BigSwitch { hosts, rate: rate(args.rate)? }
-        }
-        "leaf-spine" => {
-            let spines = count("--spines", args.spines)?;
-            let leaves = count("--leaves", args.leaves)?;
-            let hosts = count("--hosts", args.hosts)?;
-            used.extend(["--rate", "--oversubscription"]);
-            let oversubscription = args.oversubscription.ok_or_else(|| missing("--oversubscription"))?;
-            Plan::LeafSpine { spines, leaves, hosts, rate: rate(args.rate)?, oversubscription }
-        }
-        "fat-tree" => {
-            let ports = count("--ports", args.ports)?;
-            used.extend(["--rate", "--oversubscription"]);
-            Plan::FatTree { ports, rate: rate(args.rate)?, oversubscription }
-        }
-        "netshare-fig1" => Plan::NetShareFig1,
-        "netshare-fig3" => Plan::NetShareFig3,
-        "netshare-fig6" => Plan::NetShareFig6,
-        "netshare-fig7" => Plan::NetShareFig7,
-        "netshare-fig16" => Plan::NetShareFig16 { services: count("--services", args.services)? },
-        "saba-tiers" => {
-            used.push("--oversubscription");
-            Plan::SabaTiers { oversubscription }
-        }
-        _ => return Err(Failure::input(format_args!("no plan is called `{name}`"))),
-    };
-    for (option, given) in [
-        ("--hosts", args.hosts.is_some()),
-        ("--rate", args.rate.is_some()),
-        ("--spines", args.spines.is_some()),
-        ("--leaves", args.leaves.is_some()),
-        ("--oversubscription", args.oversubscription.is_some()),
-        ("--ports", args.ports.is_some()),
-        ("--services", args.services.is_some()),
-    ] {
-        if given && !used.contains(&option) {
-            let known = if used.is_empty() { "no parameters".to_owned() } else { used.join(", ") };
-            return Err(Failure::input(format_args!("{name}: {option}: expected {known}")));
-        }
-    }
-    Ok(plan)
+    if args.cables { topology::write(&topology, &mut text) } else { topology::write_plan(&plan, &mut text) }?;
+    Sink::new(args.out.as_deref())?.fill(text)
 }

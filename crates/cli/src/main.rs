@@ -3,48 +3,40 @@
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
 mod args;
-mod behind;
+mod capacity_limit;
 mod compare;
 #[cfg(feature = "live")]
 mod ctl;
 mod explain;
 mod fabric;
-mod incast;
-mod input;
-mod measure;
+mod metrics;
+mod network;
 mod policies;
 mod predict;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod profile;
+#[cfg(feature = "docs")]
 mod reference;
+mod render;
 #[cfg(feature = "papers")]
 mod reproduce;
 mod saba;
 #[cfg(feature = "live")]
 mod serve;
 mod share;
+mod source;
 mod sweep;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod testbed;
 mod trace;
-mod wide;
 
 use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use args::{Cli, Command, MISSING};
 use clap::Parser;
 use weir_console::failure::Failure;
-
-use args::{Cli, Command};
-
-/// The commands that this build lacks, and the feature that contains each.
-const MISSING: &[(&str, &[&str])] = &[
-    #[cfg(not(feature = "live"))]
-    ("live", &["agent", "ctl", "profile", "serve", "testbed"]),
-    #[cfg(not(feature = "papers"))]
-    ("papers", &["reproduce"]),
-];
 
 fn main() -> ExitCode {
     let result = match missing_feature() {
@@ -61,11 +53,13 @@ fn main() -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// The requested command and the feature that it needs, if this build lacks that feature.
-fn missing_feature() -> Option<(String, &'static str)> {
-    let command = env::args().nth(1)?;
-    let (feature, _) = MISSING.iter().find(|(_, commands)| commands.contains(&command.as_str()))?;
-    Some((command, feature))
+/// The requested command and the feature that adds it, if this build lacks that feature.
+fn missing_feature() -> Option<(&'static str, &'static str)> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let is_requested = |command: &str| command.split(' ').eq(words.iter().take(command.split(' ').count()));
+    MISSING.iter().find_map(|(feature, commands)| {
+        commands.iter().find(|command| is_requested(command)).map(|command| (*command, *feature))
+    })
 }
 
 fn dispatch(command: &Command) -> Result<(), Failure> {
@@ -92,8 +86,11 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Ctl(args) => ctl::ctl(args),
         #[cfg(all(feature = "live", target_os = "linux"))]
         Command::Agent(args) => agent::agent(args),
+        #[cfg(feature = "docs")]
         Command::Completions(args) => reference::completions(args),
+        #[cfg(feature = "docs")]
         Command::Man(args) => reference::man(args),
+        #[cfg(feature = "docs")]
         Command::Reference => reference::markdown(),
     }
 }

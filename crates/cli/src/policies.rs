@@ -1,44 +1,45 @@
 //! `weir policies`.
 
+use weir_console::failure::Failure;
+use weir_console::output::Sink;
+use weir_console::record::Record;
+use weir_console::spec;
+use weir_console::table::{Align, Table};
 use weir_core::policy::{Entry, TABLE};
 use weir_core::wide_area;
 
-use crate::args::{self, Format};
-use weir_console::failure::Failure;
-use weir_console::output::Sink;
-use weir_console::record::{self, Record};
-use weir_console::spec;
-use weir_console::table::{Align, Table};
+use crate::args;
+use crate::render;
 
 /// Runs `weir policies`.
-///
-/// # Errors
-/// A name that no policy has, or an output that cannot be written.
 pub fn policies(args: &args::Policies) -> Result<(), Failure> {
     let name = args.name.as_deref();
-    if name.is_some_and(|name| spec::tree(name).is_some()) {
-        return tree(&args.output);
-    }
-    let asked = |line: &Line| name.is_none_or(|name| line.name == name);
+    let is_tree = name.is_some_and(|name| spec::tree(name).is_some());
     let switch = TABLE.iter().map(|entry| Line::new(entry, SWITCH));
     let wide = wide_area::TABLE.iter().map(|entry| Line::new(entry, WIDE));
-    let entries: Vec<Line> = switch.chain(wide).filter(asked).collect();
-    if let (Some(name), true) = (name, entries.is_empty()) {
+    let mut lines: Vec<Line> = switch.chain(wide).collect();
+    lines.retain(|line| name.is_none_or(|name| line.name == name));
+    if is_tree {
+        lines = vec![TREE];
+    }
+    if let (Some(name), true) = (name, lines.is_empty()) {
         return Err(spec::unknown(name));
     }
-    let text = match args.output.format {
-        Format::Table => text(&entries, args.name.is_some()).into_bytes(),
-        Format::Json => record::json(&records(&entries)).into_bytes(),
-        Format::Csv => record::csv(&records(&entries)),
+    let table = || {
+        if is_tree {
+            format!("{}  {}\n{EXAMPLE}", TREE.name, TREE.about)
+        } else {
+            table(&lines, name.is_some())
+        }
     };
-    Sink::new(args.output.out.as_deref())?.fill(&text)
+    Sink::new(args.output.out.as_deref())?.fill(render::list(args.output.format, table, || records(&lines)))
 }
 
 /// The kinds of network.
 const SWITCH: &str = "switch";
 const WIDE: &str = "wide area";
 
-/// What is said about a policy.
+/// A policy.
 struct Line {
     name: &'static str,
     about: &'static str,
@@ -52,20 +53,24 @@ impl Line {
     }
 }
 
-/// What is said about trees, which are no line of the table.
-const TREE: (&str, &str) =
-    ("tree:FILE", "services, their applications and a policy for each, from a file: docs/policy-tree.md");
+/// Policy trees, which are no entry of the table.
+const TREE: Line = Line {
+    name: "tree:FILE",
+    about: "services, their applications and a policy for each, from a file: docs/policy-tree.md",
+    params: &[],
+    network: SWITCH,
+};
 
-/// A tree that is read, for somebody who has no documents at hand.
+/// A policy tree, for users without the documentation.
 const EXAMPLE: &str = "
-Such as:
+For example:
 
   weir-tree = 1
 
   [service.ads]                     # a service of the trace
   weight = 2                        # at every port; 1 if absent
-  applications = \"weights\"          # or \"saba\", or \"whole\" (not at all), which is the default
-  policy = \"saath:d=4\"              # of its applications that do not say
+  applications = \"weights\"          # or \"saba\", or \"whole\" (not at all), the default
+  policy = \"saath:d=4\"              # of its applications without a policy
 
   [service.ads.application.sort]    # an application of it
   weight = 3
@@ -75,29 +80,7 @@ Such as:
   policy = \"fair\"
 ";
 
-/// Describes trees.
-fn tree(output: &args::Output) -> Result<(), Failure> {
-    let (name, about) = TREE;
-    let mut r = Record::default();
-    for (key, value) in [
-        ("policy", name),
-        ("about", about),
-        ("parameter", ""),
-        ("default", ""),
-        ("meaning", ""),
-        ("network", SWITCH),
-    ] {
-        r.add(key, value);
-    }
-    let text = match output.format {
-        Format::Table => format!("{name}  {about}\n{EXAMPLE}").into_bytes(),
-        Format::Json => record::json(&[r]).into_bytes(),
-        Format::Csv => record::csv(&[r]),
-    };
-    Sink::new(output.out.as_deref())?.fill(&text)
-}
-
-/// A line for each parameter of each policy; an empty one for a policy without.
+/// A record for each parameter of each policy; one with empty cells for a policy without parameters.
 fn records(entries: &[Line]) -> Vec<Record> {
     let mut records = Vec::new();
     for entry in entries {
@@ -118,13 +101,12 @@ fn records(entries: &[Line]) -> Vec<Record> {
     records
 }
 
-fn text(entries: &[Line], alone: bool) -> String {
-    let mut out = String::new();
+fn table(entries: &[Line], alone: bool) -> String {
     let mut table = Table::new(&[("policy", Align::Left), ("", Align::Left)]);
     for (at, entry) in entries.iter().enumerate() {
         if entry.network == WIDE && (at == 0 || entries[at - 1].network == SWITCH) {
             if !alone {
-                table.line(vec![TREE.0.to_owned(), TREE.1.to_owned()]);
+                table.line(vec![TREE.name.to_owned(), TREE.about.to_owned()]);
             }
             table.line(vec!["with --wide-area:".to_owned(), String::new()]);
         }
@@ -133,9 +115,8 @@ fn text(entries: &[Line], alone: bool) -> String {
             table.line(vec![format!("  {param}"), format!("  {meaning}")]);
         }
         if alone && entry.params.is_empty() {
-            table.line(vec![String::new(), "has no parameters".to_owned()]);
+            table.line(vec![String::new(), "no parameters".to_owned()]);
         }
     }
-    table.print(&mut out);
-    out
+    table.to_string()
 }

@@ -1,37 +1,35 @@
-//! `weir profile`: Saba's offline profiler (sections 4 and 7.1) on a real command, whose bandwidth is limited meanwhile.
+//! `weir profile`: Saba's offline profiler (sections 4 and 7.1) on a real command at limited bandwidth.
 
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-use weir_console::profile::{Place, Runs, Timed, measure};
-use weir_sim::outcome::percentile;
-use weir_testbed::Bed;
-use weir_trace::sensitivity::{self, Profiled, Row, SensitivityTable};
-
-use crate::args::{self, Format};
-use crate::saba;
 use weir_console::failure::Failure;
 use weir_console::output::{self, Pending};
+use weir_console::profile::{Place, Runs, Timed, measure};
 use weir_console::progress::Progress;
 use weir_console::record::{self, Record};
 use weir_console::table::{Align, Table, count, number, whole_percent};
 use weir_console::testbed;
+use weir_sim::outcome::percentile;
+use weir_testbed::Bed;
+use weir_trace::sensitivity::{self, Profiled, SensitivityTable};
 
-/// Runs that are shorter, in seconds, are mostly processes that begin and end.
-const SHORT: f64 = 0.1;
+use crate::args;
+use crate::render;
+use crate::saba;
+
+/// Shorter runs, in seconds, consist mostly of starting and ending processes.
+const MIN_RUN: f64 = 0.1;
 
 /// Runs `weir profile`.
-///
-/// # Errors
-/// Whatever ends it early.
 pub fn profile(args: &args::Profile) -> Result<(), Failure> {
-    // What is throttled has to be as it was again.
+    // From here on, signals do not end the process before bandwidth is restored.
     let progress = Progress::new(args.quiet);
     let name = name(args)?;
     let outputs = [("--out", &args.out), ("--samples", &args.samples), ("--log", &args.log)];
     output::check_distinct(Path::new("-"), &outputs.map(|(name, path)| (name, path.as_deref())))?;
-    let mut rows = args.out.as_deref().map(others).transpose()?.unwrap_or_default();
+    let existing = args.out.as_deref().map(existing_table).transpose()?.unwrap_or_default();
     let out = args.out.as_deref().map(Pending::begin).transpose()?;
     let samples = args.samples.as_deref().map(Pending::begin).transpose()?;
     let log = args.log.as_deref().map(|path| {
@@ -44,51 +42,42 @@ pub fn profile(args: &args::Profile) -> Result<(), Failure> {
         timeout: Duration::from_secs_f64(args.timeout.get()),
         log: log.transpose()?,
     };
-    let (runs, described) = at(&args.place, |place| {
+    let (runs, described) = at_place(&args.place, |place| {
         Ok((measure(&name, &command, place, args.runs.into(), &progress)?, place.describe()))
     })?;
     let degree = usize::from(args.degree);
     let profiled = Profiled::new(&name, runs.profile.clone()).map_err(Failure::undone)?;
     if let Some(mut file) = out {
-        let row = profiled.row(degree);
-        match rows.iter_mut().find(|other| other.name == name) {
-            Some(other) => *other = row,
-            None => rows.push(row),
-        }
-        let table = SensitivityTable::new(rows).map_err(Failure::undone)?;
+        let table = existing.with_row(profiled.row(degree)).map_err(Failure::undone)?;
         table.write(&mut file).map_err(|error| file.failure(&error))?;
         file.finish()?;
     }
     if let Some(file) = samples {
-        file.fill(&record::csv(&points(&runs, &profiled)))?;
+        file.fill(record::csv(&points(&runs, &profiled)))?;
     }
-    let text = match args.format {
-        Format::Table => text(&described, &runs, &profiled, degree).into_bytes(),
-        Format::Json => record::json(&saba::records(&[profiled], degree)).into_bytes(),
-        Format::Csv => record::csv(&saba::records(&[profiled], degree)),
-    };
-    Ok(output::print(&text)?)
+    let table = || table(&described, &runs, &profiled, degree);
+    let profiled = std::slice::from_ref(&profiled);
+    Ok(output::print(render::list(args.format, table, || saba::records(profiled, degree)))?)
 }
 
-/// What the application is called.
+/// The name of the application.
 fn name(args: &args::Profile) -> Result<String, Failure> {
     if let Some(name) = &args.name {
         return Ok(name.clone());
     }
     let program = Path::new(&args.command[0]).file_name().unwrap_or_default().to_string_lossy();
     args::application(&program).map_err(|expected| {
-        Failure::input(format_args!("COMMAND: `{program}`: {expected}; --name says another"))
+        Failure::input(format_args!("COMMAND: `{program}`: {expected}; help: use --name"))
     })
 }
 
-/// The applications of a table that may not be there yet.
-fn others(path: &Path) -> Result<Vec<Row>, Failure> {
-    // Nothing can be read from where a table is printed.
-    if path.is_file() { Ok(sensitivity::read(path)?.rows().to_vec()) } else { Ok(Vec::new()) }
+/// The table in a file; empty if there is no file, or a device or a pipe.
+fn existing_table(path: &Path) -> Result<SensitivityTable, Failure> {
+    if path.is_file() { Ok(sensitivity::read(path)?) } else { Ok(SensitivityTable::default()) }
 }
 
-/// Does something with the place that is asked for, which is as before then.
-fn at<T>(
+/// Runs `work` at the requested place, and restores its bandwidth.
+fn at_place<T>(
     args: &args::ProfilePlace,
     work: impl FnOnce(&Place<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -96,23 +85,21 @@ fn at<T>(
         let place = Place::interface(interface, rate)?;
         return place.with(|| work(&place));
     }
-    let name = args.bed.as_ref().expect("there is a bed if there is no interface");
+    let name = args.bed.as_ref().expect("clap requires --bed if there is no --interface");
     let bed = Bed::open(name).map_err(|error| testbed::failure(&error))?;
     let bed = bed.ok_or_else(|| Failure::undone(format_args!("no bed `{name}` is up")))?;
     let place = Place::hosts(&bed, &args.hosts)?;
     place.with(|| work(&place))
 }
 
-/// Lines to plot: each run, the medians, and the models from the least part that was run to all.
+/// Records to plot: each run, the medians, and the models from 5 to 100 % of the bandwidth.
 fn points(runs: &Runs, profiled: &Profiled) -> Vec<Record> {
-    let all = runs.profile.samples().last().expect("there is one with all bandwidth").time.get();
+    let all = runs.profile.samples().last().expect("the last sample is at full bandwidth").time.get();
     let point = |what: &str, part: f64, slowdown: f64| {
         let mut r = Record::default();
         r.add("application", profiled.name.as_str());
         r.add("what", what);
-        r.add("bandwidth", part);
-        r.add("time_s", slowdown * all);
-        r.add("slowdown", slowdown);
+        r.add_all(["bandwidth", "time_s", "slowdown"], [part, slowdown * all, slowdown]);
         r
     };
     let mut out = Vec::new();
@@ -128,14 +115,9 @@ fn points(runs: &Runs, profiled: &Profiled) -> Vec<Record> {
     out
 }
 
-fn text(place: &str, runs: &Runs, profiled: &Profiled, degree: usize) -> String {
-    let mut out = format!(
-        "{}: {} with each part of the bandwidth of {place}; the median counts:\n\n",
-        profiled.name,
-        count(runs.times[0].1.len() as u64, "run"),
-    );
+fn table(place: &str, runs: &Runs, profiled: &Profiled, degree: usize) -> String {
     let right = |name| (name, Align::Right);
-    let columns = ["bandwidth", "time s", "least", "most", "slowdown", "k=1", "k=2", "k=3"].map(right);
+    let columns = ["bandwidth", "time s", "min", "max", "slowdown", "k=1", "k=2", "k=3"].map(right);
     let mut table = Table::new(&columns);
     for ((part, times), sample) in runs.times.iter().zip(runs.profile.samples()) {
         let ends = [0.0, 100.0].map(|p| percentile(times, p));
@@ -148,20 +130,24 @@ fn text(place: &str, runs: &Runs, profiled: &Profiled, degree: usize) -> String 
     line.resize(5, String::new());
     line.extend(profiled.fits.iter().map(|fit| number(fit.r2)));
     table.line(line);
-    table.print(&mut out);
+    let runs_each = count(runs.times[0].1.len() as u64, "run");
+    let mut out = format!(
+        "{}: {runs_each} at each fraction of the bandwidth of {place}; the median counts:\n\n{table}",
+        profiled.name
+    );
     if runs.profile.samples().iter().any(|sample| sample.slowdown < 1.0) {
-        out.push_str("\nA slowdown below 1 is chance: times differ by that much whatever the bandwidth. More --runs tell more.\n");
+        out += "\nA slowdown below 1 is noise: times vary by that much at any bandwidth. More --runs reduce it.\n";
     }
-    let all = runs.profile.samples().last().expect("there is one with all bandwidth").time.get();
-    if all < SHORT {
-        out.push_str(&format!(
-            "\nA run takes {} s with all bandwidth, much of which is its beginning and end: let it do more, or slowdowns say little.\n",
-            number(all)
-        ));
+    let all = runs.profile.samples().last().expect("the last sample is at full bandwidth").time.get();
+    if all < MIN_RUN {
+        let all = number(all);
+        out += &format!(
+            "\nA run takes {all} s at full bandwidth, mostly to start and end: longer runs give better slowdowns.\n"
+        );
     }
     let lacks = saba::lacks(&profiled.fits[degree - 1].sensitivity);
     if !lacks.is_empty() {
-        out.push_str(&format!("\nThe model of degree {degree}: {lacks}.\n"));
+        out += &format!("\nThe model of degree {degree}: {lacks}.\n");
     }
     out
 }

@@ -8,12 +8,9 @@ use weir_console::progress::Progress;
 use weir_papers::{Running, Trace, composition, django, netshare, saath, saba, siphon};
 
 use crate::args;
-use crate::input::limits;
+use crate::source::limits;
 
 /// Runs `weir reproduce`.
-///
-/// # Errors
-/// If the trace cannot be read, the page cannot be written, or its evaluation fails.
 pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
     match args {
         args::Reproduce::Saath(args) => {

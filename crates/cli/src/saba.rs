@@ -2,26 +2,22 @@
 
 mod run;
 
-use std::collections::BTreeSet;
-
+use weir_console::failure::Failure;
+use weir_console::output::{self, Pending};
+use weir_console::record::Record;
+use weir_console::table::{Align, Table, number, whole_percent};
+use weir_core::saba::Sensitivity;
 use weir_core::saba::controller::AppId;
 use weir_core::saba::share::Shares;
-use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::Polynomial;
 use weir_core::solve::separable::Solver;
 use weir_sim::stage::workload::Workload;
 use weir_trace::sensitivity::{self, Concern, Profiled, SensitivityTable};
 
-use crate::args::{self, Format};
-use weir_console::failure::Failure;
-use weir_console::output::{self, Pending, Sink};
-use weir_console::record::{self, Record};
-use weir_console::table::{Align, Table, number, whole_percent};
+use crate::args;
+use crate::render;
 
 /// Runs `weir saba`.
-///
-/// # Errors
-/// Whatever ends it early.
 pub fn saba(args: &args::Saba) -> Result<(), Failure> {
     match args {
         args::Saba::Profile(args) => profile(args),
@@ -43,12 +39,8 @@ fn profile(args: &args::SabaProfile) -> Result<(), Failure> {
         table.write(&mut file).map_err(|error| file.failure(&error))?;
         file.finish()?;
     }
-    let text = match args.format {
-        Format::Table => text(&profiled, degree).into_bytes(),
-        Format::Json => record::json(&records(&profiled, degree)).into_bytes(),
-        Format::Csv => record::csv(&records(&profiled, degree)),
-    };
-    Ok(output::print(&text)?)
+    let table = || table(&profiled, degree);
+    Ok(output::print(render::list(args.format, table, || records(&profiled, degree)))?)
 }
 
 fn simulated(workload: &Workload) -> Result<Profiled, Failure> {
@@ -59,22 +51,16 @@ fn simulated(workload: &Workload) -> Result<Profiled, Failure> {
 
 /// The workloads of these names, each once, in the order of Table 1.
 fn choose<'a>(all: &'a [Workload], names: &[String]) -> Result<Vec<&'a Workload>, Failure> {
-    let mut wanted = BTreeSet::new();
-    for name in names {
-        match all.iter().position(|workload| workload.name == name) {
-            Some(at) => drop(wanted.insert(at)),
-            None if name == "all" => wanted.extend(0..all.len()),
-            None => {
-                let known: Vec<&str> = all.iter().map(|workload| workload.name).collect();
-                let known = known.join(", ");
-                return Err(Failure::input(format!("--workload: `{name}`: expected all or some of {known}")));
-            }
-        }
+    let known: Vec<&str> = all.iter().map(|workload| workload.name).collect();
+    if let Some(name) = names.iter().find(|name| *name != "all" && !known.contains(&name.as_str())) {
+        let known = known.join(", ");
+        return Err(Failure::input(format!("--workload: `{name}`: expected all or some of {known}")));
     }
-    Ok(wanted.into_iter().map(|at| &all[at]).collect())
+    let is_chosen = |workload: &&Workload| names.iter().any(|name| name == "all" || name == workload.name);
+    Ok(all.iter().filter(is_chosen).collect())
 }
 
-/// What a model lacks.
+/// The properties that a model lacks, in words.
 pub fn lacks(sensitivity: &Sensitivity) -> &'static str {
     let shape = sensitivity.shape();
     match (shape.falls, shape.convex) {
@@ -107,7 +93,7 @@ pub fn records(profiled: &[Profiled], degree: usize) -> Vec<Record> {
     profiled.iter().map(record).collect()
 }
 
-fn text(profiled: &[Profiled], degree: usize) -> String {
+fn table(profiled: &[Profiled], degree: usize) -> String {
     let samples = profiled.first().map_or(&[][..], |p| p.profile().samples());
     let bandwidths: Vec<String> = samples.iter().map(|s| whole_percent(s.bandwidth.get())).collect();
     let mut columns = vec![("workload", Align::Left)];
@@ -123,17 +109,14 @@ fn text(profiled: &[Profiled], degree: usize) -> String {
         line.push(lacks(&p.fits[degree - 1].sensitivity).to_owned());
         table.line(line);
     }
-    let mut out =
-        String::from("Slowdowns with a part of the bandwidth, of simulated workloads on 8 servers:\n\n");
-    table.print(&mut out);
-    out
+    format!("Slowdowns of simulated workloads on 8 servers, by the fraction of the bandwidth:\n\n{table}")
 }
 
 /// An application at the port: its name, its weight, and the slowdown that its model predicts.
 type Weighed = (String, f64, f64);
 
 fn weights(args: &args::SabaWeights) -> Result<(), Failure> {
-    output::check_distinct(&args.table, &[("--out", args.output.out.as_deref())])?;
+    let sink = render::open(&args.output, &args.table)?;
     let table = sensitivity::read(&args.table)?;
     let mut models: Vec<Polynomial> = Vec::with_capacity(args.apps.len());
     for name in &args.apps {
@@ -145,7 +128,8 @@ fn weights(args: &args::SabaWeights) -> Result<(), Failure> {
         models.push(*table.rows()[at].sensitivity.model());
     }
     let apps: Vec<AppId> = (0..models.len() as u64).map(AppId).collect();
-    let shares = Shares::of(&mut Solver::default(), &apps, &models, args.c_saba, args.floor);
+    let args::SabaShares { c_saba, floor } = args.shares;
+    let shares = Shares::of(&mut Solver::default(), &apps, &models, c_saba, floor);
     let weighed: Vec<Weighed> = args
         .apps
         .iter()
@@ -153,35 +137,30 @@ fn weights(args: &args::SabaWeights) -> Result<(), Failure> {
         .zip(&shares.apps)
         .map(|((name, model), &(_, weight))| (name.clone(), weight, model.at(weight)))
         .collect();
-    let text = match args.output.format {
-        Format::Table => {
-            let mut concerns = table.concerns();
-            concerns.retain(|concern| args.apps.contains(&concern.name));
-            weights_text(&weighed, &shares, (args.c_saba, args.floor), &concerns).into_bytes()
-        }
-        Format::Json => record::json(&weights_records(&weighed, &shares)).into_bytes(),
-        Format::Csv => record::csv(&weights_records(&weighed, &shares)),
-    };
-    Sink::new(args.output.out.as_deref())?.fill(&text)
+    let mut concerns = table.concerns();
+    concerns.retain(|concern| args.apps.contains(&concern.name));
+    sink.fill(render::list(
+        args.output.format,
+        || weights_table(&weighed, &shares, args.shares, &concerns),
+        || weights_records(&weighed, &shares),
+    ))
 }
 
 fn weights_records(weighed: &[Weighed], shares: &Shares) -> Vec<Record> {
     let record = |(name, weight, slowdown): &Weighed| {
         let mut r = Record::default();
         r.add("application", name.clone());
-        r.add("weight", *weight);
-        r.add("slowdown", *slowdown);
-        r.add("sum", shares.slowdown);
-        r.add("bound", shares.slowdown - shares.gap);
+        let bound = shares.slowdown - shares.gap;
+        r.add_all(["weight", "slowdown", "sum", "bound"], [*weight, *slowdown, shares.slowdown, bound]);
         r
     };
     weighed.iter().map(record).collect()
 }
 
-fn weights_text(
+fn weights_table(
     weighed: &[Weighed],
     shares: &Shares,
-    (c_saba, floor): (Fraction, Fraction),
+    args: args::SabaShares,
     concerns: &[Concern],
 ) -> String {
     let columns =
@@ -192,20 +171,18 @@ fn weights_text(
     }
     let sum: f64 = weighed.iter().map(|(_, weight, _)| weight).sum();
     table.line(vec!["sum".to_owned(), number(sum), number(shares.slowdown)]);
-    let mut out = String::new();
-    table.print(&mut out);
     let bound = number(shares.slowdown - shares.gap);
-    let (all, floor) = (number(c_saba.get()), number(floor.get()));
-    out.push_str(&format!("\nC_saba is {all}. No weights of at least {floor} of an even share each have a sum of slowdowns below {bound}.\n"));
+    let (c_saba, floor) = (number(args.c_saba.get()), number(args.floor.get()));
+    let mut out = format!(
+        "{table}\nC_saba is {c_saba}. No weights of at least {floor} of an even share each have a sum of slowdowns below {bound}.\n"
+    );
     if !concerns.is_empty() {
-        out.push_str("\nEq. 2 takes models as they are, also where no slowdown is like that:\n\n");
+        out += "\nEq. 2 uses models unmodified, although no real slowdown has these shapes:\n\n";
     }
-    concerns.iter().for_each(|concern| out.push_str(&format!("{concern}\n")));
+    out.extend(concerns.iter().map(|concern| format!("{concern}\n")));
     if weighed.iter().any(|(_, _, slowdown)| *slowdown < 1.0) {
-        out.push_str(
-            "\nA slowdown below 1 is the model's error: a polynomial through the runs need not be 1 with all of the bandwidth, nor\n\
-             at least 1 before. Weights are found with the models as they are.\n",
-        );
+        out += "\nA slowdown below 1 is the model's error: a polynomial fitted to runs need not be 1 at full bandwidth, nor\n\
+                at least 1 below. Weights are computed from the unmodified models.\n";
     }
     out
 }

@@ -6,26 +6,22 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tracing::Level;
+use weir_console::failure::Failure;
+use weir_console::{interrupt, output};
 use weir_coordinator::config;
 use weir_coordinator::serve::Coordinator;
 
 use crate::args::{self, Log};
-use weir_console::failure::Failure;
-use weir_console::interrupt;
-use weir_console::output;
 
-/// How often to look whether somebody asked to stop.
+/// How often to check for a signal.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Runs `weir serve`.
-///
-/// # Errors
-/// If it cannot begin, or has to end.
 pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     if let Some(path) = &args.check {
-        return Ok(output::print(config::read(path)?.to_string().as_bytes())?);
+        return Ok(output::print(config::read(path)?.to_string())?);
     }
-    let path = args.config.as_deref().expect("one of the two is required");
+    let path = args.config.as_deref().expect("clap requires --config if there is no --check");
     let config = config::read(path)?;
     log(args.log);
     interrupt::watch();
@@ -37,7 +33,7 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
         let (stop, asked) = watch::channel(false);
         let stopping = async move {
             asked_to_stop().await;
-            // Nobody to tell: it has ended already.
+            // The coordinator may have ended already.
             let _ = stop.send(true);
             std::future::pending::<()>().await;
         };
@@ -58,7 +54,7 @@ fn log(log: Log) {
     }
 }
 
-/// Waits until somebody asks to stop.
+/// Waits for a signal that asks to stop.
 pub async fn asked_to_stop() {
     while !interrupt::asked() {
         tokio::time::sleep(GLANCE).await;

@@ -1,182 +1,140 @@
 //! `weir share`: services that share a network, under NetShare's mechanisms.
 
-use serde_json::Value;
-use weir_core::model::scenario::Scenario;
-use weir_sim::service::{Mechanism, Segment, Shared};
-
-use crate::args::{self, Format};
 use weir_console::failure::Failure;
 use weir_console::output::{self, Sink};
 use weir_console::progress::Progress;
 use weir_console::record::{self, Record};
 use weir_console::table::{Align, BITS, Table, count, number, rate};
+use weir_core::model::scenario::Scenario;
+use weir_sim::service::{Mechanism, Phase, Segment, ServicePhase, Shared};
+
+use crate::args;
+use crate::render;
 
 /// Runs `weir share`.
-///
-/// # Errors
-/// Whatever ends it early.
 pub fn share(args: &args::Share) -> Result<(), Failure> {
     let outputs = [("--out", args.output.out.as_deref()), ("--over-time", args.over_time.as_deref())];
     output::check_distinct(&args.scenario, &outputs)?;
     let sink = Sink::new(args.output.out.as_deref())?;
     let over_time = args.over_time.as_deref().map(|path| Sink::new(Some(path))).transpose()?;
     let scenario = weir_trace::scenario::read(&args.scenario)?;
-    let mechanisms = mechanisms(&args.mechanism);
     let progress = Progress::new(args.quiet);
     let mut outcomes = Vec::new();
-    for mechanism in mechanisms {
+    for mechanism in mechanisms(&args.mechanism) {
         outcomes.push((mechanism, weir_console::run::share(&scenario, mechanism, &progress)?));
     }
     if let Some(sink) = over_time {
-        sink.fill(&record::csv(&lines(&scenario, &outcomes)))?;
+        sink.fill(record::csv(&rates_over_time(&scenario, &outcomes)))?;
     }
-    let text = match args.output.format {
-        Format::Table => for_people(&args.scenario.display().to_string(), &scenario, &outcomes).into_bytes(),
-        Format::Json => record::json(&records(&scenario, &outcomes)).into_bytes(),
-        Format::Csv => record::csv(&records(&scenario, &outcomes)),
-    };
-    sink.fill(&text)
+    sink.fill(render::list(
+        args.output.format,
+        || tables(&args.scenario.display().to_string(), &scenario, &outcomes),
+        || records(&scenario, &outcomes),
+    ))
 }
 
-/// The mechanisms that were asked for, each once; `all` is all of them.
-fn mechanisms(asked: &[Option<Mechanism>]) -> Vec<Mechanism> {
-    let mut found: Vec<Mechanism> = Vec::new();
-    for one in asked {
-        let these = one.as_ref().map_or(&Mechanism::ALL[..], std::slice::from_ref);
-        for mechanism in these {
-            if !found.contains(mechanism) {
-                found.push(*mechanism);
-            }
+/// The requested mechanisms, each once.
+fn mechanisms(requested: &[Option<Mechanism>]) -> Vec<Mechanism> {
+    let mut mechanisms: Vec<Mechanism> = Vec::new();
+    for mechanism in
+        requested.iter().flat_map(|one| one.as_ref().map_or(&Mechanism::ALL[..], std::slice::from_ref))
+    {
+        if !mechanisms.contains(mechanism) {
+            mechanisms.push(*mechanism);
         }
     }
-    found
+    mechanisms
 }
 
-/// What a service got in a phase.
-struct Line<'a> {
-    mechanism: Mechanism,
-    from: f64,
-    to: f64,
-    service: &'a str,
-    weight: f64,
-    mean: f64,
-    end: f64,
-    sent: f64,
-    /// Connections without a path.
-    stranded: u32,
-}
-
-/// A line for each mechanism, phase and service that sends in it.
-fn phases<'a>(scenario: &'a Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Line<'a>> {
-    let mut lines = Vec::new();
-    for (mechanism, shared) in outcomes {
-        for phase in &shared.phases {
-            let mean = shared.by_service(&phase.mean);
-            let end = shared.by_service(&phase.last);
-            let sent = shared.by_service(&phase.sent);
-            for (at, service) in scenario.services.iter().enumerate() {
-                let own = || scenario.demands.iter().enumerate().filter(|(_, demand)| demand.service == at);
-                if own().any(|(_, demand)| demand.is_active(phase.from)) {
-                    lines.push(Line {
-                        mechanism: *mechanism,
-                        from: phase.from.get(),
-                        to: phase.to.get(),
-                        service: &service.name,
-                        weight: service.weight,
-                        mean: mean[at],
-                        end: end[at],
-                        sent: sent[at],
-                        stranded: own().map(|(demand, _)| phase.stranded[demand]).sum(),
-                    });
-                }
-            }
+/// What each service received in each phase under each mechanism.
+fn rows<'a>(
+    scenario: &Scenario,
+    outcomes: &'a [(Mechanism, Shared)],
+) -> Vec<(&'a (Mechanism, Shared), &'a Phase, ServicePhase)> {
+    let mut rows = Vec::new();
+    for outcome in outcomes {
+        for phase in &outcome.1.phases {
+            let services = outcome.1.services(scenario, phase);
+            rows.extend(services.into_iter().map(|service| (outcome, phase, service)));
         }
     }
-    lines
+    rows
 }
 
-fn for_people(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> String {
+fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> String {
+    let [left, right] = [Align::Left, Align::Right].map(|align| move |name| (name, align));
+    let mut table = Table::new(&[
+        left("mechanism"),
+        right("from s"),
+        right("to s"),
+        left("service"),
+        right("weight"),
+        right("mean"),
+        right("at the end"),
+        right("sent"),
+    ]);
+    for ((mechanism, _), phase, found) in rows(scenario, outcomes) {
+        let service = &scenario.services[found.service];
+        table.line(vec![
+            mechanism.to_string(),
+            number(phase.from.get()),
+            number(phase.to.get()),
+            service.name.clone(),
+            service.weight.to_string(),
+            rate(found.mean),
+            rate(found.last),
+            rate(found.sent),
+        ]);
+    }
     let connections: u64 = scenario.demands.iter().map(|demand| demand.count()).sum();
     let mut out = format!(
         "{name}: {}, {} on {}, until {}\n\n\
-         What arrives of each service, on average over a phase and at its end, and what it sends then:\n\n",
+         The rate that each service receives, on average over a phase and at its end, and its sending rate then:\n\n{table}",
         count(scenario.services.len(), "service"),
         count(connections, "connection"),
         count(scenario.topology.hosts(), "host"),
         scenario.end,
     );
-    let columns = [
-        ("mechanism", Align::Left),
-        ("from s", Align::Right),
-        ("to s", Align::Right),
-        ("service", Align::Left),
-        ("weight", Align::Right),
-        ("mean", Align::Right),
-        ("at the end", Align::Right),
-        ("sent", Align::Right),
-    ];
-    let mut table = Table::new(&columns);
-    for line in phases(scenario, outcomes) {
-        table.line(vec![
-            line.mechanism.to_string(),
-            number(line.from),
-            number(line.to),
-            line.service.to_owned(),
-            line.weight.to_string(),
-            rate(line.mean),
-            rate(line.end),
-            rate(line.sent),
-        ]);
-    }
-    table.print(&mut out);
-    let stranded = without_path(scenario, outcomes);
+    // Paths are the same under all mechanisms.
+    let mut stranded = rows(scenario, &outcomes[..outcomes.len().min(1)]);
+    stranded.retain(|(_, _, found)| found.stranded > 0);
     if !stranded.is_empty() {
-        out.push_str("\nConnections that have no path and send nothing:\n\n");
+        out += "\nConnections without a path, which send nothing:\n\n";
     }
-    for Line { from, to, service, stranded, .. } in stranded {
-        let (from, to) = (number(from), number(to));
-        out.push_str(&format!("- from {from} s to {to} s, {stranded} of {service}\n"));
+    for (_, phase, ServicePhase { service, stranded, .. }) in stranded {
+        let (from, to) = (number(phase.from.get()), number(phase.to.get()));
+        out += &format!("- from {from} s to {to} s, {stranded} of {}\n", scenario.services[service].name);
     }
     for (mechanism, shared) in outcomes.iter().filter(|(_, shared)| shared.residual > 0.0) {
-        let far = number(shared.residual);
-        out.push_str(&format!(
-            "\n{mechanism}: queues had not settled; rates still moved by {far} of themselves.\n"
-        ));
+        let residual = number(shared.residual);
+        out += &format!(
+            "\n{mechanism}: the rates of queues have not settled; they still change by a fraction of {residual}.\n"
+        );
     }
     out
 }
 
-/// The phases and services with connections that have no path. They are the same under all mechanisms.
-fn without_path<'a>(scenario: &'a Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Line<'a>> {
-    let first = outcomes.get(..1).unwrap_or_default();
-    phases(scenario, first).into_iter().filter(|line| line.stranded > 0).collect()
-}
-
 fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
-    let residual = |of: Mechanism| {
-        let found = outcomes.iter().find(|(mechanism, _)| *mechanism == of);
-        found.map_or(Value::Null, |(_, shared)| shared.residual.into())
-    };
-    let record = |line: &Line<'_>| {
+    let mut records = Vec::new();
+    for ((mechanism, shared), phase, found) in rows(scenario, outcomes) {
+        let service = &scenario.services[found.service];
         let mut r = Record::default();
-        r.add("mechanism", line.mechanism.name());
-        r.add("from_s", line.from);
-        r.add("to_s", line.to);
-        r.add("service", line.service);
-        r.add("weight", line.weight);
-        r.add("mean_bit_per_s", line.mean * BITS);
-        r.add("end_bit_per_s", line.end * BITS);
-        r.add("sent_bit_per_s", line.sent * BITS);
-        r.add("without_path", line.stranded);
-        r.add("residual", residual(line.mechanism));
-        r
-    };
-    phases(scenario, outcomes).iter().map(record).collect()
+        r.add("mechanism", mechanism.name());
+        r.add_all(["from_s", "to_s"], [phase.from.get(), phase.to.get()]);
+        r.add("service", service.name.as_str());
+        r.add("weight", service.weight);
+        let rates = [found.mean, found.last, found.sent];
+        r.add_all(["mean_bit_per_s", "end_bit_per_s", "sent_bit_per_s"], rates.map(|rate| rate * BITS));
+        r.add("without_path", found.stranded);
+        r.add("residual", shared.residual);
+        records.push(r);
+    }
+    records
 }
 
-/// A line for each time in which rates stood still, and each service.
-fn lines(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
-    let mut lines = Vec::new();
+/// A record for each interval of constant rates, and each service.
+fn rates_over_time(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
+    let mut records = Vec::new();
     for (mechanism, shared) in outcomes {
         for Segment { from, to, delivered, sent } in &shared.segments {
             let (delivered, sent) = (shared.by_service(delivered), shared.by_service(sent));
@@ -188,9 +146,9 @@ fn lines(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
                 r.add("service", service.name.as_str());
                 r.add("delivered_bit_per_s", delivered[at] * BITS);
                 r.add("sent_bit_per_s", sent[at] * BITS);
-                lines.push(r);
+                records.push(r);
             }
         }
     }
-    lines
+    records
 }

@@ -1,31 +1,29 @@
-//! `weir testbed`: networks of namespaces, and real traffic over them beside the simulator's prediction.
+//! `weir testbed`: networks of namespaces, and real traffic over them compared with the simulation.
 
 mod incast;
 
 use std::path::Path;
 
-use weir_core::model::scenario::Scenario;
-use weir_sim::service::{Mechanism, Shared};
-use weir_testbed::bed::{self, Listed};
-use weir_testbed::probe::{self, Check};
-use weir_testbed::{Bed, Name, Phase, Plan, batch, queues};
-use weir_trace::topology;
-
-use crate::args::{self, Format};
 use weir_console::failure::Failure;
 use weir_console::interrupt;
-use weir_console::output::{self, Sink};
+use weir_console::output;
 use weir_console::progress::Progress;
-use weir_console::record::{self, Record};
+use weir_console::record::Record;
 use weir_console::table::{Align, BITS, Table, number, percent, rate};
 use weir_console::testbed::{GO_ON, failure, measure, on_a_bed};
+use weir_core::model::scenario::Scenario;
+use weir_sim::service::{Mechanism, ServicePhase, Shared};
+use weir_testbed::bed::{self, Listed};
+use weir_testbed::probe::{self, Check};
+use weir_testbed::{Bed, Name, Phase, Plan, batch};
+use weir_trace::topology;
+
+use crate::args;
+use crate::render;
 
 /// Runs `weir testbed`.
-///
-/// # Errors
-/// Whatever ends it early.
 pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
-    // What is begun has to be taken away again.
+    // From here on, signals do not end the process before the testbed is removed.
     interrupt::watch();
     match args {
         args::Testbed::Up(args) => up(args),
@@ -42,33 +40,31 @@ fn up(args: &args::TestbedUp) -> Result<(), Failure> {
     let name = &args.bed.name;
     if args.dry_run {
         let plan = Plan::new(name.clone(), &topology).map_err(Failure::input)?;
-        return Ok(output::print(batch::shell(&batch::up(&plan)).as_bytes())?);
+        return Ok(output::print(batch::shell(&batch::up(&plan)))?);
     }
     let bed = Bed::up(name, &topology, GO_ON).map_err(|error| failure(&error))?;
     let (hosts, switches) = (topology.hosts(), topology.nodes() - topology.hosts());
     let line =
         format!("up: {name}: {hosts} hosts, {switches} switches, {} cables\n", bed.plan().cables.len());
-    Ok(output::print(line.as_bytes())?)
+    Ok(output::print(line)?)
 }
 
-fn down(args: &args::TestbedDown) -> Result<(), Failure> {
-    let name = &args.bed.name;
+fn down(args::Bed { name }: &args::Bed) -> Result<(), Failure> {
     let was = bed::down(name).map_err(|error| failure(&error))?;
     let line = if was { format!("down: {name}\n") } else { format!("down: {name}: nothing was there\n") };
-    Ok(output::print(line.as_bytes())?)
+    Ok(output::print(line)?)
 }
 
 fn list(args: &args::TestbedList) -> Result<(), Failure> {
     let beds = bed::list().map_err(|error| failure(&error))?;
-    let mut out = String::new();
-    match &args.name {
-        None => all(&beds, &mut out),
-        Some(name) => nodes(&beds, name, &mut out)?,
-    }
-    Ok(output::print(out.as_bytes())?)
+    let table = match &args.name {
+        None => all(&beds),
+        Some(name) => nodes(&beds, name)?,
+    };
+    Ok(output::print(table.to_string())?)
 }
 
-fn all(beds: &[Listed], out: &mut String) {
+fn all(beds: &[Listed]) -> Table {
     let columns = [
         ("bed", Align::Left),
         ("state", Align::Left),
@@ -92,10 +88,10 @@ fn all(beds: &[Listed], out: &mut String) {
             namespaces.to_string(),
         ]);
     }
-    table.print(out);
+    table
 }
 
-fn nodes(beds: &[Listed], name: &Name, out: &mut String) -> Result<(), Failure> {
+fn nodes(beds: &[Listed], name: &Name) -> Result<Table, Failure> {
     let found = beds.iter().find(|bed| bed.name == *name).and_then(|bed| bed.topology.as_ref());
     let topology = found.ok_or_else(|| Failure::undone(format_args!("no bed `{name}` is up")))?;
     let plan = Plan::new(name.clone(), topology).map_err(Failure::input)?;
@@ -113,20 +109,16 @@ fn nodes(beds: &[Listed], name: &Name, out: &mut String) -> Result<(), Failure> 
             ports.join(", "),
         ]);
     }
-    table.print(out);
-    Ok(())
+    Ok(table)
 }
 
 fn check() -> Result<(), Failure> {
     let checks = probe::probe();
-    let mut out = String::new();
-    for Check { what, needed_for, missing } in &checks {
-        match missing {
-            None => out.push_str(&format!("ok       {what}\n")),
-            Some(why) => out.push_str(&format!("missing  {what}: {why}; needed for {needed_for}\n")),
-        }
-    }
-    output::print(out.as_bytes())?;
+    let line = |Check { what, needed_for, missing }: &Check| match missing {
+        None => format!("ok       {what}\n"),
+        Some(why) => format!("missing  {what}: {why}; needed for {needed_for}\n"),
+    };
+    output::print(checks.iter().map(line).collect::<String>())?;
     if checks.iter().all(|check| check.missing.is_none()) {
         return Ok(());
     }
@@ -134,10 +126,10 @@ fn check() -> Result<(), Failure> {
 }
 
 fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
-    output::check_distinct(&args.scenario, &[("--out", args.output.out.as_deref())])?;
-    let sink = Sink::new(args.output.out.as_deref())?;
+    let sink = render::open(&args.output, &args.scenario)?;
     let scenario = weir_trace::scenario::read(&args.scenario)?;
-    check_scenario(&scenario, &args.mechanism)?;
+    let queues = args.mechanism.iter().any(|mechanism| mechanism.queues());
+    weir_testbed::check(&scenario, queues).map_err(Failure::input)?;
     let progress = Progress::new(args.quiet);
     let mut predicted = Vec::new();
     for &mechanism in &args.mechanism {
@@ -151,88 +143,47 @@ fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
         }
         Ok(lines)
     })?;
-    let text = match args.output.format {
-        Format::Table => for_people(&args.scenario, &scenario, &lines).into_bytes(),
-        Format::Json => record::json(&records(&lines)).into_bytes(),
-        Format::Csv => record::csv(&records(&lines)),
-    };
-    sink.fill(&text)
+    let table = || table(&args.scenario, &scenario, &lines);
+    sink.fill(render::list(args.output.format, table, || records(&lines)))
 }
 
-/// Whether a bed can do what the scenario says.
-fn check_scenario(scenario: &Scenario, mechanisms: &[Mechanism]) -> Result<(), Failure> {
-    let services = scenario.services.len();
-    // Packets have marks for so many.
-    if services > queues::MOST_SERVICES && mechanisms.iter().any(|mechanism| mechanism.queues()) {
-        let most = queues::MOST_SERVICES;
-        return Err(Failure::input(format_args!(
-            "queues: {services} services: expected at most {most} (DSCP)"
-        )));
-    }
-    let events = scenario.events.len();
-    if events > 0 {
-        return Err(Failure::input(format_args!(
-            "event: {events} of them: expected none, since the cables of a bed stay as they are"
-        )));
-    }
-    Ok(())
-}
-
-/// What a service got in a phase, in bytes per second.
+/// A service in a phase.
 struct Line {
     mechanism: Mechanism,
     from: f64,
     to: f64,
     service: String,
     weight: f64,
-    predicted: f64,
-    measured: f64,
-    late: f64,
-    /// Parts of what all got.
-    share_predicted: f64,
-    share_measured: f64,
+    /// Simulated, measured, and measured in the second half, in bytes per second.
+    rates: [f64; 3],
+    /// Simulated and measured, as fractions of what all services received.
+    shares: [f64; 2],
 }
 
 fn compare(scenario: &Scenario, mechanism: Mechanism, shared: &Shared, measured: &[Phase]) -> Vec<Line> {
     let mut lines = Vec::new();
     for (expected, found) in shared.phases.iter().zip(measured) {
-        let [predicted, mean, late] =
-            [&expected.mean, &found.mean, &found.late].map(|r| shared.by_service(r));
-        let share = |of: &[f64], at: usize| {
-            let sum: f64 = of.iter().sum();
-            if sum > 0.0 { of[at] / sum } else { 0.0 }
+        let rates = [&expected.mean, &found.mean, &found.late].map(|rates| shared.by_service(rates));
+        let share = |rates: &[f64], at: usize| {
+            let sum: f64 = rates.iter().sum();
+            if sum > 0.0 { rates[at] / sum } else { 0.0 }
         };
-        for (at, service) in scenario.services.iter().enumerate() {
-            let mut demands = scenario.demands.iter();
-            if demands.any(|demand| demand.service == at && demand.is_active(expected.from)) {
-                lines.push(Line {
-                    mechanism,
-                    from: expected.from.get(),
-                    to: expected.to.get(),
-                    service: service.name.clone(),
-                    weight: service.weight,
-                    predicted: predicted[at],
-                    measured: mean[at],
-                    late: late[at],
-                    share_predicted: share(&predicted, at),
-                    share_measured: share(&mean, at),
-                });
-            }
-        }
+        lines.extend(shared.services(scenario, expected).iter().map(
+            |&ServicePhase { service: at, .. }| Line {
+                mechanism,
+                from: expected.from.get(),
+                to: expected.to.get(),
+                service: scenario.services[at].name.clone(),
+                weight: scenario.services[at].weight,
+                rates: [0, 1, 2].map(|of| rates[of][at]),
+                shares: [share(&rates[0], at), share(&rates[1], at)],
+            },
+        ));
     }
     lines
 }
 
-fn for_people(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
-    let mut out = format!(
-        "{}: {} services on {} hosts, until {}\n\n\
-         What arrives of each service, with headers, as simulated and as measured: on average over a phase, over its\n\
-         second half, and as a share of what all services get in it:\n\n",
-        name.display(),
-        scenario.services.len(),
-        scenario.topology.hosts(),
-        scenario.end,
-    );
+fn table(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
     let right = |name| (name, Align::Right);
     let mut table = Table::new(&[
         ("mechanism", Align::Left),
@@ -247,36 +198,34 @@ fn for_people(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
         right("share measured"),
     ]);
     for line in lines {
-        table.line(vec![
-            line.mechanism.to_string(),
-            number(line.from),
-            number(line.to),
-            line.service.clone(),
-            line.weight.to_string(),
-            rate(line.predicted),
-            rate(line.measured),
-            rate(line.late),
-            percent(line.share_predicted),
-            percent(line.share_measured),
-        ]);
+        let [from, to] = [line.from, line.to].map(number);
+        let mut cells =
+            vec![line.mechanism.to_string(), from, to, line.service.clone(), line.weight.to_string()];
+        cells.extend(line.rates.map(rate));
+        cells.extend(line.shares.map(percent));
+        table.line(cells);
     }
-    table.print(&mut out);
-    out
+    format!(
+        "{}: {} services on {} hosts, until {}\n\n\
+         The rate that each service receives, with headers, simulated and measured: on average over a phase, over its\n\
+         second half, and as a share of all services:\n\n{table}",
+        name.display(),
+        scenario.services.len(),
+        scenario.topology.hosts(),
+        scenario.end,
+    )
 }
 
 fn records(lines: &[Line]) -> Vec<Record> {
     let record = |line: &Line| {
         let mut r = Record::default();
         r.add("mechanism", line.mechanism.name());
-        r.add("from_s", line.from);
-        r.add("to_s", line.to);
+        r.add_all(["from_s", "to_s"], [line.from, line.to]);
         r.add("service", line.service.as_str());
         r.add("weight", line.weight);
-        r.add("simulated_bit_per_s", line.predicted * BITS);
-        r.add("measured_bit_per_s", line.measured * BITS);
-        r.add("second_half_bit_per_s", line.late * BITS);
-        r.add("simulated_share", line.share_predicted);
-        r.add("measured_share", line.share_measured);
+        let rates = line.rates.map(|rate| rate * BITS);
+        r.add_all(["simulated_bit_per_s", "measured_bit_per_s", "second_half_bit_per_s"], rates);
+        r.add_all(["simulated_share", "measured_share"], line.shares);
         r
     };
     lines.iter().map(record).collect()

@@ -146,6 +146,39 @@ impl Coordinator {
         self.answer(self.agent.delete(format!("{}{path}", self.base)).call()).map(drop)
     }
 
+    /// All coflows, page by page: a list of the objects of `GET /v1/coflows`.
+    ///
+    /// # Errors
+    /// If the coordinator cannot be reached, or refuses a request.
+    pub fn coflows(&self) -> Result<Value, CoordinatorError> {
+        const PATH: &str = "/v1/coflows?limit=1000";
+        let (mut coflows, mut path) = (Vec::new(), PATH.to_owned());
+        loop {
+            let page = self.get(&path)?;
+            coflows.extend(page["coflows"].as_array().cloned().unwrap_or_default());
+            let Some(next) = page["next"].as_str() else { return Ok(Value::from(coflows)) };
+            path = format!("{PATH}&after={}", escaped(next));
+        }
+    }
+
+    /// The allocation of all flows, page by page: a list of the objects of `GET /v1/allocation`.
+    ///
+    /// # Errors
+    /// If the coordinator cannot be reached, or refuses a request.
+    pub fn allocation(&self) -> Result<Value, CoordinatorError> {
+        const PATH: &str = "/v1/allocation?limit=10000";
+        let (mut flows, mut path) = (Vec::<Value>::new(), PATH.to_owned());
+        loop {
+            let page = self.get(&path)?;
+            flows.extend(page["flows"].as_array().cloned().unwrap_or_default());
+            let (Some(last), Some(true)) = (flows.last(), page["more"].as_bool()) else {
+                return Ok(Value::from(flows));
+            };
+            let coflow = escaped(last["coflow"].as_str().unwrap_or_default());
+            path = format!("{PATH}&coflow={coflow}&flow={}", last["flow"]);
+        }
+    }
+
     /// The body of an answer, or why there is none.
     fn answer(
         &self,

@@ -15,10 +15,10 @@ use crate::interrupt;
 /// cannot be tidied up after, as `kill -9` or a power cut, leaves that file only in the moment of writing.
 pub struct Pending {
     target: PathBuf,
-    file: Kind,
+    file: Destination,
 }
 
-enum Kind {
+enum Destination {
     /// Written beside the target, then renamed; nothing until there is something to write.
     Renamed(Option<BufWriter<NamedTempFile>>),
     /// A device or a pipe, which has no name to take over.
@@ -38,13 +38,13 @@ impl Pending {
 
     fn open(path: &Path) -> io::Result<Pending> {
         if is_stdout(path) {
-            let file = Kind::Stdout(BufWriter::new(io::stdout()));
+            let file = Destination::Stdout(BufWriter::new(io::stdout()));
             return Ok(Pending { target: PathBuf::from("standard output"), file });
         }
         if is_device(path) {
             // It may be a file that others write to as well: what they wrote stays.
             let file = fs::OpenOptions::new().append(true).open(path)?;
-            return Ok(Pending { target: path.to_owned(), file: Kind::Direct(BufWriter::new(file)) });
+            return Ok(Pending { target: path.to_owned(), file: Destination::Direct(BufWriter::new(file)) });
         }
         // A link stays one: what it points at is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -53,7 +53,7 @@ impl Pending {
         }
         // Only to see whether there can be one.
         drop(beside(&target)?);
-        Ok(Pending { target, file: Kind::Renamed(None) })
+        Ok(Pending { target, file: Destination::Renamed(None) })
     }
 
     /// Where its bytes go.
@@ -62,10 +62,10 @@ impl Pending {
             return Err(io::Error::other("interrupted"));
         }
         match &mut self.file {
-            Kind::Direct(buffer) => Ok(buffer),
-            Kind::Stdout(buffer) => Ok(buffer),
-            Kind::Renamed(Some(buffer)) => Ok(buffer),
-            Kind::Renamed(none) => {
+            Destination::Direct(buffer) => Ok(buffer),
+            Destination::Stdout(buffer) => Ok(buffer),
+            Destination::Renamed(Some(buffer)) => Ok(buffer),
+            Destination::Renamed(none) => {
                 interrupt::watch();
                 Ok(none.insert(BufWriter::new(beside(&self.target)?)))
             }
@@ -80,7 +80,7 @@ impl Pending {
         let stdout = self.is_stdout();
         // Also a file without bytes gets its name.
         let done = self.flush().and_then(|()| match self.file {
-            Kind::Renamed(Some(buffer)) => {
+            Destination::Renamed(Some(buffer)) => {
                 let temp = buffer.into_inner().map_err(io::IntoInnerError::into_error)?;
                 temp.persist(&self.target).map(drop).map_err(|error| error.error)
             }
@@ -93,8 +93,8 @@ impl Pending {
     ///
     /// # Errors
     /// If that fails.
-    pub fn fill(mut self, text: &[u8]) -> Result<(), Failure> {
-        match self.write_all(text) {
+    pub fn fill(mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+        match self.write_all(text.as_ref()) {
             Ok(()) => self.finish(),
             Err(error) => Err(self.failure(&error)),
         }
@@ -106,7 +106,7 @@ impl Pending {
     }
 
     fn is_stdout(&self) -> bool {
-        matches!(self.file, Kind::Stdout(_))
+        matches!(self.file, Destination::Stdout(_))
     }
 }
 
@@ -188,7 +188,7 @@ impl Sink {
     ///
     /// # Errors
     /// If that fails.
-    pub fn fill(self, text: &[u8]) -> Result<(), Failure> {
+    pub fn fill(self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
         match self {
             Sink::File(file) => file.fill(text),
             Sink::Stdout => Ok(print(text)?),
@@ -200,9 +200,9 @@ impl Sink {
 ///
 /// # Errors
 /// If nobody takes it.
-pub fn print(text: &[u8]) -> io::Result<()> {
+pub fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text)?;
+    out.write_all(text.as_ref())?;
     out.flush()
 }
 

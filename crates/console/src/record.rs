@@ -15,7 +15,12 @@ impl Record {
         self.0.push((name.into(), value.into()));
     }
 
-    /// Adds a value under a name that is not known beforehand.
+    /// Adds several values.
+    pub fn add_all<const N: usize>(&mut self, names: [&'static str; N], values: [impl Into<Value>; N]) {
+        names.into_iter().zip(values).for_each(|(name, value)| self.add(name, value));
+    }
+
+    /// Adds a value under a computed name.
     pub fn add_named(&mut self, name: String, value: impl Into<Value>) {
         self.0.push((name.into(), value.into()));
     }
@@ -36,6 +41,13 @@ impl Record {
     }
 }
 
+impl From<Record> for Value {
+    /// An object.
+    fn from(record: Record) -> Value {
+        Value::Object(record.0.into_iter().map(|(name, value)| (name.into_owned(), value)).collect())
+    }
+}
+
 impl Serialize for Record {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
@@ -48,27 +60,21 @@ impl Serialize for Record {
 
 /// JSON, indented, with a last line end.
 pub fn json(value: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(value)
-        .expect("values have no keys but strings and no floats but finite ones");
-    text.push('\n');
-    text
+    let text = serde_json::to_string_pretty(value);
+    text.expect("records have strings as keys and finite numbers as values") + "\n"
 }
 
-/// A line of names, then one of values for each record; all have the same names. What is not there is empty.
-pub fn csv(records: &[Record]) -> Vec<u8> {
+/// A line of names, then a line of values for each record; all records have the same names. Null is an empty cell.
+pub fn csv(records: &[Record]) -> String {
+    const IN_MEMORY: &str = "lines of equal length in memory are always written";
     let mut out = csv::Writer::from_writer(Vec::new());
-    let header = records.first().map(|r| r.0.iter().map(|(name, _)| name.as_ref()).collect::<Vec<&str>>());
-    let mut lines: Vec<Vec<String>> = Vec::new();
+    if let Some(first) = records.first() {
+        out.write_record(first.0.iter().map(|(name, _)| name.as_ref())).expect(IN_MEMORY);
+    }
     for record in records {
-        lines.push(record.0.iter().map(|(_, value)| cell(value)).collect());
+        out.write_record(record.0.iter().map(|(_, value)| cell(value))).expect(IN_MEMORY);
     }
-    if let Some(header) = header {
-        out.write_record(header).expect("memory takes all");
-    }
-    for line in lines {
-        out.write_record(line).expect("memory takes all");
-    }
-    out.into_inner().expect("memory takes all")
+    String::from_utf8(out.into_inner().expect(IN_MEMORY)).expect("cells are strings")
 }
 
 fn cell(value: &Value) -> String {

@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display};
 
 /// How a column is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +34,12 @@ impl Table {
         debug_assert_eq!(cells.len(), self.head.len());
         self.lines.push(cells);
     }
+}
 
-    /// The table as text, in columns that are as wide as they have to be.
-    pub fn print(&self, out: &mut String) {
-        let mut widths: Vec<usize> = self.head.iter().map(|c| c.chars().count()).collect();
+/// The table as text, its columns as wide as their widest cells.
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths: Vec<usize> = self.head.iter().map(|cell| cell.chars().count()).collect();
         for line in &self.lines {
             for (width, cell) in widths.iter_mut().zip(line) {
                 *width = (*width).max(cell.chars().count());
@@ -46,17 +48,14 @@ impl Table {
         let rule: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
         let head = (!self.head.iter().all(String::is_empty)).then_some([&self.head, &rule]);
         for line in head.into_iter().flatten().chain(&self.lines) {
-            let mut text = String::new();
-            for ((cell, &width), align) in line.iter().zip(&widths).zip(&self.align) {
-                match align {
-                    Align::Left => write!(text, "{cell:<width$}  "),
-                    Align::Right => write!(text, "{cell:>width$}  "),
-                }
-                .expect("memory takes all");
-            }
-            out.push_str(text.trim_end());
-            out.push('\n');
+            let cells =
+                line.iter().zip(&widths).zip(&self.align).map(|((cell, &width), align)| match align {
+                    Align::Left => format!("{cell:<width$}"),
+                    Align::Right => format!("{cell:>width$}"),
+                });
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
+        Ok(())
     }
 }
 
@@ -173,8 +172,6 @@ mod tests {
     fn columns_line_up() {
         let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
         table.line(vec!["a".into(), "10".into()]);
-        let mut text = String::new();
-        table.print(&mut text);
-        assert_eq!(text, "name   n\n----  --\na     10\n");
+        assert_eq!(table.to_string(), "name   n\n----  --\na     10\n");
     }
 }

@@ -48,11 +48,6 @@ pub fn same(measured: f64, published: f64) -> bool {
     (measured / published - 1.0).abs() <= SAME
 }
 
-/// `yes` or `no`.
-pub fn yes(is: bool) -> String {
-    if is { "yes" } else { "**no**" }.to_owned()
-}
-
 /// The text of a whole document: no line but the last ends twice.
 pub fn tidy(mut text: String) -> String {
     while text.contains("\n\n\n") {

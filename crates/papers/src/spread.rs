@@ -30,16 +30,6 @@ impl Spread {
         Spread { mean, half: T.get(free).unwrap_or(&NORMAL) * (variance / count as f64).sqrt() }
     }
 
-    /// Whether all of the interval is below a number.
-    pub fn below(&self, bound: f64) -> bool {
-        self.mean + self.half < bound
-    }
-
-    /// Whether all of it is above a number.
-    pub fn above(&self, bound: f64) -> bool {
-        self.mean - self.half > bound
-    }
-
     pub fn text(&self) -> String {
         format!("{} ± {}", doc::n(self.mean), doc::n(self.half))
     }
@@ -60,7 +50,6 @@ mod tests {
         assert_eq!(spread.mean, 2.0);
         // One over the root of three, times 4.303.
         assert!((spread.half - 2.4843).abs() < 1e-3, "{}", spread.half);
-        assert!(spread.below(4.6) && !spread.below(4.4) && !spread.above(0.0));
         assert_eq!(Spread::of(&[1.0]).half, f64::INFINITY);
     }
 }

@@ -42,6 +42,13 @@ pub struct PortSide {
     pub sends: bool,
 }
 
+impl PortSide {
+    /// `send` or `receive`.
+    pub const fn name(self) -> &'static str {
+        if self.sends { "send" } else { "receive" }
+    }
+}
+
 /// How a coflow gets on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -51,6 +58,17 @@ pub enum State {
     Slowed,
     /// As fast as alone.
     Full,
+}
+
+impl State {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Slowed => "slowed",
+            State::Full => "full",
+        }
+    }
 }
 
 /// What keeps a coflow from its pace alone.
@@ -68,6 +86,28 @@ pub enum Cause {
     SlowPort(PortSide),
     /// None of its ports is short: the policy gives it no more.
     Policy,
+}
+
+impl Cause {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Nothing => "nothing",
+            Cause::NextSchedule => "next-schedule",
+            Cause::NoData => "no-data",
+            Cause::Port(_) => "port",
+            Cause::SlowPort(_) => "slow-port",
+            Cause::Policy => "policy",
+        }
+    }
+
+    /// The side of a port that is the cause.
+    pub const fn side(self) -> Option<PortSide> {
+        match self {
+            Cause::Port(side) | Cause::SlowPort(side) => Some(side),
+            _ => None,
+        }
+    }
 }
 
 /// A coflow that has a port that another one needs.

@@ -212,6 +212,30 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
+    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes`. Samples are in the
+    /// order of the buffers, then of the numbers of connections. `done` is called after each run, `go_on` several times a second.
+    ///
+    /// # Errors
+    /// As of [`Lab::run`].
+    pub fn run_all(
+        &self,
+        (buffers, connections): (&[u32], &[usize]),
+        bytes: u64,
+        runs: u64,
+        go_on: &dyn Fn() -> bool,
+        done: impl Fn(),
+    ) -> Result<Vec<(Incast, u64, Sample)>, IncastError> {
+        let mut samples = Vec::new();
+        for (&buffer, &connections) in buffers.iter().flat_map(|b| connections.iter().map(move |c| (b, c))) {
+            let incast = Incast { buffer, connections, bytes };
+            for number in 1..=runs {
+                samples.push((incast, number, self.run(&incast, go_on)?));
+                done();
+            }
+        }
+        Ok(samples)
+    }
+
     /// Has one incast happen. `go_on` is asked several times a second.
     ///
     /// # Panics

@@ -27,5 +27,5 @@ mod run;
 pub use bed::{Bed, BedError};
 pub use command::CommandError;
 pub use plan::{Cable, Name, Node, Plan, PlanError, Port, Route};
-pub use run::{Phase, RunError, run};
+pub use run::{Phase, RunError, Unsupported, check, run};
 pub use weir_agent::htb as queues;

@@ -26,7 +26,7 @@ use weir_core::units::{Rate, Time};
 
 use crate::command::UNPOISONED;
 use crate::plan::{Node, Plan};
-use crate::queues::{dscp, segments};
+use crate::queues::{MOST_SERVICES, dscp, segments};
 
 /// Why there is no measurement.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,29 @@ pub enum RunError {
         /// When, in the scenario.
         at: Time,
     },
+}
+
+/// Why a testbed cannot run a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// Queues for more services than the DSCP distinguishes.
+    #[error("queues: {0} services: expected at most {MOST_SERVICES} (DSCP)")]
+    Services(usize),
+    /// Events of cables.
+    #[error("event: {0} of them: expected none: the cables of a testbed do not change")]
+    Events(usize),
+}
+
+/// Checks that a testbed can run a scenario, with a queue for each service if `queues`.
+///
+/// # Errors
+/// If the testbed lacks what the scenario needs.
+pub fn check(scenario: &Scenario, queues: bool) -> Result<(), Unsupported> {
+    match (scenario.services.len(), scenario.events.len()) {
+        (services, _) if queues && services > MOST_SERVICES => Err(Unsupported::Services(services)),
+        (_, 0) => Ok(()),
+        (_, events) => Err(Unsupported::Events(events)),
+    }
 }
 
 /// The most connections of a scenario.

@@ -56,6 +56,15 @@ pub struct Kind {
     pub skew: Skew,
 }
 
+impl Default for Kind {
+    /// 1 to 10 mappers and reducers, 1 MB to 1 GB, no skew.
+    fn default() -> Kind {
+        let width = Law::Uniform { min: 1.0, max: 10.0 };
+        let size = Law::LogNormal { median: 10.0, sigma: 1.5, min: 1.0, max: 1000.0 };
+        Kind { share: 1.0, mappers: width, reducers: width, size, skew: Skew::None }
+    }
+}
+
 /// A specification that cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: `{value}`: expected {expected}")]

@@ -165,6 +165,18 @@ impl SensitivityTable {
         Ok(SensitivityTable { rows })
     }
 
+    /// The table with `row` in place of the row of the same name, or after all rows.
+    ///
+    /// # Errors
+    /// If the row does not fit.
+    pub fn with_row(mut self, row: Row) -> Result<SensitivityTable, RowError> {
+        match self.position(&row.name) {
+            Some(position) => self.rows[position] = row,
+            None => self.rows.push(row),
+        }
+        SensitivityTable::new(self.rows)
+    }
+
     /// The applications.
     pub fn rows(&self) -> &[Row] {
         &self.rows

@@ -27,19 +27,6 @@ use crate::error::TraceError;
 use crate::fields::{self, Fields, Value};
 use crate::number;
 
-/// The names of all plans.
-pub const PLANS: [&str; 9] = [
-    "big-switch",
-    "leaf-spine",
-    "fat-tree",
-    "netshare-fig1",
-    "netshare-fig3",
-    "netshare-fig6",
-    "netshare-fig7",
-    "netshare-fig16",
-    "saba-tiers",
-];
-
 /// The longest file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 

@@ -1,31 +1,110 @@
 //! `weir agent`.
 
-use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueHint};
+use weir_agent::live::Link;
 use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
 use weir_core::units::Rate;
 
-use super::live::AgentRun;
+use super::coordinator::{Credentials, address};
 use super::{OUTPUT, port_rate};
 
 /// `weir agent`.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
-    /// Attend a coordinator: pace the sockets that programs hand over, report what they send, and put applications into queues
+    /// Connect to a coordinator: pace the sockets of registered flows, report their progress, and queue applications by class
     Run(AgentRun),
-    /// Give an interface a queue for each weight
+    /// Configure one queue per weight on an interface
     Queues(AgentQueues),
-    /// Mark the traffic of applications, and say which connections they open and close
+    /// Mark the traffic of applications, and print the connections that they open and close
     Traffic(AgentTraffic),
-    /// Put back what was there before, at all interfaces and cgroups
+    /// Restore all interfaces and cgroups to their state before Weir
     Cleanup,
+}
+
+/// `weir agent run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Programs pass the sockets of their flows to the agent over the Unix socket; the permissions of its directory decide which \
+programs may. Interfaces get the queues that the coordinator orders, and applications, under the names that they are registered with, get \
+its classes. The agent ends on SIGINT or SIGTERM, removes all limits and restores the interfaces. If it is killed, queues and classes stay.
+
+Examples:
+  weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700
+  weir agent run --host 3 --rate 1Gbit --interface eth0 --application web=system.slice/web.service
+  weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 \\
+    --certificate node-4.pem --key node-4.key --authority authority.pem
+  weir agent run --host 48 --port eth1=10Gbit --port eth2=10Gbit"
+)]
+pub struct AgentRun {
+    /// The number of this host or switch at the coordinator
+    #[arg(long, value_name = "N")]
+    pub host: u32,
+
+    /// The rate of this host's link, with a unit; the agent refuses orders above it
+    #[arg(long, value_name = "RATE", value_parser = port_rate, required_unless_present = "ports")]
+    pub rate: Option<Rate>,
+
+    /// A port of a switch and its rate, in the order in which the coordinator lists the hosts behind the ports; may be repeated. Excludes the options for hosts: --rate, --interface, --application and --socket
+    #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
+    pub ports: Vec<Port>,
+
+    /// The coordinator's address for agents
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = address)]
+    pub coordinator: String,
+
+    /// The Unix socket for programs
+    #[arg(long, value_name = "PATH", default_value = "/run/weir/agent.sock", value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
+
+    #[command(flatten)]
+    pub traffic: ObservedTraffic,
+
+    /// Accept a coordinator on another host over plain text, for test networks: any process at that address can give orders
+    #[arg(long, conflicts_with = "certificate")]
+    pub insecure: bool,
+
+    #[command(flatten)]
+    pub credentials: Credentials,
+
+    /// Print the `tc` commands that orders would run, and change nothing: no sockets are accepted, no applications observed.
+    /// Do not run it next to an agent of the same host or switch, which would lose its connection to the coordinator
+    #[arg(long, conflicts_with = "applications", help_heading = OUTPUT)]
+    pub dry_run: bool,
+}
+
+/// A port of a switch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Port {
+    interface: Interface,
+    rate: Rate,
+}
+
+impl Port {
+    /// The port as a link of the agent.
+    pub fn link(&self) -> Link {
+        Link { rate: self.rate, interfaces: vec![self.interface.clone()] }
+    }
+}
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Port, String> {
+        let (interface, rate) =
+            text.split_once('=').ok_or_else(|| format!("`{text}`: expected IF=RATE, as in eth1=10Gbit"))?;
+        Ok(Port { interface: interface.parse()?, rate: port_rate(rate)? })
+    }
 }
 
 /// `weir agent queues`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Packets find their queue by their DSCP: 1 for the first, 2 for the second and so on. Only what differs is changed, \
-                  so the same again changes nothing.
+    after_help = "The DSCP of a packet selects its queue: 1 for the first, 2 for the second and so on. Only differences are applied: the same \
+command again changes nothing.
 
 Examples:
   weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9
@@ -33,18 +112,18 @@ Examples:
 )]
 pub struct AgentQueues {
     /// The interface
-    #[arg(long, value_name = "IF", value_parser = interface)]
+    #[arg(long, value_name = "IF")]
     pub interface: Interface,
 
-    /// What its link carries; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    /// The rate of the link; with a unit, such as 1Gbit, 100Mbit or 125MB/s
     #[arg(long, value_name = "RATE", value_parser = port_rate)]
     pub rate: Rate,
 
-    /// The weight of each queue, at most 63
+    /// The weights of the queues, at most 63
     #[arg(long, value_name = "W:W...", value_delimiter = ':', required = true)]
     pub weights: Vec<f64>,
 
-    /// Print the `tc` commands that would be run, and change nothing
+    /// Print the `tc` commands, and change nothing
     #[arg(long, help_heading = OUTPUT)]
     pub dry_run: bool,
 }
@@ -52,9 +131,9 @@ pub struct AgentQueues {
 /// `weir agent traffic`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An application is all programs in a cgroup (version 2), as they are, or what goes from or to a port and is of no such cgroup. Its packets leave the interfaces with the DSCP CLASS, \
-                  and wait in the queue for it that `weir agent queues` made. Goes on until it is stopped, and takes all out of the \
-                  kernel then; if it is killed, classes stay until the next one or `weir agent cleanup`.
+    after_help = "An application is a cgroup (version 2) of unmodified programs, or the traffic of a port outside such cgroups. Its packets leave the \
+interfaces with the DSCP CLASS, and wait in the queue for that class, which `weir agent queues` configures. On SIGINT or SIGTERM the \
+command removes its programs from the kernel; if it is killed, classes stay until its next run or `weir agent cleanup`.
 
 Examples:
   weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2",
@@ -63,26 +142,18 @@ Examples:
 )]
 pub struct AgentTraffic {
     #[command(flatten)]
-    pub found: Found,
+    pub traffic: ObservedTraffic,
 }
 
-/// Which traffic is found without the help of programs.
+/// Traffic of unmodified programs.
 #[derive(Debug, Args)]
-pub struct Found {
-    /// An interface whose packets are marked; may be there several times
-    #[arg(long = "interface", value_name = "IF", value_parser = interface)]
+pub struct ObservedTraffic {
+    /// An interface whose packets are marked; may be repeated
+    #[arg(long = "interface", value_name = "IF")]
     pub interfaces: Vec<Interface>,
 
-    /// What to call it, its cgroup (from the root of the cgroups, or as a path) or port (`port/8080`), and its class, 1 to 63, if it has one
-    /// from the beginning; may be there several times
-    #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]", value_parser = rule)]
+    /// The name of an application, its cgroup (relative to the root of the cgroups, or a path) or port (`port/8080`), and
+    /// optionally its initial class, 1 to 63; may be repeated
+    #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]")]
     pub applications: Vec<Rule>,
-}
-
-fn rule(text: &str) -> Result<Rule, String> {
-    text.parse()
-}
-
-fn interface(text: &str) -> Result<Interface, String> {
-    text.parse()
 }

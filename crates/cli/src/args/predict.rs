@@ -10,17 +10,17 @@ use super::{Format, INPUT, OUTPUT, Output};
 /// `weir predict`.
 #[derive(Debug, Subcommand)]
 pub enum Predict {
-    /// Learn from measurements of incast to tell a switch's buffer by what it loses (Django, Algorithm 1)
+    /// Train a model on incast measurements: it infers a switch's buffer from packet loss (Django, Algorithm 1)
     Train(PredictTrain),
-    /// Say how many connections a receiver should have, by what its switch loses (Theorem 4.1)
+    /// Compute the best number of connections to a receiver from the loss at its switch (Theorem 4.1)
     Connections(PredictConnections),
 }
 
 /// `weir predict train`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The measurements are what `weir testbed incast --format csv` writes: one number of connections, one size, two buffers or more.
-Three quarters of them train, the rest test. The same measurements and seed give the same model.
+    after_help = "The measurements are the output of `weir testbed incast --format csv`, with one number of connections, one size, and two buffers or
+more. Three quarters of the records train the model, the rest test it. The same measurements and seed give the same model.
 
 Examples:
   weir predict train examples/incast/classes.csv --out model.toml
@@ -31,23 +31,23 @@ pub struct PredictTrain {
     #[arg(value_hint = ValueHint::FilePath)]
     pub data: PathBuf,
 
-    /// Different seeds hold back different records
+    /// The seed by which test records are drawn
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Training")]
     pub seed: u32,
 
-    /// C: what a record on the wrong side costs
+    /// C: the cost of a record on the wrong side
     #[arg(long, value_name = "X", default_value = "1", value_parser = parameter, help_heading = "Training")]
     pub c: f64,
 
-    /// How fast the influence of a record falls with the distance
+    /// How fast the influence of a record decreases with the distance
     #[arg(long, value_name = "X", default_value = "1", value_parser = parameter, help_heading = "Training")]
     pub gamma: f64,
 
-    /// Write the model to this file; only once it is complete
+    /// Write the model to this file; the file appears once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
 
-    /// How to print how good it is
+    /// How to print the accuracy
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
     pub format: Format,
 }
@@ -55,23 +55,23 @@ pub struct PredictTrain {
 /// `weir predict connections`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The loss has to be of an incast like those that the model was trained on. If marks begin at the buffer's end or behind it,
-no number of connections is without losses, and one is the answer.
+    after_help = "The loss must be of an incast like those that the model was trained on. If marking starts at the end of the buffer or beyond, any number
+of connections loses packets; the answer is then 1.
 
 Examples:
   weir predict connections examples/incast/model.toml --loss 0.46 --threshold 20
   weir compare trace.txt --policies django:connections=80,aalo+"
 )]
 pub struct PredictConnections {
-    /// The model, which `weir predict train` wrote; `-` is the standard input
+    /// The model, as `weir predict train` writes it; `-` is the standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub model: PathBuf,
 
-    /// The part of the packets that the switch lost, from 0 to 1
-    #[arg(long, value_name = "PART", help_heading = INPUT)]
+    /// The fraction of packets that the switch lost, from 0 to 1
+    #[arg(long, value_name = "FRACTION", help_heading = INPUT)]
     pub loss: Loss,
 
-    /// From how many packets in its queue on the switch marks them (ECN); for DCTCP 20 at 1 Gbit, 65 at 10 Gbit
+    /// The queue length, in packets, from which the switch marks packets (ECN); for DCTCP 20 at 1 Gbit, 65 at 10 Gbit
     #[arg(long, value_name = "PACKETS", help_heading = INPUT)]
     pub threshold: u32,
 

@@ -9,17 +9,14 @@ use weir_core::units::{Rate, Time};
 use weir_testbed::Name;
 use weir_trace::sensitivity::MAX_NAME_BYTES;
 
-use super::{Format, OUTPUT, port_rate};
-
-const PLACE: &str = "Where bandwidth is limited";
-const RUNNING: &str = "Running";
+use super::{Format, OUTPUT, RUNNING, port_rate};
 
 /// `weir profile`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command is run with 5, 10, 25, 50, 75, 90 and 100 % of the bandwidth, after one run that does not count. On a bed it is run \
-in the namespace of the first host, and what it starts on others is its own business. A run ends when the command does; what is left of \
-its process group is killed then.
+    after_help = "The command runs with 5, 10, 25, 50, 75, 90 and 100 % of the bandwidth, after one run for warm-up. On a testbed it runs in the \
+namespace of the first host, and starts its parts on other hosts itself. A run ends when the command exits; the rest of its process group \
+is then killed.
 
 Examples:
   weir profile --bed bed --name shuffle --out table.toml -- \\
@@ -34,19 +31,19 @@ pub struct Profile {
     #[command(flatten)]
     pub place: ProfilePlace,
 
-    /// What the application is called in the table; by default as the command's program
+    /// The application's name in the table; by default the name of the program
     #[arg(long, value_name = "NAME", value_parser = application)]
     pub name: Option<String>,
 
-    /// How often to run it with each part of the bandwidth; the median counts
+    /// The number of runs at each bandwidth; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100), help_heading = RUNNING)]
     pub runs: u8,
 
-    /// How long a run may take; one that takes longer is killed, and there is no profile
+    /// The longest time for a run; a longer run is killed, and the command fails
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = timeout, help_heading = RUNNING)]
     pub timeout: Time,
 
-    /// No progress on the standard error
+    /// Show no progress
     #[arg(long, short, help_heading = RUNNING)]
     pub quiet: bool,
 
@@ -54,16 +51,16 @@ pub struct Profile {
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub degree: u8,
 
-    /// Write the application's row to this sensitivity table, once all has been run; other applications in it stay
+    /// Write the application's row to this sensitivity table after all runs; rows of other applications stay
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
 
-    /// Write what to plot to this file: a line for each run, median and point of the models, as
+    /// Write data for plots to this file: a line for each run, median and point of the models, as
     /// application,what,bandwidth,time_s,slowdown
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub samples: Option<PathBuf>,
 
-    /// Append what the command prints to this file; nobody sees it otherwise
+    /// Append the command's output to this file; by default it is discarded
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub log: Option<PathBuf>,
 
@@ -74,29 +71,29 @@ pub struct Profile {
 
 /// Where bandwidth is limited.
 #[derive(Debug, Args)]
-#[command(next_help_heading = PLACE)]
+#[command(next_help_heading = "Where bandwidth is limited")]
 pub struct ProfilePlace {
-    /// At the cables of hosts of this testbed, which has to be up
+    /// At the cables of hosts of this testbed, which must be up
     #[arg(long, value_name = "NAME", required_unless_present = "interface", conflicts_with_all = ["interface", "rate"])]
     pub bed: Option<Name>,
 
-    /// The hosts of the bed that have less, both ways; the command is run on the first of them. By default all
+    /// The hosts of the testbed to limit, both ways; the command runs on the first of them. By default all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "bed", conflicts_with = "interface")]
     pub hosts: Vec<String>,
 
-    /// At this interface of this machine, for what leaves it
+    /// At this interface of this machine, for outgoing traffic
     #[arg(long, value_name = "IF", requires = "rate")]
     pub interface: Option<Interface>,
 
-    /// What the interface's link carries; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    /// The rate of the interface's link; with a unit, such as 1Gbit, 100Mbit or 125MB/s
     #[arg(long, value_name = "RATE", value_parser = port_rate, requires = "interface")]
     pub rate: Option<Rate>,
 }
 
-/// A name that can be in a table.
+/// A name that a sensitivity table can contain.
 pub fn application(text: &str) -> Result<String, String> {
-    let good = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains(char::is_control);
-    if good {
+    let valid = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains(char::is_control);
+    if valid {
         Ok(text.to_owned())
     } else {
         Err(format!("expected 1 to {MAX_NAME_BYTES} bytes without control characters"))

@@ -8,31 +8,32 @@ use weir_sim::service::Mechanism;
 use weir_testbed::Name;
 use weir_testbed::incast::MOST_CONNECTIONS;
 
-use super::up_to_1000;
-use super::{OUTPUT, Output, port_rate};
+use super::{OUTPUT, Output, RUNNING, port_rate, up_to_1000, whole};
+
+const TRAFFIC: &str = "What to send";
 
 /// `weir testbed`.
 #[derive(Debug, Subcommand)]
 pub enum Testbed {
-    /// Make a network of namespaces
+    /// Build a network of namespaces
     Up(TestbedUp),
-    /// Send a scenario's traffic through it, and put what arrives beside what `weir share` predicts
+    /// Send a scenario's traffic through a testbed, and compare it with the simulation of `weir share`
     Run(TestbedRun),
-    /// Measure what too many connections to one receiver at once cost: loss, goodput, completion times
+    /// Measure incast: loss, goodput and completion times of many connections to one receiver
     Incast(TestbedIncast),
-    /// Take a network of namespaces away, whatever is left of it
-    Down(TestbedDown),
-    /// List the networks that are there, or the hosts and switches of one
+    /// Remove a testbed, even an incomplete one
+    Down(Bed),
+    /// List the testbeds, or the hosts and switches of one
     List(TestbedList),
-    /// Say what this machine lacks for it, and what works all the same
+    /// Check what this machine lacks for testbeds, and what works without
     Check,
 }
 
-/// Which bed.
+/// The name of a testbed.
 #[derive(Debug, Clone, Args)]
 pub struct Bed {
-    /// The bed's name: its namespaces are called `weir-NAME-NODE`
-    #[arg(long, value_name = "NAME", default_value = "bed", value_parser = name)]
+    /// The testbed's name: its namespaces are called `weir-NAME-NODE`
+    #[arg(long, value_name = "NAME", default_value = "bed")]
     pub name: Name,
 }
 
@@ -49,7 +50,7 @@ pub struct TestbedUp {
     #[command(flatten)]
     pub bed: Bed,
 
-    /// Print a shell script that would do it, and do nothing. Needs no privileges
+    /// Print the equivalent shell script, and change nothing. Needs no privileges
     #[arg(long, help_heading = OUTPUT)]
     pub dry_run: bool,
 }
@@ -57,8 +58,8 @@ pub struct TestbedUp {
 /// `weir testbed run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It takes as long as the scenario, once for each mechanism. If no bed of this name is up, there is one \
-                        for the time of the run.
+    after_help = "The run takes as long as the scenario, once for each mechanism. If no testbed of this name is up, the command builds one and \
+removes it afterwards.
 
 Example:
   weir testbed run examples/netshare-5.3.toml --mechanism queues"
@@ -75,8 +76,8 @@ pub struct TestbedRun {
     #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = mechanism)]
     pub mechanism: Vec<Mechanism>,
 
-    /// No progress on the standard error
-    #[arg(long, short, help_heading = "Running")]
+    /// Show no progress
+    #[arg(long, short, help_heading = RUNNING)]
     pub quiet: bool,
 
     #[command(flatten)]
@@ -86,62 +87,54 @@ pub struct TestbedRun {
 /// `weir testbed incast`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If no bed of this name is up, there is one for the time of the run: some hosts that send, and one that receives, at a switch.
+    after_help = "If no testbed of this name is up, the command builds one and removes it afterwards: senders and one receiver at a switch.
 
 Examples:
   weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv
   weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion reno"
 )]
 pub struct TestbedIncast {
-    /// How many full packets the switch's port to the receiver holds
-    #[arg(long, help_heading = "What to send", value_name = "N,...", value_delimiter = ',', default_value = "25,50,100,250", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// The buffer of the switch's port to the receiver, in full packets
+    #[arg(long, help_heading = TRAFFIC, value_name = "N,...", value_delimiter = ',', default_value = "25,50,100,250", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub buffers: Vec<u32>,
 
-    /// How many connections send at once
-    #[arg(long, help_heading = "What to send", value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = connections)]
+    /// The number of concurrent connections
+    #[arg(long, help_heading = TRAFFIC, value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = whole(1..=MOST_CONNECTIONS))]
     pub connections: Vec<usize>,
 
-    /// What each of them sends
-    #[arg(long, help_heading = "What to send", value_name = "SIZE", default_value = "64kB", value_parser = bytes)]
+    /// The bytes that each connection sends
+    #[arg(long, help_heading = TRAFFIC, value_name = "SIZE", default_value = "64kB", value_parser = bytes)]
     pub bytes: Bytes,
 
-    /// How many hosts send
-    #[arg(long, help_heading = "What to send", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    /// The number of sending hosts
+    #[arg(long, help_heading = TRAFFIC, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub senders: u32,
 
-    /// What every link carries
-    #[arg(long, help_heading = "What to send", value_name = "RATE", default_value = "100Mbit", value_parser = port_rate)]
+    /// The rate of every link
+    #[arg(long, help_heading = TRAFFIC, value_name = "RATE", default_value = "100Mbit", value_parser = port_rate)]
     pub rate: Rate,
 
-    /// Have the switch's port mark packets (ECN) that find so many in its queue, and senders go by marks: as with DCTCP
-    #[arg(long, help_heading = "What to send", value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// The queue length, in packets, from which the switch's port marks packets (ECN); senders react to marks, as with DCTCP
+    #[arg(long, help_heading = TRAFFIC, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub marks: Option<u32>,
 
-    /// The congestion control of senders, as the kernel calls it: reno, cubic, dctcp, ... By default the system's
-    #[arg(long, help_heading = "What to send", value_name = "NAME")]
+    /// The senders' congestion control, by its name in the kernel: reno, cubic, dctcp, ... By default the system's
+    #[arg(long, help_heading = TRAFFIC, value_name = "NAME")]
     pub congestion: Option<String>,
 
-    /// How often each
-    #[arg(long, help_heading = "Running", value_name = "N", default_value_t = 5, value_parser = up_to_1000)]
+    /// The number of runs of each combination
+    #[arg(long, help_heading = RUNNING, value_name = "N", default_value_t = 5, value_parser = up_to_1000)]
     pub runs: u64,
 
     #[command(flatten)]
     pub bed: Bed,
 
-    /// No progress on the standard error
-    #[arg(long, short, help_heading = "Running")]
+    /// Show no progress
+    #[arg(long, short, help_heading = RUNNING)]
     pub quiet: bool,
 
     #[command(flatten)]
     pub output: Output,
-}
-
-/// Each has a thread.
-fn connections(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=MOST_CONNECTIONS) => Ok(count),
-        _ => Err(format!("expected a whole number from 1 to {MOST_CONNECTIONS}")),
-    }
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {
@@ -149,31 +142,20 @@ fn bytes(text: &str) -> Result<Bytes, String> {
     if (1.0..=1e9).contains(&bytes.get()) { Ok(bytes) } else { Err("expected 1B to 1GB".to_owned()) }
 }
 
-/// `weir testbed down`.
-#[derive(Debug, Args)]
-pub struct TestbedDown {
-    #[command(flatten)]
-    pub bed: Bed,
-}
-
 /// `weir testbed list`.
 #[derive(Debug, Args)]
 pub struct TestbedList {
-    /// List the namespaces and addresses of this bed
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    /// List the namespaces and addresses of this testbed
+    #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
 }
 
-fn name(text: &str) -> Result<Name, String> {
-    text.parse()
-}
-
-/// A mechanism that needs nobody who knows the whole network.
+/// A mechanism without a central allocator.
 fn mechanism(text: &str) -> Result<Mechanism, String> {
     let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.allocates());
     mechanism.ok_or_else(|| {
         format!(
-            "`{text}` is no mechanism of the testbed: expected none, queues, throttling or queues+throttling"
+            "`{text}` is not a mechanism of the testbed; expected none, queues, throttling or queues+throttling"
         )
     })
 }

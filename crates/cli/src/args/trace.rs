@@ -10,21 +10,14 @@ use super::{INPUT, Input, OUTPUT, Output, Reading};
 /// `weir trace`.
 #[derive(Debug, Subcommand)]
 pub enum Trace {
-    /// Check that a trace can be read, and say what was understood
-    Check(Check),
-    /// Describe a trace by the statistics that papers use
+    /// Check that a trace can be read, and print its size
+    Check(Input),
+    /// Describe a trace by the statistics that papers report
     Describe(Describe),
-    /// Make up a trace by chance, from a seed
+    /// Generate a random trace from a seed
     Generate(Generate),
     /// Write a trace in another format
     Convert(Convert),
-}
-
-/// `weir trace check`.
-#[derive(Debug, Args)]
-pub struct Check {
-    #[command(flatten)]
-    pub input: Input,
 }
 
 /// `weir trace describe`.
@@ -33,7 +26,7 @@ pub struct Describe {
     #[command(flatten)]
     pub input: Input,
 
-    /// Make one coflow of all coflows of one job, stage and wave first (Saath, section 4.3)
+    /// First merge the coflows of each job, stage and wave into one coflow (Saath, section 4.3)
     #[arg(long, help_heading = INPUT)]
     pub per_stage: bool,
 
@@ -46,7 +39,7 @@ pub struct Describe {
 pub enum TraceFormat {
     /// The public format
     CoflowBenchmark,
-    /// Weir's own, which says more
+    /// Weir's own, with more fields
     Weir,
 }
 
@@ -59,12 +52,12 @@ Examples:
   weir trace generate --preset facebook --seed 7 --out trace.txt
   weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst")]
 pub struct Generate {
-    /// A ready-made specification: `facebook` resembles the public trace, `small` is of the same shape on 50 ports.
-    /// The default unless mappers, reducers, size or skew are given: small
+    /// A predefined specification: `facebook` resembles the public trace, `small` has the same shape on 50 ports.
+    /// The default is small, unless mappers, reducers, size or skew are given
     #[arg(long, conflicts_with_all = ["mappers", "reducers", "size", "skew"])]
     pub preset: Option<Preset>,
 
-    /// Different seeds give different traces of the same likeness
+    /// The seed; other seeds give other traces of the same distribution
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -72,7 +65,7 @@ pub struct Generate {
     #[arg(long, value_name = "N")]
     pub ports: Option<u32>,
 
-    /// How many coflows [default: the preset's, or 100]
+    /// The number of coflows [default: the preset's, or 100]
     #[arg(long, value_name = "N")]
     pub coflows: Option<usize>,
 
@@ -80,7 +73,7 @@ pub struct Generate {
     #[arg(long, value_name = "LAW")]
     pub mappers: Option<Law>,
 
-    /// Reducers of a coflow, likewise [default: uniform:1,10]
+    /// Reducers of a coflow, in the same way [default: uniform:1,10]
     #[arg(long, value_name = "LAW")]
     pub reducers: Option<Law>,
 
@@ -89,21 +82,21 @@ pub struct Generate {
     #[arg(long, value_name = "LAW")]
     pub size: Option<Law>,
 
-    /// How the reducers of a coflow differ: none, spread:PART (up to that part up and down) or zipf:EXPONENT
+    /// How the reducers of a coflow differ: none, spread:FRACTION (up to that fraction more or less) or zipf:EXPONENT
     /// [default: none]
     #[arg(long, value_name = "SKEW")]
     pub skew: Option<Skew>,
 
-    /// How coflows follow each other: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA (with units, such as
+    /// The arrival process of coflows: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA (with units, such as
     /// poisson:2s) or burst [default: the preset's, or poisson:1s]
     #[arg(long, value_name = "ARRIVAL")]
     pub arrival: Option<Arrival>,
 
-    /// How many services to spread the coflows over, evenly and by chance; only Weir's own format can say which
+    /// The number of services among which coflows are distributed evenly at random; needs Weir's own format
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub services: usize,
 
-    /// How many applications each service has, likewise
+    /// The number of applications of each service, in the same way
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub applications: usize,
 
@@ -114,7 +107,7 @@ pub struct Generate {
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
     pub to: Option<TraceFormat>,
 
-    /// Write to this file instead of the standard output; only once it is complete
+    /// Write to this file instead of the standard output; the file appears once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
 }
@@ -122,7 +115,7 @@ pub struct Generate {
 /// `weir trace convert`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What the format cannot say is refused, not left out. The trace unit holds for both sides.
+    after_help = "A trace with fields that the format cannot express is refused. The trace unit applies to both files.
 
 Example:
   weir trace convert trace.txt trace.weir"
@@ -131,7 +124,7 @@ pub struct Convert {
     #[command(flatten)]
     pub input: Input,
 
-    /// The file to write, only once it is complete; `-` is the standard output
+    /// The file to write, which appears once it is complete; `-` is the standard output
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
     pub to_file: PathBuf,
 
@@ -139,7 +132,7 @@ pub struct Convert {
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
     pub to: Option<TraceFormat>,
 
-    /// Make one coflow of all coflows of one job, stage and wave (Saath, section 4.3)
+    /// Merge the coflows of each job, stage and wave into one coflow (Saath, section 4.3)
     #[arg(long, help_heading = OUTPUT)]
     pub per_stage: bool,
 }

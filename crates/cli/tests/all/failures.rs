@@ -143,7 +143,7 @@ fn wrong_usage_is_exit_2() {
         ("policies nope", "saba, siphon, mrtf, tree:FILE"),
         ("compare trace.txt --policies saath,fifo,saath", "--policies: `saath`: expected each policy once"),
         ("sweep trace.txt --policies fifo,fifo --vary interval=0", "`fifo`: expected each policy once"),
-        ("sweep trace.txt --policies saath --vary d=1,2,1", "`1` is there twice: expected each value once"),
+        ("sweep trace.txt --policies saath --vary d=1,2,1", "`1` is given twice; expected each value once"),
         ("explain trace.txt --policy saath --coflow 3", "no coflow 3"),
         ("trace generate --mappers uniform:3,1", "MIN <= MAX"),
         ("trace generate --preset small --size constant:1", "cannot be used with"),

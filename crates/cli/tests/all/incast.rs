@@ -49,7 +49,7 @@ fn receivers_carry_what_was_measured() {
     assert!(plain[0].get("incast").is_none());
     let text = place.print(&format!("{line} --incast cost.csv --buffer 50"));
     let says = "cost.csv: incast of 1.000 MB a connection, measured on a link of 1.000 Gbit, \
-                reno, with marks from 20 packets on; ports hold 50 packets: \
+                reno, with marks from 20 packets on; ports buffer 50 packets: \
                 up to 1 connection costs nothing, 2 leave 50.0 % of a port.";
     assert!(text.contains(says), "{text}");
 }

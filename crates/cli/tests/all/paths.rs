@@ -29,7 +29,7 @@ fn coflows_cross_links_between_switches() {
     }
     let text = place.print("sim trace.txt --policy saath --fabric network.toml --path-seed 3 --quiet");
     assert!(text.contains("Ports of 8Mbit"), "{text}");
-    assert!(text.contains("network.toml: 4 hosts with 8 links between switches, of 16.00 Mbit in all; each flow has one of the shortest paths, by a hash with seed 3."), "{text}");
+    assert!(text.contains("network.toml: 4 hosts with 8 links between switches, of 16.00 Mbit in all; each flow takes one of the shortest paths, by a hash with seed 3."), "{text}");
     let all = place.print("compare trace.txt --fabric network.toml --quiet --no-timing --format csv");
     assert!(
         all.contains("saath") && !all.contains("aalo"),

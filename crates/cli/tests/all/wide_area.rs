@@ -114,11 +114,8 @@ fn parameters_and_seeds_are_varied_over_it() {
     }
     assert!(place.print(&format!("{line} --vary arrival=1,2")).contains("links between east, west"));
     for (vary, parts) in [
-        (
-            "interval=0,8ms",
-            ["`interval` is nothing that this network has", "expected arrival, bandwidth-seed"],
-        ),
-        ("bandwidth-seed=x", ["`bandwidth-seed`: `x`", "a whole number"]),
+        ("interval=0,8ms", ["`interval` does not exist on this network", "expected arrival, bandwidth-seed"]),
+        ("bandwidth-seed=x", ["bandwidth-seed=x", "`x`: expected a whole number"]),
         ("colour=1", ["has a parameter `colour`", "expected arrival, bandwidth-seed"]),
     ] {
         let error = place.error(&format!("{line} --vary {vary}"), 2);

@@ -1,12 +1,108 @@
 //! Jobs placed on a network with paths: run one at a time, and all together.
 
 use weir_core::model::topology::{NodeId, Topology};
+use weir_core::saba::Sensitivity;
+use weir_core::saba::profile::{FRACTIONS, Profile, ProfileError};
+use weir_core::solve::polynomial::{Degree, PolynomialError};
 use weir_core::units::{Rate, Time};
 
-use super::Stage;
 use super::cluster::{self, ClusterError, Placed};
 use super::fabric::{Fabric, Paths};
 use super::sharing::{Sharing, even_cutoffs};
+use super::workload::{NODES, Workload};
+use super::{Profiled, Stage};
+
+/// What jobs do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work<'a> {
+    /// These stages, whatever the data and the hosts.
+    Stages(Vec<Stage>),
+    /// A workload of Table 1, scaled to the data, the number of hosts and the rate of their links.
+    Workload(&'a Workload),
+}
+
+impl Work<'_> {
+    fn stages(&self, data: f64, nodes: f64, rate: Rate) -> Vec<Stage> {
+        match self {
+            Work::Stages(stages) => stages.clone(),
+            Work::Workload(workload) => workload.stages_at(data, nodes, rate),
+        }
+    }
+}
+
+/// A job to place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// The position of its work.
+    pub work: usize,
+    /// Its hosts, each once.
+    pub servers: Vec<u32>,
+    /// How much data it has, divided by the data in the paper.
+    pub data: f64,
+    /// When it starts.
+    pub start: Time,
+    /// What Saba knows of it; `None` if it does not comply.
+    pub model: Option<Model>,
+}
+
+/// The sensitivity model of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Model {
+    /// The given model at this position.
+    Given(usize),
+    /// The model that the profiler fits to the work at this position.
+    Profiled(usize),
+}
+
+/// Why a workload has no model.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// It could not be profiled.
+    #[error(transparent)]
+    Profile(#[from] ProfileError<ClusterError>),
+    /// No polynomial fits.
+    #[error(transparent)]
+    Fit(#[from] PolynomialError),
+}
+
+/// Places jobs on the hosts of `topology`. Answers with the jobs and the models that they refer to: those of `given`, then one for
+/// each profiled work. The profiler has servers of its own, whose links carry the rate of the slowest host's link.
+///
+/// # Errors
+/// If a work cannot be profiled.
+pub fn place(
+    topology: &Topology,
+    works: &[Work<'_>],
+    jobs: &[Job],
+    given: &[Sensitivity],
+    degree: Degree,
+) -> Result<(Vec<Placed>, Vec<Sensitivity>), ModelError> {
+    let slowest = slowest_host_link(topology, jobs.iter().flat_map(|job| &job.servers));
+    let mut models = given.to_vec();
+    let mut profiled: Vec<usize> = Vec::new();
+    let mut placed = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let model = match job.model {
+            Some(Model::Given(position)) => Some(position),
+            Some(Model::Profiled(work)) => {
+                let known = profiled.iter().position(|&other| other == work);
+                if known.is_none() {
+                    let stages = works[work].stages(1.0, 1.0, slowest);
+                    let mut job = Profiled { stages, servers: NODES, rate: slowest };
+                    models.push(Profile::of(&mut job, &FRACTIONS)?.fit(degree)?.sensitivity);
+                    profiled.push(work);
+                }
+                Some(known.map_or(models.len() - 1, |position| given.len() + position))
+            }
+            None => None,
+        };
+        let rate = slowest_host_link(topology, &job.servers);
+        let nodes = job.servers.len() as f64 / f64::from(NODES);
+        let stages = works[job.work].stages(job.data, nodes, rate);
+        placed.push(Placed { stages, servers: job.servers.clone(), model, start: job.start });
+    }
+    Ok((placed, models))
+}
 
 /// Jobs and the network that they are placed on.
 #[derive(Debug, Clone)]
@@ -91,8 +187,8 @@ fn durations(
 }
 
 /// The rate of the slowest link out of these hosts; zero for no hosts.
-pub fn slowest_host_link(topology: &Topology, hosts: impl Iterator<Item = u32>) -> Rate {
-    let rates = hosts.map(|host| topology.link(topology.out(NodeId(host))[0]).rate);
+fn slowest_host_link<'a>(topology: &Topology, hosts: impl IntoIterator<Item = &'a u32>) -> Rate {
+    let rates = hosts.into_iter().map(|&host| topology.link(topology.out(NodeId(host))[0]).rate);
     rates.min_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or(Rate::ZERO)
 }
 
@@ -117,6 +213,34 @@ mod tests {
         assert!((alone - 10.0).abs() < 1e-9, "{alone}");
         assert!(together.iter().all(|seconds| (seconds - 20.0).abs() < 1e-6), "{together:?}");
         assert!(jobs.together(&Sharing::Flows, |_| false).is_err());
-        assert_eq!(slowest_host_link(&topology, 0..2), rate);
+    }
+
+    #[test]
+    fn each_work_is_profiled_once_after_the_given_models() {
+        let topology = Plan::BigSwitch { hosts: 2, rate: Rate::new(100.0).unwrap() }.build().unwrap();
+        let stage = |bytes| Stage {
+            compute: Time::new(1.0).unwrap(),
+            beside: Time::ZERO,
+            bytes: Bytes::new(bytes).unwrap(),
+            patience: None,
+        };
+        let works = [10.0, 1000.0].map(|bytes| Work::Stages(vec![stage(bytes)]));
+        let job = |work, model| Job { work, servers: vec![0, 1], data: 1.0, start: Time::ZERO, model };
+        let models = [
+            Some(Model::Given(0)),
+            Some(Model::Profiled(1)),
+            Some(Model::Profiled(0)),
+            Some(Model::Profiled(1)),
+            None,
+        ];
+        let jobs = models.map(|model| job(1, model));
+        let given = [Sensitivity::new(weir_core::solve::polynomial::Polynomial::new(&[2.0, -1.0]).unwrap())];
+        let (placed, models) = place(&topology, &works, &jobs, &given, Degree::ALL[2]).unwrap();
+        let positions: Vec<Option<usize>> = placed.iter().map(|job| job.model).collect();
+        assert_eq!(positions, [Some(0), Some(1), Some(2), Some(1), None]);
+        assert_eq!((models.len(), models[0]), (3, given[0]));
+        // The work that moves more bytes is the more sensitive one.
+        let quarter = weir_core::saba::Fraction::new(0.25).unwrap();
+        assert!(models[1].slowdown(quarter) > models[2].slowdown(quarter));
     }
 }

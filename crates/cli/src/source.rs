@@ -1,49 +1,47 @@
-//! Reading the trace that a command is about.
+//! The trace that a command reads.
 
 use serde_json::Value;
+use weir_console::failure::Failure;
+use weir_console::table::{bytes, count};
 use weir_core::model::Workload;
 use weir_trace::{Format, Limits, TraceUnit};
 
 use crate::args;
-use weir_console::failure::Failure;
 
-/// A trace that was read, and what it was read as.
+/// A trace, and the format in which it was read.
 pub struct Source {
-    /// The name it was asked for by.
+    /// The name of the file, as given.
     pub name: String,
-    /// What it says.
+    /// The content of the trace.
     pub workload: Workload,
-    /// How it said so.
+    /// The format of the file.
     pub format: Format,
 }
 
-/// Bounds of what is read.
+/// The bounds of a trace.
 pub fn limits(reading: &args::Reading) -> Limits {
     Limits { max_flows: reading.max_flows, ..Limits::default() }
 }
 
 impl Source {
-    /// Reads what `input` names; one coflow for every stage if asked.
+    /// Reads a trace; merges stages into coflows if `per_stage`.
     ///
     /// # Errors
-    /// If it cannot be read, or is not a trace.
+    /// If the file cannot be read, or is not a trace.
     pub fn read(input: &args::Input, per_stage: bool) -> Result<Source, Failure> {
         let trace = weir_trace::read(&input.trace, input.reading.trace_unit, &limits(&input.reading))?;
-        let mut source = Source {
-            name: input.trace.display().to_string(),
-            workload: trace.workload,
-            format: trace.format,
-        };
+        let name = input.trace.display().to_string();
+        let mut source = Source { name, workload: trace.workload, format: trace.format };
         if per_stage {
             source.workload = source.per_stage(&source.workload)?;
         }
         Ok(source)
     }
 
-    /// One coflow for every stage of a workload that is this one, or this one at another speed.
+    /// Merges the stages of `workload`, which is this trace, possibly with other arrival times.
     ///
     /// # Errors
-    /// Stages that wait for each other in a circle, where their coflows do not.
+    /// If merged stages wait for each other in a cycle.
     pub fn per_stage(&self, workload: &Workload) -> Result<Workload, Failure> {
         let merged = workload.per_stage();
         let wrong = |error| Failure::input(format_args!("{}: with --per-stage: {error}", self.name));
@@ -51,7 +49,7 @@ impl Source {
         Ok(merged)
     }
 
-    /// What a megabyte of the trace was taken for, where the trace itself does not say.
+    /// The unit of sizes that the format leaves open.
     pub fn unit(&self) -> Option<TraceUnit> {
         match self.format {
             Format::CoflowBenchmark(unit) => Some(unit),
@@ -59,16 +57,34 @@ impl Source {
         }
     }
 
-    /// The unit as programs read it.
+    /// The unit for programs.
     pub fn unit_value(&self) -> Value {
         self.unit().map_or(Value::Null, |unit| unit.to_string().into())
     }
 
-    /// The format, and the unit in words.
-    pub fn understood(&self) -> String {
+    /// The format and the unit in words.
+    pub fn format_text(&self) -> String {
         match self.unit() {
             Some(unit) => format!("coflow-benchmark format, {unit} = {} bytes", unit.bytes()),
             None => "Weir's format, sizes with units".to_owned(),
         }
+    }
+
+    /// The bytes of all coflows.
+    pub fn bytes(&self) -> f64 {
+        self.workload.coflows.iter().map(|coflow| coflow.bytes()).sum()
+    }
+
+    /// The size of the trace, as a line.
+    pub fn caption(&self) -> String {
+        format!(
+            "{}: {}, {}, {} on {} ({})\n",
+            self.name,
+            count(self.workload.coflows.len(), "coflow"),
+            count(self.workload.flows(), "flow"),
+            bytes(self.bytes()),
+            count(self.workload.ports, "port"),
+            self.format_text(),
+        )
     }
 }

@@ -1,0 +1,148 @@
+//! `weir fabric`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use weir_core::model::Plan;
+use weir_core::units::Rate;
+
+use super::value::port_rate;
+use super::{OUTPUT, Output};
+
+/// `weir fabric`.
+#[derive(Debug, Subcommand)]
+pub enum Fabric {
+    /// Check that a network can be read, and print its size
+    Check(FabricCheck),
+    /// Describe a network: tiers, rates, oversubscription, bisection, paths between hosts
+    Describe(FabricDescribe),
+    /// Write a network by a plan
+    Generate(FabricGenerate),
+}
+
+/// `weir fabric check`.
+#[derive(Debug, Args)]
+pub struct FabricCheck {
+    /// The network, in TOML; `-` is the standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub fabric: PathBuf,
+}
+
+/// `weir fabric describe`.
+#[derive(Debug, Args)]
+pub struct FabricDescribe {
+    /// The network, in TOML; `-` is the standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub fabric: PathBuf,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `weir fabric generate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir fabric generate leaf-spine --spines 4 --leaves 8 --hosts 16 --rate 10Gbit --oversubscription 2
+  weir fabric generate fat-tree --ports 8 --rate 10Gbit --cables --out fabric.toml")]
+pub struct FabricGenerate {
+    /// Write every cable instead of the plan's parameters
+    #[arg(long, help_heading = OUTPUT, global = true)]
+    pub cables: bool,
+
+    /// Write to this file instead of the standard output; the file appears once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT, global = true)]
+    pub out: Option<PathBuf>,
+
+    /// The plan
+    #[command(subcommand)]
+    pub plan: FabricPlan,
+}
+
+/// The plans of networks.
+#[derive(Debug, Clone, Subcommand)]
+pub enum FabricPlan {
+    /// Hosts at one switch
+    BigSwitch {
+        /// The number of hosts
+        #[arg(long, value_name = "N")]
+        hosts: u32,
+        /// The rate of each host's link, each way
+        #[arg(long, value_name = "RATE", value_parser = port_rate)]
+        rate: Rate,
+    },
+    /// Leaf switches, each connected to every spine switch
+    LeafSpine {
+        /// The number of spine switches
+        #[arg(long, value_name = "N")]
+        spines: u32,
+        /// The number of leaf switches
+        #[arg(long, value_name = "N")]
+        leaves: u32,
+        /// The number of hosts of a leaf
+        #[arg(long, value_name = "N")]
+        hosts: u32,
+        /// The rate of each host's link, each way
+        #[arg(long, value_name = "RATE", value_parser = port_rate)]
+        rate: Rate,
+        /// What the hosts of a leaf can send, divided by the capacity of its uplinks
+        #[arg(long, value_name = "RATIO")]
+        oversubscription: f64,
+    },
+    /// Three tiers of switches with the same number of ports
+    FatTree {
+        /// The number of ports of a switch, even
+        #[arg(long, value_name = "N")]
+        ports: u32,
+        /// The rate of each host's link, each way
+        #[arg(long, value_name = "RATE", value_parser = port_rate)]
+        rate: Rate,
+        /// What the hosts of an edge switch can send, divided by the capacity of its uplinks
+        #[arg(long, value_name = "RATIO", default_value_t = 1.0)]
+        oversubscription: f64,
+    },
+    /// The 1,944 servers of Saba's simulations (section 8.1)
+    SabaTiers {
+        /// The rate of a server's link, divided by the rate of a link between switches
+        #[arg(long, value_name = "RATIO", default_value_t = 1.0)]
+        oversubscription: f64,
+    },
+    /// NetShare, Fig. 1
+    #[command(name = "netshare-fig1")]
+    NetShareFig1,
+    /// NetShare, Fig. 3
+    #[command(name = "netshare-fig3")]
+    NetShareFig3,
+    /// NetShare, Fig. 6
+    #[command(name = "netshare-fig6")]
+    NetShareFig6,
+    /// NetShare, Fig. 7
+    #[command(name = "netshare-fig7")]
+    NetShareFig7,
+    /// NetShare, Fig. 16
+    #[command(name = "netshare-fig16")]
+    NetShareFig16 {
+        /// The number of services
+        #[arg(long, value_name = "N")]
+        services: u32,
+    },
+}
+
+impl From<&FabricPlan> for Plan {
+    fn from(plan: &FabricPlan) -> Plan {
+        match *plan {
+            FabricPlan::BigSwitch { hosts, rate } => Plan::BigSwitch { hosts, rate },
+            FabricPlan::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
+                Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription }
+            }
+            FabricPlan::FatTree { ports, rate, oversubscription } => {
+                Plan::FatTree { ports, rate, oversubscription }
+            }
+            FabricPlan::SabaTiers { oversubscription } => Plan::SabaTiers { oversubscription },
+            FabricPlan::NetShareFig1 => Plan::NetShareFig1,
+            FabricPlan::NetShareFig3 => Plan::NetShareFig3,
+            FabricPlan::NetShareFig6 => Plan::NetShareFig6,
+            FabricPlan::NetShareFig7 => Plan::NetShareFig7,
+            FabricPlan::NetShareFig16 { services } => Plan::NetShareFig16 { services },
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `weir sim`, `weir compare`, `weir sweep` and `weir explain`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use weir_core::units::{Rate, Time};
+
+use super::value::{Vary, coflow_id, interval, policy_spec, port_rate};
+use super::{Input, OUTPUT, Output, RUNNING, Running};
+
+const POLICY: &str = "What to replay";
+
+/// How to replay.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Replay")]
+pub struct Replay {
+    /// The rate at which each port sends, and at which it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = port_rate)]
+    pub port_rate: Rate,
+
+    /// The scheduling interval: schedules are computed at its multiples and at the trace's events; a port idles from the end
+    /// of a flow to the next schedule. 0 computes a schedule at every arrival and completion
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval)]
+    pub interval: Time,
+
+    /// Merge the coflows of each job, stage and wave into one coflow, if they are of one application (Saath, section 4.3)
+    #[arg(long)]
+    pub per_stage: bool,
+}
+
+/// The network to replay over, if it is more than the ports of one switch.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Replay")]
+pub struct Network {
+    /// Reduce the rate of receiving ports when many flows send to them, as measured in this file: the output of
+    /// `weir testbed incast --format csv`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
+    pub incast: Option<PathBuf>,
+
+    /// The buffer of a switch port for --incast, in full packets
+    #[arg(long, value_name = "PACKETS", requires = "incast")]
+    pub buffer: Option<u32>,
+
+    /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and the port
+    /// rate is the rate of the hosts' cables. Policies schedule host ports only; capacity that a congested link between
+    /// switches frees at the ports is not reassigned, except by `fair`, which is plain TCP on that network
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "incast"])]
+    pub fabric: Option<PathBuf>,
+
+    /// The seed by which flows are hashed to their shortest paths
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "fabric")]
+    pub path_seed: u64,
+
+    /// Replay over links between regions instead of the ports of one switch: a file in the wide-area format. Such networks
+    /// have their own policies, and no port rate and interval
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast", "fabric"])]
+    pub wide_area: Option<PathBuf>,
+
+    /// The seed by which the bandwidths of the links are drawn; the same for all policies
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
+    pub bandwidth_seed: u64,
+}
+
+/// What to replay, over which network, and where the result goes.
+#[derive(Debug, Args)]
+pub struct Experiment {
+    #[command(flatten)]
+    pub input: Input,
+
+    #[command(flatten)]
+    pub replay: Replay,
+
+    #[command(flatten)]
+    pub network: Network,
+
+    #[command(flatten)]
+    pub running: Running,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    /// Omit measured times, so that the same input gives the same bytes
+    #[arg(long, help_heading = OUTPUT)]
+    pub no_timing: bool,
+}
+
+/// Files with a line for each coflow and flow.
+#[derive(Debug, Args)]
+#[command(next_help_heading = OUTPUT)]
+pub struct Details {
+    /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s. `-` is the standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_coflow: Option<PathBuf>,
+
+    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s. Flow completion times count from
+    /// the release of the coflow. `-` is the standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_flow: Option<PathBuf>,
+}
+
+/// `weir sim`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir sim trace.txt --policy saath
+  weir sim trace.txt --policy saath:start=1MB:d=4 --interval 0 --format json")]
+pub struct Sim {
+    /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE. `weir policies` lists them
+    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    pub policy: String,
+
+    #[command(flatten)]
+    pub experiment: Experiment,
+
+    #[command(flatten)]
+    pub details: Details,
+}
+
+/// `weir compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A speed-up is the completion time of one coflow under the baseline divided by its time under the policy: above 1 is \
+better. The speed-up of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is left out.
+
+Examples:
+  weir compare trace.txt
+  weir compare trace.txt --policies saath,aalo,fair --baseline aalo
+  weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json
+  weir compare trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon"
+)]
+pub struct Compare {
+    /// The policies and their parameters: NAME[:KEY=VALUE...] or tree:FILE,... By default all that `weir policies` lists for
+    /// the network; those that share between applications only if the trace has several, and `fair` only up to 4096 ports
+    #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec)]
+    pub policies: Vec<String>,
+
+    /// The policy that speed-ups refer to; replayed too if it is not among the policies. By default the first policy
+    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    pub baseline: Option<String>,
+
+    #[command(flatten)]
+    pub experiment: Experiment,
+
+    /// Print all columns, in two tables. JSON and CSV always contain all of them
+    #[arg(long, help_heading = OUTPUT)]
+    pub wide: bool,
+
+    #[command(flatten)]
+    pub details: Details,
+}
+
+/// `weir sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = "What can vary: any parameter of the policies (`weir policies NAME`), and
+  interval=TIME,...    the scheduling interval
+  arrival=FACTOR,...   arrivals so many times as fast (Saath, Fig. 14d)
+  port-rate=RATE,...   the rate of each port
+and over a wide area, which has neither an interval nor a port rate,
+  bandwidth-seed=N,... the seed by which bandwidths are drawn
+
+A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speed-ups refer to the \
+baseline at the same values, or with --fixed-baseline to the baseline with nothing varied.
+
+Examples:
+  weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
+  weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4
+  weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
+  weir sweep trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
+pub struct Sweep {
+    /// The policies and their parameters: NAME[:KEY=VALUE...],...
+    #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec, required = true)]
+    pub policies: Vec<String>,
+
+    /// The policy that speed-ups refer to; by default the first policy
+    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    pub baseline: Option<String>,
+
+    /// Compute speed-ups over the baseline with nothing varied, as Fig. 14 of the Saath paper does
+    #[arg(long, help_heading = POLICY)]
+    pub fixed_baseline: bool,
+
+    /// The parameter to vary, and its values; given twice, a grid
+    #[arg(long, help_heading = POLICY, value_name = "KEY=V1,V2,...", required = true)]
+    pub vary: Vec<Vary>,
+
+    #[command(flatten)]
+    pub experiment: Experiment,
+}
+
+/// `weir explain`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The table's time line counts from the release of the coflow. CSV and JSON have that time as since_release_s; their \
+from_s, to_s, arrival_s and end_s count from the start of the trace, as its events do.
+
+Examples:
+  weir explain trace.txt --policy saath --coflow 7
+  weir explain trace.txt --policy aalo --coflow 7 --all --format csv"
+)]
+pub struct Explain {
+    #[command(flatten)]
+    pub input: Input,
+
+    /// The policy and its parameters: NAME[:KEY=VALUE...]
+    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    pub policy: String,
+
+    /// The coflow, by its number in the trace
+    #[arg(long, help_heading = POLICY, value_name = "ID", value_parser = coflow_id)]
+    pub coflow: u64,
+
+    /// Show every segment of the time line; by default short segments are merged into their neighbours
+    #[arg(long, help_heading = OUTPUT)]
+    pub all: bool,
+
+    #[command(flatten)]
+    pub replay: Replay,
+
+    /// Show no progress; there is none if the standard error is not a terminal
+    #[arg(long, short, help_heading = RUNNING)]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    pub output: Output,
+}

@@ -1,0 +1,49 @@
+//! `weir share`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use weir_sim::service::Mechanism;
+
+use super::{OUTPUT, Output, RUNNING};
+
+/// `weir share`.
+#[derive(Debug, Args)]
+#[command(after_help = "Mechanisms:
+  none               one queue at every link
+  queues             group allocation: a queue for each service at every switch (NetShare 3.1),
+                     or the queues that the scenario configures for a port
+  throttling         Algorithm 1 for unresponsive connections, one queue (3.2)
+  queues+throttling  both
+  central            a central allocator's limits for all connections, one queue (3.3)
+  queues+central     both
+
+Examples:
+  weir share examples/netshare-5.3.toml
+  weir share examples/netshare-5.3.toml --mechanism queues,queues+throttling --over-time rates.csv --format json")]
+pub struct Share {
+    /// The scenario, in TOML; `-` is the standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
+
+    /// The mechanisms, or `all`
+    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "all", value_parser = mechanism)]
+    pub mechanism: Vec<Option<Mechanism>>,
+
+    /// Show no progress
+    #[arg(long, short, help_heading = RUNNING)]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    /// Also write a line for each service and each interval of constant rates:
+    /// mechanism,from_s,to_s,service,delivered_bit_per_s,sent_bit_per_s
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    pub over_time: Option<PathBuf>,
+}
+
+/// A mechanism; `None` for all.
+fn mechanism(text: &str) -> Result<Option<Mechanism>, String> {
+    if text == "all" { Ok(None) } else { text.parse().map(Some).map_err(|error| format!("{error}, all")) }
+}

@@ -1,0 +1,121 @@
+//! Parsers of option values.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use weir_console::spec;
+use weir_core::units::{Rate, Time};
+
+/// A port rate above zero.
+pub fn port_rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.125..=1e15).contains(&rate.get()) { Ok(rate) } else { Err("expected 1bit to 8000Tbit".to_owned()) }
+}
+
+/// A scheduling interval. Zero needs no unit.
+pub fn interval(text: &str) -> Result<Time, String> {
+    if text == "0" {
+        return Ok(Time::ZERO);
+    }
+    let interval: Time = text.parse().map_err(|error| format!("{error}, or 0 to schedule at every event"))?;
+    if interval.get() <= 1e9 { Ok(interval) } else { Err("expected at most 1e9s".to_owned()) }
+}
+
+/// A parser of the whole numbers in a range.
+pub fn whole<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// A whole number from 1 to 1000.
+#[cfg(any(feature = "live", feature = "papers"))]
+pub fn up_to_1000(text: &str) -> Result<u64, String> {
+    whole(1..=1000)(text)
+}
+
+/// The number of a coflow in its trace.
+pub fn coflow_id(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected the coflow's number in the trace, such as 7".to_owned())
+}
+
+/// An existing policy with existing parameters.
+pub fn policy_spec(text: &str) -> Result<String, String> {
+    let spec = text.trim();
+    spec::check(spec).map(|()| spec.to_owned()).map_err(|failure| failure.message)
+}
+
+/// A parameter and the values to try: `start=1MB,10MB`.
+#[derive(Debug, Clone)]
+pub struct Vary {
+    /// `interval`, `arrival`, `port-rate`, `bandwidth-seed`, or a parameter of a policy.
+    pub key: String,
+    /// At least one value as given, each once, and what it sets.
+    pub values: Vec<(String, Setting)>,
+}
+
+/// What a value of a varied parameter sets.
+#[derive(Debug, Clone, Copy)]
+pub enum Setting {
+    /// The scheduling interval.
+    Interval(Time),
+    /// The rate of each port.
+    PortRate(Rate),
+    /// The seed by which bandwidths are drawn.
+    BandwidthSeed(u64),
+    /// Arrivals so many times as fast.
+    Arrival(f64),
+    /// A parameter of policies.
+    Policy,
+}
+
+fn setting(key: &str, value: &str) -> Result<Setting, String> {
+    let speed = |value: &str| value.parse().ok().filter(|speed| (1e-6..=1e6).contains(speed));
+    Ok(match key {
+        "interval" => Setting::Interval(interval(value)?),
+        "port-rate" => Setting::PortRate(port_rate(value)?),
+        "bandwidth-seed" => Setting::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?),
+        "arrival" => Setting::Arrival(speed(value).ok_or("expected a factor from 1e-6 to 1e6")?),
+        _ => Setting::Policy,
+    })
+}
+
+/// Keys that would hide another column of a sweep's result.
+const COLUMNS: [&str; 5] = ["policy", "baseline", "trace", "coflows", "flows"];
+
+impl FromStr for Vary {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Vary, String> {
+        let (key, values) = text.split_once('=').ok_or("expected KEY=V1,V2,...")?;
+        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+        let key = key.trim().to_owned();
+        if key.is_empty() || values.iter().any(String::is_empty) {
+            return Err("expected KEY=V1,V2,... without empty parts".to_owned());
+        }
+        if let Some(value) = first_repeated(&values) {
+            return Err(format!("`{value}` is given twice; expected each value once"));
+        }
+        if COLUMNS.contains(&key.as_str()) {
+            return Err(format!("`{key}` is not a parameter"));
+        }
+        let set = |value: String| match setting(&key, &value) {
+            Ok(setting) => Ok((value, setting)),
+            Err(why) => Err(format!("`{value}`: {why}")),
+        };
+        let values = values.into_iter().map(set).collect::<Result<_, _>>()?;
+        Ok(Vary { key, values })
+    }
+}
+
+/// The first text that occurs a second time.
+pub fn first_repeated(texts: &[String]) -> Option<&String> {
+    (1..).zip(texts).find_map(|(end, text)| texts[..end - 1].contains(text).then_some(text))
+}

@@ -1,0 +1,106 @@
+//! The metrics of a replay, as a record.
+
+use weir_console::failure::Failure;
+use weir_console::record::Record;
+use weir_core::model::Workload;
+use weir_sim::Outcome;
+use weir_sim::bound::Bounds;
+use weir_sim::summary::{SpeedupSummary, Summary};
+
+use crate::network::Network;
+use crate::source::Source;
+
+/// Computes the metrics of replays of one workload over one network.
+pub struct Metrics<'a> {
+    source: &'a Source,
+    network: &'a Network,
+    bounds: Option<Bounds>,
+    has_deadlines: bool,
+    has_jobs: bool,
+    timing: bool,
+}
+
+/// The replay that others are compared with.
+pub struct Baseline {
+    policy: String,
+    ccts: Vec<f64>,
+}
+
+impl Baseline {
+    /// The outcome of `policy` as the baseline.
+    pub fn new(policy: &str, outcome: &Outcome) -> Baseline {
+        Baseline { policy: policy.to_owned(), ccts: outcome.ccts() }
+    }
+}
+
+impl<'a> Metrics<'a> {
+    /// Metrics of replays of `workload`, which is the trace of `source`, possibly with other arrival times. Without `timing`,
+    /// records contain no measured times.
+    pub fn new(source: &'a Source, workload: &Workload, network: &'a Network, timing: bool) -> Metrics<'a> {
+        let mut coflows = workload.coflows.iter();
+        let bounds = network.bounds(workload);
+        let has_deadlines = coflows.clone().any(|coflow| coflow.deadline.is_some());
+        // Over a wide area, the coflows of a job do not wait for each other.
+        let has_jobs = matches!(network, Network::Switch(..)) && coflows.any(|coflow| coflow.job.is_some());
+        Metrics { source, network, bounds, has_deadlines, has_jobs, timing }
+    }
+
+    /// The lower bound of the mean CCT in seconds, if it is known.
+    pub fn min_mean_cct(&self) -> Option<f64> {
+        self.bounds.as_ref().filter(|bounds| !bounds.ccts.is_empty()).map(|bounds| bounds.mean_cct)
+    }
+
+    /// All metrics of a replay; with speed-ups if there is a baseline. A statistic over nothing is null.
+    ///
+    /// # Errors
+    /// If the outcome beats a lower bound: a bug of the policy or the simulator.
+    pub fn record(
+        &self,
+        policy: &str,
+        outcome: &Outcome,
+        baseline: Option<&Baseline>,
+    ) -> Result<Record, Failure> {
+        if let Some(bounds) = &self.bounds {
+            let check = bounds.check(outcome);
+            check.map_err(|error| Failure::undone(format_args!("{policy}: internal error: {error}")))?;
+        }
+        let summary = Summary::new(outcome);
+        let mut r = Record::default();
+        r.add("policy", policy);
+        r.add("coflows", outcome.coflows.len());
+        r.add("flows", outcome.flows);
+        r.add("mean_cct_s", summary.mean_cct);
+        r.add_all(["p50_cct_s", "p90_cct_s", "p95_cct_s", "p99_cct_s"], summary.cct_percentiles);
+        r.add("makespan_s", outcome.makespan);
+        if let Some(Baseline { policy, ccts }) = baseline {
+            let speedups = SpeedupSummary::new(ccts, &outcome.ccts());
+            r.add("baseline", policy.as_str());
+            r.add_all(["speedup_p10", "speedup_p50", "speedup_p90"], speedups.percentiles);
+            r.add("speedup_mean", speedups.mean);
+            r.add("speedup_left_out", speedups.left_out);
+        }
+        let bound = self.min_mean_cct();
+        r.add("lower_bound_mean_cct_s", bound);
+        let both = summary.mean_cct.zip(bound).filter(|(_, bound)| *bound > 0.0);
+        r.add("over_bound", both.map(|(mean, bound)| mean / bound));
+        r.add_all(["out_of_sync_p50", "out_of_sync_p90"], summary.deviation_percentiles);
+        r.add("utilisation_mean", summary.mean_utilisation);
+        r.add("utilisation_max", summary.max_utilisation);
+        if self.has_deadlines {
+            r.add("deadlines_met", summary.deadlines_met);
+            r.add("deadlines", summary.deadlines);
+        }
+        if self.has_jobs {
+            r.add("mean_jct_s", summary.mean_jct);
+        }
+        let timed = |value: Option<f64>| value.filter(|_| self.timing);
+        r.add("schedules", outcome.schedule_ns.len());
+        r.add("schedule_mean_us", timed(summary.mean_schedule_us));
+        r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(timed));
+        r.add("wall_s", timed(Some(outcome.wall)));
+        r.add("trace", self.source.name.as_str());
+        r.add("trace_unit", self.source.unit_value());
+        self.network.values().into_iter().for_each(|(name, value)| r.add(name, value));
+        Ok(r)
+    }
+}

@@ -1,0 +1,220 @@
+//! The network that a trace is replayed over, and replays on it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use weir_console::failure::Failure;
+use weir_console::progress::Progress;
+use weir_console::run::{self, Task};
+use weir_console::spec;
+use weir_core::model::{WideArea, Workload};
+use weir_core::policy::{self, ParamsError};
+use weir_core::solve::Levels;
+use weir_core::units::Time;
+use weir_core::wide_area;
+use weir_sim::bound::Bounds;
+use weir_sim::wide_area::{Inside, replay};
+use weir_sim::{Options, Outcome};
+
+use crate::args::{self, Setting};
+use crate::capacity_limit::CapacityLimit;
+
+/// A network, and how to replay over it.
+#[derive(Clone)]
+pub enum Network {
+    /// The ports of one switch.
+    Switch(Options, Option<Arc<CapacityLimit>>),
+    /// Links between regions, by the name of their file.
+    WideArea(String, Arc<WideArea>, weir_sim::wide_area::Options),
+}
+
+impl Network {
+    /// Reads the requested network. `keep_flows`: outcomes contain the end of every flow.
+    ///
+    /// # Errors
+    /// If its file cannot be read.
+    pub fn read(replay: &args::Replay, args: &args::Network, keep_flows: bool) -> Result<Network, Failure> {
+        if let Some(path) = &args.wide_area {
+            let area = Arc::new(weir_trace::wide_area::read(path)?);
+            let options = weir_sim::wide_area::Options {
+                seed: args.bandwidth_seed,
+                inside: Inside::Shared,
+                keep_flows,
+            };
+            return Ok(Network::WideArea(path.display().to_string(), area, options));
+        }
+        let mut options = switch_options(replay, keep_flows);
+        let limit = CapacityLimit::read(args)?;
+        limit.iter().for_each(|limit| limit.apply(&mut options));
+        Ok(Network::Switch(options, limit.map(Arc::new)))
+    }
+
+    /// The policies to compare if none are named.
+    pub fn default_policies(&self, workload: &Workload) -> Vec<String> {
+        match self {
+            Network::Switch(_, limit) => {
+                let mut policies = spec::all(&workload.names);
+                policies.retain(|name| limit.as_ref().is_none_or(|limit| limit.supports(name)));
+                let table_fits = limit.is_some() || workload.ports as usize <= Levels::MAX_PORTS;
+                policies.retain(|name| name != "fair" || table_fits);
+                policies
+            }
+            Network::WideArea(..) => wide_area::TABLE.iter().map(|entry| entry.name.to_owned()).collect(),
+        }
+    }
+
+    /// Checks that a policy of this kind of network has this name and these parameters.
+    ///
+    /// # Errors
+    /// If it has not.
+    pub fn check_policy(&self, policy: &str) -> Result<(), ParamsError> {
+        match self {
+            Network::Switch(..) => policy::build(policy).map(drop),
+            Network::WideArea(..) => wide_area::build(policy).map(drop),
+        }
+    }
+
+    /// The lower bounds of completion times, if they are known.
+    pub fn bounds(&self, workload: &Workload) -> Option<Bounds> {
+        match self {
+            Network::Switch(options, _) => Bounds::new(workload, options.port_rate),
+            Network::WideArea(..) => None,
+        }
+    }
+
+    /// What a sweep can vary besides the parameters of policies.
+    pub fn parameters(&self) -> &'static str {
+        match self {
+            Network::Switch(_, Some(limit)) if limit.sets_port_rate() => "interval, arrival",
+            Network::Switch(..) => "interval, arrival, port-rate",
+            Network::WideArea(..) => "arrival, bandwidth-seed",
+        }
+    }
+
+    /// Sets a parameter; `false` if it does not exist on this network.
+    pub fn set(&mut self, setting: Setting) -> bool {
+        match (&mut *self, setting) {
+            (Network::Switch(options, _), Setting::Interval(interval)) => options.interval = interval,
+            (Network::Switch(_, Some(limit)), Setting::PortRate(_)) if limit.sets_port_rate() => {
+                return false;
+            }
+            (Network::Switch(options, limit), Setting::PortRate(rate)) => {
+                options.port_rate = rate;
+                limit.iter().for_each(|limit| limit.apply(options));
+            }
+            (Network::WideArea(_, _, options), Setting::BandwidthSeed(seed)) => options.seed = seed,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether this network, which differs from `other` at most in its parameters, has the same ones.
+    pub fn has_parameters_of(&self, other: &Network) -> bool {
+        match (self, other) {
+            (Network::Switch(a, _), Network::Switch(b, _)) => {
+                (a.port_rate, a.interval) == (b.port_rate, b.interval)
+            }
+            (Network::WideArea(_, _, a), Network::WideArea(_, _, b)) => a == b,
+            _ => false,
+        }
+    }
+
+    /// The network as columns of a record.
+    pub fn values(&self) -> Vec<(&'static str, Value)> {
+        match self {
+            Network::Switch(options, limit) => {
+                let rate = ("port_rate", options.port_rate.to_string().into());
+                let interval = ("interval_s", options.interval.get().into());
+                let limit = limit.iter().flat_map(|limit| limit.values());
+                [rate, interval].into_iter().chain(limit).collect()
+            }
+            Network::WideArea(name, _, options) => {
+                vec![("wide_area", name.as_str().into()), ("bandwidth_seed", options.seed.into())]
+            }
+        }
+    }
+
+    /// The network for people. `varies` says which parameters a sweep varies.
+    pub fn caption(&self, varies: impl Fn(&str) -> bool) -> String {
+        match self {
+            Network::Switch(options, limit) => {
+                let schedules = match options.interval {
+                    _ if varies("interval") => "a schedule every `interval`".to_owned(),
+                    Time::ZERO => "a schedule whenever something happens".to_owned(),
+                    interval => format!("a schedule every {interval}"),
+                };
+                let rate = options.port_rate;
+                let (rate, limit) = if varies("port-rate") {
+                    let name = limit.iter().map(|limit| format!("{}.\n", limit.name())).collect();
+                    ("`port-rate`".to_owned(), name)
+                } else {
+                    (rate.to_string(), limit.iter().map(|limit| limit.caption(rate)).collect::<String>())
+                };
+                format!("Ports of {rate}, {schedules}.\n{limit}")
+            }
+            Network::WideArea(name, area, options) => {
+                let correlated = match area.correlation() {
+                    0.0 => String::new(),
+                    correlation => format!(" at a correlation of {correlation}"),
+                };
+                let bandwidth = if area.changes() {
+                    format!("another bandwidth every {}{correlated}, seed {}", area.holds(), options.seed)
+                } else {
+                    "constant bandwidth".to_owned()
+                };
+                format!("{name}: links between {}; {bandwidth}.\n", area.regions().join(", "))
+            }
+        }
+    }
+}
+
+/// How to replay over the ports of one switch.
+pub fn switch_options(replay: &args::Replay, keep_flows: bool) -> Options {
+    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows, behind: None }
+}
+
+/// A replay: a policy, a workload and a network.
+pub struct Replay<'a> {
+    /// The policy and its parameters.
+    pub policy: String,
+    /// The workload.
+    pub workload: &'a Workload,
+    /// The network.
+    pub network: &'a Network,
+}
+
+impl Replay<'_> {
+    /// Checks that the policy fits the network and the workload.
+    fn check(&self) -> Result<(), Failure> {
+        let names = &self.workload.names;
+        match self.network {
+            Network::Switch(..) => spec::build(&self.policy, Some(names)).map(drop),
+            Network::WideArea(..) => spec::build_wide(&self.policy, names).map(drop),
+        }
+    }
+
+    fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
+        let Replay { policy, workload, network } = self;
+        match network {
+            Network::Switch(options, _) => {
+                Task { policy: policy.clone(), workload, options: options.clone() }.run(progress)
+            }
+            Network::WideArea(_, area, options) => {
+                let watch = progress.watch(policy, workload.coflows.len());
+                let scheme = spec::build_wide(policy, &workload.names)?;
+                let outcome = replay(workload, area, scheme, options, |done| watch.reached(done));
+                outcome.map_err(|error| Failure::wide_area(policy, &error))
+            }
+        }
+    }
+}
+
+/// Runs all replays, up to `running.jobs` concurrently; outcomes are in the order of the replays.
+///
+/// # Errors
+/// If a policy does not fit, a replay fails, or the user interrupts it. All policies are checked before the first replay.
+pub fn run_all(replays: &[Replay<'_>], running: &args::Running) -> Result<Vec<Outcome>, Failure> {
+    replays.iter().try_for_each(Replay::check)?;
+    let progress = Progress::new(running.quiet);
+    run::pool(replays.len(), running.jobs, |at| replays[at].run(&progress))
+}

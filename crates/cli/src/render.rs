@@ -1,0 +1,41 @@
+//! The result of a command in the requested format.
+
+use std::path::Path;
+
+use weir_console::failure::Failure;
+use weir_console::output::{self, Sink};
+use weir_console::record::{self, Record};
+
+use crate::args::{Format, Output};
+
+/// Opens the output of a command that reads `input`.
+///
+/// # Errors
+/// If the file cannot be created, or is the input or a file that the input names.
+pub fn open(output: &Output, input: &Path) -> Result<Sink, Failure> {
+    output::check_distinct(input, &[("--out", output.out.as_deref())])?;
+    Sink::new(output.out.as_deref())
+}
+
+/// A list of records.
+pub fn list(format: Format, table: impl FnOnce() -> String, records: impl FnOnce() -> Vec<Record>) -> String {
+    match format {
+        Format::Table => table(),
+        Format::Json => record::json(&records()),
+        Format::Csv => record::csv(&records()),
+    }
+}
+
+/// One object in JSON; lines of records in CSV.
+pub fn object(
+    format: Format,
+    table: impl FnOnce() -> String,
+    json: impl FnOnce() -> Record,
+    csv: impl FnOnce() -> Vec<Record>,
+) -> String {
+    match format {
+        Format::Table => table(),
+        Format::Json => record::json(&json()),
+        Format::Csv => record::csv(&csv()),
+    }
+}
