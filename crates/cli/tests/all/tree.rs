@@ -4,7 +4,6 @@ use crate::common::Place;
 
 const MADE: &str = "trace generate --services 2 --applications 2 --seed 7 --out shared.weir";
 
-/// What a command that has to fail with this code says.
 /// The folder with the examples.
 fn with_examples() -> Place {
     let place = Place::new();
@@ -16,7 +15,7 @@ fn with_examples() -> Place {
 }
 
 #[test]
-fn the_readme_shows_what_comes_out() {
+fn policy_tree_page_shows_the_current_table() {
     let place = with_examples();
     place.print(MADE);
     std::fs::create_dir(place.path("examples")).unwrap();
@@ -24,14 +23,18 @@ fn the_readme_shows_what_comes_out() {
         std::fs::rename(place.path(name), place.path("examples").join(name)).unwrap();
     }
     let command = "compare shared.weir --policies fair,saath,netshare,saba,tree:examples/tree.toml";
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
-    assert!(readme.contains(&format!("    weir {MADE}\n    weir {command}\n")));
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy-tree.md")).unwrap();
+    assert!(page.contains(&format!("    weir {MADE}\n    weir {command}\n")));
     let text = place.print(&format!("{command} --no-timing --quiet"));
     let table =
         text.lines().skip_while(|line| !line.starts_with("policy ")).take_while(|line| !line.is_empty());
     let mut lines = 0;
     for line in table {
-        assert!(readme.lines().any(|shown| shown.trim_end() == line.trim_end()), "README.md lacks: {line}");
+        assert!(
+            page.lines().any(|shown| shown.trim_end() == line.trim_end()),
+            "docs/policy-tree.md lacks: {line}"
+        );
         lines += 1;
     }
     assert_eq!(lines, 7);
