@@ -114,10 +114,14 @@ ctl() {
 ask() {
     host h3 curl -sS --cacert authority.pem --cert ann.pem --key ann.key "$@"
 }
-for _ in 1 2 3 4 5 6 7 8 9 10; do
-    ctl status > /dev/null 2>&1 && break
-    sleep 0.5
-done
+# Waits for a command to succeed, for half a minute at most.
+await() {
+    for _ in $(seq 60); do
+        "$@" > /dev/null 2>&1 && return
+        sleep 0.5
+    done
+}
+await ctl status
 for application in web batch; do
     ask -X PUT "https://10.0.0.4:7701/v1/applications/$application" -d "{\"service\": \"$application\"}" > /dev/null
 done
@@ -128,10 +132,10 @@ mkdir "$groups-web" "$groups-batch"
 start agent h0 "$weir" agent run --host 0 --rate 100Mbit --interface eth0 --socket "$place/agent.sock" \
     --application "web=$groups-web" --application "batch=$groups-batch" \
     --coordinator 10.0.0.4:7700 --certificate h0.pem --key h0.key --authority authority.pem
-for _ in 1 2 3 4 5 6 7 8 9 10; do
-    host h0 tc class show dev eth0 | grep -q 7765:102 && break
-    sleep 0.5
-done
+has_queues() {
+    host h0 tc class show dev eth0 | grep -q 7765:102
+}
+await has_queues
 
 # One program of each, to a host of its own.
 receive='
@@ -139,9 +143,13 @@ import socket, sys
 stream, _ = socket.create_server((sys.argv[1], 9000)).accept()
 while stream.recv(1 << 16): pass
 '
+# Whether port 9000 of a host is open: 2328 in hexadecimal, state 0A.
+listens() {
+    host "$1" grep -q ':2328 00000000:0000 0A' /proc/net/tcp
+}
 send() {
     start "$1" "$2" python3 -c "$receive" "$3"
-    sleep 1
+    await listens "$2"
     sh -c "echo 0 > $groups-$1/cgroup.procs; exec nsenter --net=/run/netns/weir-$bed-h0 bash -c 'exec cat /dev/zero > /dev/tcp/$3/9000'" 2> /dev/null &
 }
 arrived() {
@@ -149,6 +157,11 @@ arrived() {
 }
 send web h1 10.0.0.2
 send batch h2 10.0.0.3
+# Both have a limit.
+limited() {
+    [ "$(ctl found --format csv | grep -c ',[0-9][0-9]*$')" = 2 ]
+}
+await limited
 sleep 3
 web=$(arrived h1) batch=$(arrived h2)
 sleep 2

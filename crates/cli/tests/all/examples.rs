@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::common::{Place, Ran};
 
@@ -44,7 +43,7 @@ fn command(file: &str, trace: &str) -> Option<String> {
         ("", "saba-jobs.toml") => format!("saba run {name} --quiet"),
         // The tests of `weir-trace` and `weir-predict` read the measurements, and those of `weir profile` run the jobs.
         ("incast" | "jobs", _) => return None,
-        // It is run below.
+        // The live tests run it.
         ("bed", "live.sh") => return None,
         _ => panic!("examples/{file}: expected a file that this test can have read"),
     };
@@ -128,46 +127,5 @@ fn scenarios_come_to_what_their_comments_say() {
             let end = line["end_bit_per_s"].as_f64().unwrap() / 1e6;
             assert!((end - mbit).abs() <= 1e-6 * mbit, "{name}: {line}: expected {mbit} Mbit");
         }
-    }
-}
-
-/// Without the privileges or the programs in the kernel for that, it says so and skips.
-#[test]
-fn a_coordinator_and_agents_run_on_a_bed() {
-    let weir = env!("CARGO_BIN_EXE_weir");
-    let space = format!("weirexample{}", std::process::id());
-    let ip = |words: &[&str]| Command::new("ip").args(words).output().is_ok_and(|done| done.status.success());
-    if !ip(&["netns", "add", &space]) {
-        eprintln!("bed/live.sh skips, since this machine makes no namespaces");
-        return;
-    }
-    ip(&["netns", "del", &space]);
-    let traffic = ["agent", "traffic", "--interface", "nowhere", "--application", "x=nowhere"];
-    let said = Command::new(weir).args(traffic).output().unwrap().stderr;
-    let able = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    if String::from_utf8_lossy(&said).contains("built without")
-        || !["openssl", "curl", "python3"].iter().all(|p| able(p))
-    {
-        eprintln!("bed/live.sh skips, since the programs that it needs are not there");
-        return;
-    }
-    let mut script = Command::new("timeout");
-    let done =
-        script.args(["-k", "5", "120"]).arg(examples().join("bed/live.sh")).arg(weir).output().unwrap();
-    let [said, why] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(done.status.success(), "{said}{why}");
-    let line = |first: &str| {
-        let found = said.lines().find(|line| line.starts_with(first));
-        found.unwrap_or_else(|| panic!("{first}: {said}{why}")).split_whitespace().collect::<Vec<_>>()
-    };
-    assert_eq!(line("h0    true")[1], "true");
-    // By queues alone it would be half each.
-    let [web, batch] =
-        [5, 8].map(|word| line("Of 100 Mbit/s, web has")[word].trim_end_matches('.').parse::<f64>().unwrap());
-    assert!(web > 1.15 * batch && web + batch > 85.0, "{said}");
-    for application in ["batch", "web"] {
-        let found = line(&format!("h0    {application} "));
-        let limit: u64 = found.last().unwrap().parse().expect("it has a limit");
-        assert!((1_000_000..12_500_000).contains(&limit), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the program that make networks or measure rates. They run one at a time: see `turn`.
+//! Tests of the program that make networks or measure rates; `turn` says which of them run side by side.
 
 #![cfg(target_os = "linux")]
 
@@ -10,6 +10,7 @@ mod campaign;
 mod certificates;
 #[path = "../common/mod.rs"]
 mod common;
+mod examples;
 mod faults;
 #[path = "../../../agent/tests/live/group.rs"]
 mod group;

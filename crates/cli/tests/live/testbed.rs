@@ -274,7 +274,7 @@ fn a_slice_of_coflows_is_sent_by_real_sockets() {
     let text = place.print(&line);
     eprintln!("{text}");
     let (asked, sent) = (format!("--coflows {coflows} --only slice"), format!("\n{coflows} coflow"));
-    for part in ["# Real traffic", &asked, &sent, "| median error |"] {
+    for part in ["# Real traffic", asked.as_str(), sent.as_str(), "| median error |"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     for policy in ["fair", "aalo", "saath"] {
