@@ -62,7 +62,7 @@ fn what_does_not_fit_is_refused() {
         ("sim trace.txt --policy saath --fabric none.toml", "none.toml"),
         (
             "sweep trace.txt --policies fair --fabric network.toml --vary port-rate=1Gbit,2Gbit",
-            "`port-rate` is nothing that this network has",
+            "`port-rate` does not exist on this network",
         ),
         ("sim trace.txt --policy saath --fabric network.toml --out network.toml", "network.toml"),
     ];
