@@ -3,7 +3,7 @@
 //! No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between
 //! coflows. A policy tree nests the three. The page replays the same generated workloads with one more level at a time
 //! and measures, for each variant: the CCTs, the slowdowns that Saba's models predict, and how often a service gets less
-//! than its weighted share ([`contention`]).
+//! than its weighted share (`contention`).
 
 mod contention;
 

@@ -1,6 +1,6 @@
 //! `weir reproduce live`: the mechanisms on real traffic, next to the papers' figures and the simulator's.
 //!
-//! A module for each [`Experiment`]; `cluster` starts the coordinators and agents of three of them.
+//! A module for each `Experiment`; `cluster` starts the coordinators and agents of three of them.
 
 mod cluster;
 mod netshare;

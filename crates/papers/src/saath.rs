@@ -14,7 +14,7 @@
 //! | 14 | the sensitivity to S, E, the interval, the arrival rate and d | `sensitivity` |
 //! | 15 | the speedup of Saath over Aalo on the machines | `speedups`, in simulation |
 //! | 16 | job completion times on the machines | not reproduced: the compute times are not public |
-//! | Table 2 | the time of a schedule; CPU and memory | `timings` has the time; [`crate::live`] the rest |
+//! | Table 2 | the time of a schedule; CPU and memory | `timings` has the time; `crate::live` the rest |
 //!
 //! `published` prints the numbers of the paper's text, `assumptions` the choices that change a result most.
 

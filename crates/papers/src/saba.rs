@@ -2,16 +2,16 @@
 //! Perspective", EuroSys '23.
 //!
 //! The paper measured ten HiBench workloads on 32 servers with InfiniBand, and twenty synthetic workloads in a packet
-//! simulator of 1,944 servers. Both are fluid simulations here: jobs compute and transfer in stages ([`weir_sim::stage`]).
+//! simulator of 1,944 servers. Both are fluid simulations here: jobs compute and transfer in stages (`weir_sim::stage`).
 //!
 //! | Paper | Content | Module |
 //! |---|---|---|
-//! | Fig. 1a, 2, 5, 6 (sections 2 and 4.2) | Slowdowns and sensitivity models of the ten workloads | [`workloads`] |
-//! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups of jobs on 32 servers: 500 random setups; other data, nodes, degrees | [`studies`], run by [`testbed`] on the setups of [`setup`] |
-//! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa, Sincronia and distributed Saba on 1,944 servers | [`rivals`], run by [`simulation`] |
-//! | Fig. 12 (8.5) | Calculation time of the central controller | [`controller`] |
+//! | Fig. 1a, 2, 5, 6 (sections 2 and 4.2) | Slowdowns and sensitivity models of the ten workloads | `workloads` |
+//! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups of jobs on 32 servers: 500 random setups; other data, nodes, degrees | `studies`, run by `testbed` on the setups of `setup` |
+//! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa, Sincronia and distributed Saba on 1,944 servers | `rivals`, run by `simulation` |
+//! | Fig. 12 (8.5) | Calculation time of the central controller | `controller` |
 //!
-//! [`assumptions`] shows the choices that the paper leaves open and that change a result most.
+//! `assumptions` shows the choices that the paper leaves open and that change a result most.
 
 mod assumptions;
 mod controller;

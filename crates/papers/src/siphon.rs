@@ -4,8 +4,8 @@
 //! | Paper | Measured there | Reproduced |
 //! |---|---|---|
 //! | 5.1: Fig. 8, 9, Table 2 | Six Spark jobs on 40 instances in five regions, with and without Siphon | no: the simulator has no Spark and no TCP |
-//! | 5.2: Fig. 10 to 13 | One sort over five regions: Spark, and Siphon without and with detours and flow groups | [`sort`], without Spark; its shuffle is in [`shuffle`] |
-//! | 5.3: Fig. 15 | The public trace over three regions: Monte Carlo ordering against MRTF | [`orders`], with the assumptions that change its result most |
+//! | 5.2: Fig. 10 to 13 | One sort over five regions: Spark, and Siphon without and with detours and flow groups | `sort`, without Spark; its shuffle is in `shuffle` |
+//! | 5.3: Fig. 15 | The public trace over three regions: Monte Carlo ordering against MRTF | `orders`, with the assumptions that change its result most |
 
 mod orders;
 mod shuffle;
