@@ -87,7 +87,7 @@ fn wrong_usage_is_exit_2() {
         ("profile --bed b --name= -- true", "expected 1 to 100 bytes without control characters"),
         (
             "profile --bed b -- /",
-            "COMMAND: ``: expected 1 to 100 bytes without control characters; --name says another",
+            "COMMAND: ``: expected 1 to 100 bytes without control characters; help: use --name",
         ),
         ("profile --bed b --out x.toml -- true", "x.toml:1: field `version`: `2`: expected 1"),
         ("profile --bed b --out t.toml --samples t.toml -- true", "expected another file than that of --out"),

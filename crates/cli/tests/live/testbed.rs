@@ -146,7 +146,7 @@ fn wrong_usage_is_exit_2() {
         ("testbed up none.toml", "none.toml: cannot be read"),
         ("testbed up slow.toml --dry-run", "on a bed, expected 8kbit to 100Gbit"),
         ("testbed up f.toml --name a-b", "`a-b` is no name of a bed"),
-        ("testbed run s.toml --mechanism central", "`central` is no mechanism of the testbed"),
+        ("testbed run s.toml --mechanism central", "`central` is not a mechanism of the testbed"),
         ("testbed run event.toml", "event: 1 of them: expected none"),
         ("testbed run many.toml", "queues: 66 services: expected at most 63"),
         ("testbed run s.toml --out s.toml", "expected another file than that of the input"),
@@ -269,7 +269,7 @@ fn means(text: &str, policy: &str) -> [f64; 2] {
 fn a_slice_of_coflows_is_sent_by_real_sockets() {
     let place = place();
     let Some(name) = name(&place, "slice") else { return };
-    let coflows = campaign(1, 3);
+    let coflows = campaign(2, 3);
     let line = format!("reproduce live --only slice --coflows {coflows} --name {name} --quiet");
     let text = place.print(&line);
     eprintln!("{text}");
