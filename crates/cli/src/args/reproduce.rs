@@ -68,7 +68,7 @@ pub struct NetshareReproduction {
 /// `weir reproduce saba`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Workloads are simulated, so no trace is needed. The controller's processor time (Fig. 12) takes ten minutes.
+    after_help = "Workloads are simulated, so no trace is needed. The controller's processor time (Fig. 12) takes three minutes.
 
 Example:
   weir reproduce saba --out docs/results/saba.md --jobs 2"
