@@ -205,7 +205,7 @@ pub struct Reading {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = RUNNING)]
 pub struct Running {
-    /// The number of concurrent runs; more than one disturbs measured times, not results
+    /// The number of concurrent runs; with more than one, measured times are less accurate and results do not change
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1024_usize))]
     pub jobs: usize,
 

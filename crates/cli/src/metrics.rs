@@ -50,7 +50,7 @@ impl<'a> Metrics<'a> {
         self.bounds.as_ref().filter(|bounds| !bounds.ccts.is_empty()).map(|bounds| bounds.mean_cct)
     }
 
-    /// All metrics of a replay; with speed-ups if there is a baseline. A statistic over nothing is null.
+    /// All metrics of a replay; with speedups if there is a baseline. A statistic over nothing is null.
     ///
     /// # Errors
     /// If the outcome beats a lower bound: a bug of the policy or the simulator.

@@ -34,7 +34,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let workloads = workloads(&source, &points, experiment.replay.per_stage)?;
     let workload_at = |speed: f64| {
         let found = workloads.iter().find(|(other, _)| *other == speed);
-        &found.expect("there is a workload for the speed of each point, and for 1").1
+        &found.expect("`workloads` has an entry for the speed of every point and for 1").1
     };
     if experiment.replay.per_stage {
         source.workload = workload_at(1.0).clone();
@@ -132,7 +132,7 @@ fn table(
     }
     let values = if args.fixed_baseline { "with nothing varied" } else { "at the same values" };
     format!(
-        "\nCoflow completion times in seconds | speed-ups over `{baseline}` {values}, coflow by coflow.\n\
+        "\nCoflow completion times in seconds | speedups over `{baseline}` {values}, coflow by coflow.\n\
          /bound: mean divided by the lower bound of the mean.\n\n{table}"
     )
 }

@@ -68,11 +68,11 @@ impl Job for Repeated<'_> {
         self.times.push((bandwidth, Vec::with_capacity(self.runs)));
         for _ in 0..self.runs {
             let took = self.once()?;
-            self.times.last_mut().expect("it was just put there").1.push(took);
+            self.times.last_mut().expect("`times` got an entry above").1.push(took);
             self.tell();
         }
-        let times = &self.times.last().expect("it was just put there").1;
-        Ok(Time::new(median(times)).expect("durations are finite, and not negative"))
+        let times = &self.times.last().expect("`times` got an entry above").1;
+        Ok(Time::new(median(times)).expect("a duration is finite and not negative"))
     }
 }
 

@@ -24,7 +24,7 @@ impl Progress {
         let bar = self.0.add(ProgressBar::new(coflows as u64));
         let style =
             ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len} coflows  {elapsed}, {eta} to go");
-        bar.set_style(style.expect("a constant"));
+        bar.set_style(style.expect("the template is a valid constant"));
         bar.set_prefix(name.to_owned());
         Watch { bar }
     }
@@ -35,7 +35,7 @@ impl Progress {
     pub fn steps(&self, name: &str, steps: usize) -> ProgressBar {
         let bar = self.0.add(ProgressBar::new(steps as u64));
         let style = ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len}  {elapsed}  {msg}");
-        bar.set_style(style.expect("a constant"));
+        bar.set_style(style.expect("the template is a valid constant"));
         bar.set_prefix(name.to_owned());
         bar
     }

@@ -74,7 +74,7 @@ pub fn csv(records: &[Record]) -> String {
     for record in records {
         out.write_record(record.0.iter().map(|(_, value)| cell(value))).expect(IN_MEMORY);
     }
-    String::from_utf8(out.into_inner().expect(IN_MEMORY)).expect("cells are strings")
+    String::from_utf8(out.into_inner().expect(IN_MEMORY)).expect("cells are strings, so the file is UTF-8")
 }
 
 fn cell(value: &Value) -> String {

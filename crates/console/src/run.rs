@@ -78,7 +78,7 @@ pub fn pool<T: Send>(
             }
             let result = each(at);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            results.lock().expect("nobody panics with the lock")[at] = Some(result);
+            results.lock().expect("no thread panics while it holds the lock")[at] = Some(result);
         }
     };
     thread::scope(|scope| {
@@ -87,7 +87,7 @@ pub fn pool<T: Send>(
         }
         work();
     });
-    let results = results.into_inner().expect("nobody panics with the lock");
+    let results = results.into_inner().expect("no thread panics while it holds the lock");
     // What is missing had not begun when another failed.
     results.into_iter().flatten().collect()
 }

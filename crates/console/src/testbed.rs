@@ -73,7 +73,7 @@ pub fn on_a_bed<T>(
         return done;
     }
     let mut passing = Passing(Some(Bed::up(name, topology, GO_ON).map_err(|error| failure(&error))?));
-    let done = work(passing.0.as_ref().expect("it was just put there"));
+    let done = work(passing.0.as_ref().expect("`passing` was built with a bed above"));
     let gone = passing.0.take().map_or(Ok(()), Bed::down);
     let done = done?;
     gone.map_err(|error| failure(&error))?;

@@ -39,9 +39,9 @@ Two aims: all 5.2 million classes solved within 100 ms, and one change in less t
 
 - Full: a solution from the start, the median of three and their range; the second one is after the changes, where nothing is even any more.
 - One change: one flow comes or goes, the mean of up to 201.
-- Rates moved: the part of all rates that such a change moves by more than 1e-12 of themselves, the mean of the first ten. 6.25 % is a core's
-  links, 1/16 of the fabric, and all that flows connect to a link: where it stands here, one flow more moves every rate there, and so all
-  levels there have to be found anew. The solver keeps levels of services on links, not rates, and leaves those that stay.
+- Rates moved: the part of all rates that such a change moves by more than 1e-12 of themselves, the mean of the first ten. 6.25 % is 1/16
+  of the fabric, the links of one core switch: in a row with 6.25 %, an added flow changes every rate on these links, so the solver
+  computes all their levels again. The solver keeps levels of services on links, not rates.
 - Plain solver: what rates are assured, by code that sorts all limits in each of five rounds, and its time over that of the full solution.
 - Differ: the largest difference of a rate after all changes from one solved from the start, as a part of it; over 1e-9 is refused.
 ";

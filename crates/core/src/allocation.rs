@@ -3,7 +3,7 @@
 //! A rate policy fills in rates: one common rate a coflow, and rates of their own for single flows. A
 //! policy that leaves rates to the transport fills in [`Queues`] and each coflow's class instead.
 
-use crate::model::{Network, Slot};
+use crate::model::Slot;
 
 /// The rate that the live flows of a coflow have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -127,31 +127,6 @@ pub struct Allocation {
     queues: Option<Queues>,
 }
 
-/// A broken promise of an [`Allocation`].
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum AllocationError {
-    /// A rate that is negative or not finite.
-    #[error("coflow {coflow} has the rate {rate}")]
-    Rate {
-        /// The coflow's id.
-        coflow: u64,
-        /// Bytes per second.
-        rate: f64,
-    },
-    /// More than a port carries.
-    #[error("port {port} ({side}) is given {given} of {capacity} bytes/s")]
-    Capacity {
-        /// The port.
-        port: usize,
-        /// `send` or `recv`.
-        side: &'static str,
-        /// The sum of rates.
-        given: f64,
-        /// The capacity.
-        capacity: f64,
-    },
-}
-
 impl Allocation {
     /// Starts a new decision for `slots` coflow slots.
     pub fn clear(&mut self, slots: usize) {
@@ -259,36 +234,5 @@ impl Allocation {
     /// The queues, if rates are left to the transport.
     pub fn queues(&self) -> Option<&Queues> {
         self.queues.as_ref()
-    }
-
-    /// Whether the rates now in force on `network` keep what every allocation promises: nothing negative, and
-    /// no port over its capacity by more than a part in 10^9.
-    ///
-    /// # Errors
-    /// The first promise that is broken.
-    pub fn check(network: &Network) -> Result<(), AllocationError> {
-        let ports = network.fabric().ports();
-        let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
-        for &slot in network.active() {
-            let coflow = network.coflow(slot);
-            for flow in coflow.live_flows() {
-                let rate = network.rate(slot, flow);
-                if !(rate.is_finite() && rate >= 0.0) {
-                    return Err(AllocationError::Rate { coflow: coflow.id, rate });
-                }
-                let (src, dst) = coflow.ends_of(flow);
-                send[src as usize] += rate;
-                recv[dst as usize] += rate;
-            }
-        }
-        let sides = [("send", send, network.fabric().send()), ("recv", recv, network.fabric().recv())];
-        for (side, given, capacity) in sides {
-            for (port, (&given, &capacity)) in given.iter().zip(capacity).enumerate() {
-                if given > capacity + 1e-9 * network.fabric().nominal() {
-                    return Err(AllocationError::Capacity { port, side, given, capacity });
-                }
-            }
-        }
-        Ok(())
     }
 }

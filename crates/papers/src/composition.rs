@@ -95,7 +95,7 @@ impl Variant {
 /// D(b) = 1 + 4 (s - 1) (1 - b)^2, with the slowdown s at half of the bandwidth.
 fn sensitivity(slowdown: f64) -> Sensitivity {
     let k = 4.0 * (slowdown - 1.0);
-    Sensitivity::new(Polynomial::new(&[1.0 + k, -2.0 * k, k]).expect("three finite coefficients"))
+    Sensitivity::new(Polynomial::new(&[1.0 + k, -2.0 * k, k]).expect("the three coefficients are finite"))
 }
 
 /// The service and the application of a coflow, as indices into [`SERVICES`] and [`APPLICATIONS`].
@@ -208,8 +208,8 @@ fn head(seeds: u64, first: &Workload) -> String {
          services have flows there. The service is below its share if one of its flows passes two port sides where the service \
          uses less than its weighted share, and one of the two is full. The share of a side that only one service uses is the \
          whole side.\n\
-         - **Application below its share**: those of these sides where also the application of that flow uses less than its \
-         slice at both ends. Without the level of applications, the service is the application.\n\
+         - **Application below its share**: the fraction of these port sides where the application of that flow is also below \
+         its slice at both ends. Without the level of applications, the service is the application.\n\
          - **Predicted slowdown**: D(b) of the coflow's application, with b = (CCT with the network to itself) / CCT; the mean \
          over coflows.\n\n",
         first.coflows.len(),

@@ -16,7 +16,7 @@ pub fn table(head: &[&str], left: usize, lines: &[Vec<String>]) -> String {
     out.push('\n');
     for line in lines {
         debug_assert_eq!(line.len(), head.len(), "columns of {head:?}");
-        writeln!(out, "| {} |", line.join(" | ")).expect("memory takes all");
+        writeln!(out, "| {} |", line.join(" | ")).expect("writing to a String does not fail");
     }
     out.push('\n');
     out

@@ -92,7 +92,7 @@ const PHASE: f64 = 30.0;
 const LINK: f64 = 12.5e6;
 
 fn link() -> Rate {
-    Rate::new(LINK).expect("the constant is a rate")
+    Rate::new(LINK).expect("the constant is a valid rate")
 }
 
 /// Hosts under one switch.

@@ -91,7 +91,7 @@ fn head(trace: &Trace, options: &Options, description: &Description) -> String {
         (options.interval.to_string(), "8ms", "--interval"),
     ] {
         if given != default {
-            write!(command, " {option} {given}").expect("a string grows");
+            write!(command, " {option} {given}").expect("writing to a String does not fail");
         }
     }
     format!(

@@ -137,7 +137,7 @@ fn saba(
     Sharing::Saba(Saba {
         models,
         queues: queues.unwrap_or(own),
-        levels: NonZeroU16::new(queues.map_or(own, |_| LEVELS)).expect("a run has jobs"),
+        levels: NonZeroU16::new(queues.map_or(own, |_| LEVELS)).expect("a run has at least one job"),
         c_saba: Fraction::ALL,
         floor,
         connections: Connections::Transfer,

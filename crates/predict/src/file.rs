@@ -189,7 +189,7 @@ fn training(mut fields: Fields<'_>) -> Result<Training, TraceError> {
         Settings::new(number, number).map(|_| number).map_err(|_| fields.wrong(&value, &expected))
     };
     let (c, gamma) = (parameter("c")?, parameter("gamma")?);
-    let settings = Settings::new(c, gamma).expect("each of the two was accepted as a parameter above");
+    let settings = Settings::new(c, gamma).expect("both values were accepted as parameters above");
     let most = MAX_RECORDS as u32;
     let trained = whole(&mut fields, "trained", 2, most)?;
     let tested = whole(&mut fields, "held-out", 1, most)?;

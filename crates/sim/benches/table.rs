@@ -490,7 +490,7 @@ fn growth() -> Result<()> {
         "- Flows of every coflow: each mapper is two, or four, tasks on its port with a part of the bytes each."
     );
     println!(
-        "- Ports, as busy as before: each port is spread over two, or four, and arrivals are as many times as fast.\n"
+        "- Ports, as busy as before: each port is split into two or four, and the arrival rate grows in proportion.\n"
     );
     let wall = |axis, times, policy| -> Result<Option<f64>> {
         Ok(Measured::elsewhere(axis, times, policy, 2)?.map(|measured| measured.seconds))
@@ -519,10 +519,10 @@ fn growth() -> Result<()> {
 fn hosts() -> Result<()> {
     println!("## A decision of Django's against hosts\n");
     println!(
-        "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on so many hosts, which arrive as many times as fast as there are"
+        "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on this number of hosts. The arrival rate is"
     );
     println!(
-        "times as many hosts; coflows are no wider than the hosts. The last column is the mean over the hosts.\n"
+        "proportional to the number of hosts; a coflow has at most one port per host. The last column is the mean over the hosts.\n"
     );
     let mut table = Table::new(&[
         "hosts",

@@ -65,7 +65,7 @@ fn utilisations(outcome: &Outcome) -> Vec<f64> {
     utilisations
 }
 
-/// Statistics of the speed-ups of a replay over a baseline, coflow by coflow ([`speedups`]). Statistics over no coflows are
+/// Statistics of the speedups of a replay over a baseline, coflow by coflow ([`speedups`]). Statistics over no coflows are
 /// `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeedupSummary {
@@ -73,7 +73,7 @@ pub struct SpeedupSummary {
     pub percentiles: [Option<f64>; 3],
     /// The mean.
     pub mean: Option<f64>,
-    /// How many coflows have no speed-up: they took no time under one of the two.
+    /// How many coflows have no speedup: they took no time under one of the two.
     pub left_out: usize,
 }
 

@@ -205,7 +205,7 @@ fn level(limit: f64, mut demands: Vec<f64>) -> f64 {
 /// What is data of a rate of full packets, at least what any connection has.
 fn data(rate: f64) -> Rate {
     let data = rate * f64::from(PAYLOAD) / f64::from(FRAME);
-    Rate::new(data.max(f64::from(LEAST_PACE))).expect("a part of a finite rate is a rate")
+    Rate::new(data.max(f64::from(LEAST_PACE))).expect("a finite rate times a fraction is a rate")
 }
 
 #[cfg(test)]

@@ -174,8 +174,7 @@ impl Flows {
         let sum: f64 = paced().map(|(.., rate)| rate).sum();
         let part = (LIMITED * link / sum).min(1.0);
         let limited = |(class, (from, to), rate): (u16, (SocketAddrV4, SocketAddrV4), f64)| {
-            let rate = Rate::new((rate * part).max(1.0))
-                .expect("a whole number times a part of at most 1 is a rate");
+            let rate = Rate::new((rate * part).max(1.0)).expect("a whole number times a fraction is a rate");
             (class, Limited { from, to, rate })
         };
         paced().map(limited).collect()

@@ -71,7 +71,7 @@ impl Throttles {
     /// For a host with a link of such a rate.
     pub fn new(link: Rate) -> Throttles {
         let floor = (link.get() * PART).max(f64::from(PACKETS * FRAME) / PERIOD.get());
-        Throttles::with(Rate::new(floor).expect("a part of a finite rate is a rate"))
+        Throttles::with(Rate::new(floor).expect("a finite rate times a fraction is a rate"))
     }
 
     fn with(floor: Rate) -> Throttles {

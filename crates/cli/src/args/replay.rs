@@ -118,8 +118,8 @@ pub struct Sim {
 /// `weir compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A speed-up is the completion time of one coflow under the baseline divided by its time under the policy: above 1 is \
-better. The speed-up of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is left out.
+    after_help = "A speedup is the completion time of one coflow under the baseline divided by its time under the policy: above 1 is \
+better. The speedup of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is left out.
 
 Examples:
   weir compare trace.txt
@@ -133,7 +133,7 @@ pub struct Compare {
     #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec)]
     pub policies: Vec<String>,
 
-    /// The policy that speed-ups refer to; replayed too if it is not among the policies. By default the first policy
+    /// The policy that speedups refer to; replayed too if it is not among the policies. By default the first policy
     #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
     pub baseline: Option<String>,
 
@@ -157,7 +157,7 @@ pub struct Compare {
 and over a wide area, which has neither an interval nor a port rate,
   bandwidth-seed=N,... the seed by which bandwidths are drawn
 
-A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speed-ups refer to the \
+A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speedups refer to the \
 baseline at the same values, or with --fixed-baseline to the baseline with nothing varied.
 
 Examples:
@@ -170,11 +170,11 @@ pub struct Sweep {
     #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec, required = true)]
     pub policies: Vec<String>,
 
-    /// The policy that speed-ups refer to; by default the first policy
+    /// The policy that speedups refer to; by default the first policy
     #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
     pub baseline: Option<String>,
 
-    /// Compute speed-ups over the baseline with nothing varied, as Fig. 14 of the Saath paper does
+    /// Compute speedups over the baseline with nothing varied, as Fig. 14 of the Saath paper does
     #[arg(long, help_heading = POLICY)]
     pub fixed_baseline: bool,
 

@@ -196,7 +196,7 @@ pub struct SaathReproduction {
     pub no_timing: bool,
 }
 
-/// Long enough for TCP to settle, and a document within the hour.
+/// The length of a phase: TCP needs a second to settle, and 120 s make a page of an hour.
 #[cfg(all(feature = "live", target_os = "linux"))]
 fn phase(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error| format!("{error}"))?;

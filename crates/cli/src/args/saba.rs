@@ -99,7 +99,7 @@ pub enum SharingMode {
 impl SharingMode {
     /// Its name on the command line.
     pub fn name(self) -> String {
-        self.to_possible_value().expect("no mode is skipped").get_name().to_owned()
+        self.to_possible_value().expect("no variant is marked `#[value(skip)]`").get_name().to_owned()
     }
 
     /// Whether queues and weights are Saba's.
@@ -129,7 +129,7 @@ pub struct SabaRun {
     #[arg(long, value_name = "MODES", value_enum, value_delimiter = ',', default_values = ["fair", "applications", "homa", "sincronia", "saba", "saba-distributed"], help_heading = SHARING)]
     pub sharing: Vec<SharingMode>,
 
-    /// The mode that speed-ups refer to
+    /// The mode that speedups refer to
     #[arg(long, value_name = "MODE", value_enum, default_value = "fair", help_heading = SHARING)]
     pub baseline: SharingMode,
 

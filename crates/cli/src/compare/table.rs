@@ -108,7 +108,7 @@ pub fn wide(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> St
     let bound = min_mean_cct
         .map(|bound| format!("/bound: mean divided by {}, the lower bound of the mean.\n", seconds(bound)));
     format!(
-        "\nCoflow completion times in seconds | speed-ups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
+        "\nCoflow completion times in seconds | speedups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
          out of sync: standard deviation of a coflow's flow completion times divided by their mean.\n\
          ports busy: utilisation until the last flow completes. us: time to compute a schedule.\n\n{}",
         bound.unwrap_or_default(),

@@ -41,7 +41,7 @@ pub fn address(host: u32) -> Ipv4Addr {
 /// A bed, gone in the end whatever happens.
 pub struct Bed {
     pub place: Place,
-    name: String,
+    pub name: String,
     hosts: u32,
     _turn: Turn,
 }

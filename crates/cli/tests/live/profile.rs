@@ -1,51 +1,39 @@
 //! `weir profile`. Without the privileges that a bed needs, the tests that make one say so and skip.
 
+use std::ops::Deref;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::bed::Bed;
 use crate::common::{Place, Ran, wait_within};
-use crate::turn::{self, Turn};
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"100Mbit\"\n";
 
 const OTHER: &str = "version = 1\n[[application]]\nname = \"other\"\ncoefficients = [2.0, -1.0]\n";
 
-/// A bed that is gone in the end, whatever happens.
-struct Bed {
-    place: Place,
-    name: String,
-    _turn: Turn,
-}
+/// A testbed of three hosts, with the commands of these tests.
+struct Profiled(Bed);
 
-impl Drop for Bed {
-    fn drop(&mut self) {
-        // A test that failed has said why already.
-        let _ = self.place.run(&format!("testbed down --name {}", self.name));
+impl Deref for Profiled {
+    type Target = Bed;
+
+    fn deref(&self) -> &Bed {
+        &self.0
     }
 }
 
-fn bed(test: &str) -> Option<Bed> {
-    let turn = turn::take();
-    let place = Place::new();
-    let check = place.run("testbed check");
-    if check.code != Some(0) {
-        eprintln!("{test} skips: {}{}", check.out, check.err);
-        return None;
-    }
-    let name = format!("{test}{}", std::process::id());
-    place.write("f.toml", FABRIC);
-    place.print(&format!("testbed up f.toml --name {name}"));
-    Some(Bed { place, name, _turn: turn })
+fn bed(test: &str) -> Option<Profiled> {
+    Bed::of(test, 3, FABRIC).map(Profiled)
 }
 
-impl Bed {
+impl Profiled {
     fn run(&self, line: &str) -> Ran {
         self.place.run(&format!("profile --bed {} {line}", self.name))
     }
 
     /// The rate of a node's port, as `tc` has it.
     fn rate(&self, node: &str, port: &str) -> String {
-        let namespace = format!("weir-{}-{node}", self.name);
+        let namespace = format!("{}{node}", self.prefix());
         let output = Command::new("tc").args(["-n", &namespace, "class", "show", "dev", port]).output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.split_once(" rate ").unwrap().1.split(' ').next().unwrap().to_owned()
@@ -175,7 +163,7 @@ fn what_fails_writes_nothing_and_throttles_nothing() {
 fn an_interface_is_as_before_in_the_end() {
     let Some(bed) = bed("face") else { return };
     let place = &bed.place;
-    let namespace = format!("weir-{}-h0", bed.name);
+    let namespace = bed.namespace(0);
     let inside = |line: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace, env!("CARGO_BIN_EXE_weir"), "profile"]);
@@ -234,7 +222,7 @@ fn the_jobs_run_on_hosts_of_a_bed() {
         eprintln!("jobs skip, since there is no python3");
         return;
     }
-    let namespaces = ["h0", "h1", "h2"].map(|host| format!("weir-{}-{host}", bed.name));
+    let namespaces = [0, 1, 2].map(|host| bed.namespace(host));
     for job in ["shuffle", "rounds", "derive"] {
         let script = format!("{}/../../examples/jobs/{job}.py", env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new("ip");

@@ -147,6 +147,6 @@ impl<'a> Place<'a> {
 
 /// One queue for all, at a part of the rate.
 fn desired(rate: Rate, segments: u32, part: Fraction) -> Result<Desired, Failure> {
-    let rate = Rate::new(rate.get() * part.get()).expect("a part of a rate is one");
+    let rate = Rate::new(rate.get() * part.get()).expect("a rate times a fraction is a rate");
     Desired::new(rate, segments, &[1.0], &BTreeMap::new()).map_err(Failure::input)
 }

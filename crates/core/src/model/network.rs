@@ -9,9 +9,7 @@ use super::coflow::{Coflow, FlowState, NONE, Sharing};
 use super::fabric::Fabric;
 use super::workload::{CoflowSpec, Side};
 use crate::allocation::{Allocation, Common, FlowRate};
-
-/// A coflow's place among those under way. Reused after it is gone.
-pub type Slot = u32;
+use crate::model::Slot;
 
 /// Why a slot is not vacant.
 const VACANT: &str = "slots come from events and from the active coflows, so this one holds a coflow";

@@ -3,9 +3,10 @@
 
 use std::marker::PhantomData;
 
+use super::Slot;
 use super::coflow::{Coflow, FlowState, PortLoad};
 use super::fabric::Fabric;
-use super::network::{Network, Slot};
+use super::network::Network;
 
 /// How much a policy knows of flows.
 pub trait Knowledge: sealed::Sealed + 'static {}

@@ -26,7 +26,7 @@
 //! - *Ties* in contention go to the earlier coflow, as in the FIFO that LCoF replaces.
 //! - *Work conservation* runs after each queue, as in Fig. 7, over what that queue missed, flow by flow in the
 //!   order of ports: each gets all that its two ports have left. Fig. 7 says "for f in c", and the order matters: what others would do to
-//!   the mean and to speed-ups is in docs/results/saath.md, "The order of flows". The simulator numbers ports as coflows list them.
+//!   the mean and to speedups is in docs/results/saath.md, "The order of flows". The simulator numbers ports as coflows list them.
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but its rule asks only whether some flows are
 //!   done; so it holds for every coflow from its first finished flow on, as long as some flow has sent less than the
 //!   median. Once none has, the estimate has proved too short: what it leaves is not positive, which would put the coflow in

@@ -10,7 +10,7 @@
 //! - *Fits that rise or are not convex.* A cubic through a true, falling, convex profile often does both; in the paper's
 //!   Fig. 5 already, by the text's numbers. So neither is an error. [`Shape`] says it, for a person to judge.
 //! - *A model below 1*, or below 0. No job is faster with less bandwidth: where a cubic says so it misses the profile, and what it
-//!   predicts there is not to be read as a speed-up. Sums of predictions can so be less than one for each application. Only differences
+//!   predicts there is not to be read as a speedup. Sums of predictions can so be less than one for each application. Only differences
 //!   of D matter to Eq. 2, so a cubic that is too low everywhere does no harm; one that dips and rises does, for its slope is wrong.
 
 use crate::solve::Polynomial;

@@ -8,6 +8,10 @@
 //! sender could give it if its receiver took more; the next level of a receiver is the one at which the smaller of level and offer
 //! fill its link. Offers only fall while levels rise, so levels never pass the fixed point, and rates are within all capacities
 //! however early one stops.
+//!
+//! A pass can raise a level by as little as the difference of two capacities: with a sender of 1 and a receiver of 1.001, two
+//! connections of different rank gain and lose 0.001 a pass. After `LEAP` passes all levels therefore repeat what they
+//! moved in the last `STEP`, as often as the condition for never passing the fixed point allows: offers at the new levels still fill each link at its level or above.
 
 use std::ops::Range;
 
@@ -24,9 +28,21 @@ pub struct Connection {
     pub rank: u32,
 }
 
-/// Passes over all connections. Most of what is decided by two is exact after a few; rings of senders and receivers that each wait for
-/// the next come closer by a factor each time.
-const PASSES: usize = 256;
+/// Passes over all connections. Most rates are exact after a few; rings of senders and receivers that each wait for the next
+/// converge by a factor each pass.
+const PASSES: usize = 1024;
+
+/// Passes between two leaps.
+const LEAP: usize = 64;
+
+/// Passes whose step a leap repeats. A step goes round a ring of n receivers in n passes; 60 is a multiple of every n up to 6.
+const STEP: usize = 60;
+
+/// A leap repeats a step less than 2^40 times.
+const DOUBLINGS: i32 = 40;
+
+/// Rounds that correct the rounding of a leap.
+const ROUNDS: usize = 6;
 
 /// Levels that move by less than this, relative to the link, have come to rest.
 const REST: f64 = 1e-12;
@@ -61,6 +77,9 @@ pub struct Connections {
     by_receiver: Vec<u32>,
     recv_begins: Vec<u32>,
     levels: Vec<f64>,
+    /// Levels before the step that a leap repeats, and after it.
+    levels_before: Vec<f64>,
+    leap_from: Vec<f64>,
     /// Senders and receivers that may find something else than in the pass before.
     stale_send: Mask,
     stale_recv: Mask,
@@ -70,9 +89,10 @@ pub struct Connections {
 impl Connections {
     /// Puts the rate of each connection in `rates`, in units of the capacities `send` and `recv` of the ports.
     ///
-    /// O(ports + n log k) for n connections, of which a port has k, and then, for each of at most 256 passes, k log k for each
+    /// O(ports + n log k) for n connections, of which a port has k, and then, for each of at most 1,024 passes, k log k for each
     /// sender with a connection limited by a receiver whose level moved in the pass before, and for each receiver with one limited by
-    /// an offer that did: all in the first, few in most others. O(ports + n log k) in all if connections, their order at each sender
+    /// an offer that did: all in the first, few in most others. Each of at most 16 leaps costs up to 80 passes over all
+    /// connections. O(ports + n log k) in all if connections, their order at each sender
     /// and links are those of the last question: then so are the rates.
     pub fn rates(&mut self, send: &[f64], recv: &[f64], open: &[Connection], rates: &mut Vec<f64>) {
         let links = self.send == send && self.recv == recv;
@@ -118,13 +138,75 @@ impl Connections {
     /// Finds the rates.
     fn settle(&mut self) {
         self.begin();
-        for _ in 0..PASSES {
+        for pass in 1..=PASSES {
             self.offer();
+            if pass % LEAP == LEAP - STEP + 1 {
+                self.levels_before.clone_from(&self.levels);
+            }
             if !self.raise() {
                 return;
             }
+            if pass % LEAP == 0 {
+                self.leap();
+            }
         }
         self.offer();
+    }
+
+    /// Repeats the last [`STEP`] of all levels as often as each link's level stays at or below the one that offers fill.
+    fn leap(&mut self) {
+        self.leap_from.clone_from(&self.levels);
+        let mut power = 0;
+        while power < DOUBLINGS && self.may_repeat_step(f64::from(power).exp2()) {
+            power += 1;
+        }
+        // The greatest number is in [2^(power - 1), 2^power): its other bits, from the highest.
+        let mut repeats = if power == 0 { 0.0 } else { f64::from(power - 1).exp2() };
+        for bit in (0..power.saturating_sub(1)).rev() {
+            let next = repeats + f64::from(bit).exp2();
+            if self.may_repeat_step(next) {
+                repeats = next;
+            }
+        }
+        self.may_repeat_step(repeats);
+    }
+
+    /// Puts levels so many steps after those before the leap, less what their offers do not fill; says whether that is little.
+    fn may_repeat_step(&mut self, repeats: f64) -> bool {
+        let steps = self.leap_from.iter().zip(&self.levels_before);
+        for ((level, (from, before)), &link) in self.levels.iter_mut().zip(steps).zip(&self.recv) {
+            *level = (from + repeats * (from - before)).min(link);
+        }
+        (0..ROUNDS).any(|_| {
+            self.stale_send.set_where(&self.send, |_| true);
+            self.stale_recv.set_where(&self.recv, |_| true);
+            self.offer();
+            self.are_filled()
+        })
+    }
+
+    /// Lowers levels that their offers do not fill; says whether there were none.
+    fn are_filled(&mut self) -> bool {
+        let mut filled = true;
+        for port in 0..self.recv.len() {
+            let Some(level) = self.filled_level(port) else { continue };
+            if level < self.levels[port] - REST * self.recv[port] {
+                self.levels[port] = level;
+                filled = false;
+            }
+        }
+        filled
+    }
+
+    /// The level at which offers fill a receiver's link, at most the link; nothing without connections.
+    fn filled_level(&mut self, port: usize) -> Option<f64> {
+        let here = self.recv_begins[port] as usize..self.recv_begins[port + 1] as usize;
+        if here.is_empty() {
+            return None;
+        }
+        self.sorted.clear();
+        self.sorted.extend(self.by_receiver[here].iter().map(|&at| self.offers[at as usize]));
+        Some(water_level(&mut self.sorted, self.recv[port]).min(self.recv[port]))
     }
 
     /// Groups connections by receiver, and puts all levels at even shares.
@@ -209,18 +291,12 @@ impl Connections {
         let mut moved = false;
         let mut stale = std::mem::take(&mut self.stale_recv);
         for port in stale.iter() {
-            let here =
-                &self.by_receiver[self.recv_begins[port] as usize..self.recv_begins[port + 1] as usize];
-            if here.is_empty() {
-                continue;
-            }
+            let Some(level) = self.filled_level(port) else { continue };
             let capacity = self.recv[port];
-            self.sorted.clear();
-            self.sorted.extend(here.iter().map(|&at| self.offers[at as usize]));
-            let level = water_level(&mut self.sorted, capacity).min(capacity);
             if level > self.levels[port] + REST * capacity {
                 let before = std::mem::replace(&mut self.levels[port], level);
-                for &at in here {
+                let here = self.recv_begins[port] as usize..self.recv_begins[port + 1] as usize;
+                for &at in &self.by_receiver[here] {
                     // Who had less than its receiver would take still has that.
                     if self.offers[at as usize] + APART * capacity >= before {
                         self.stale_send.insert(self.served[at as usize].src as usize);

@@ -42,6 +42,14 @@ fn a_receiver_that_gains_lets_another_sender_send() {
     assert_eq!(rates(&[1.0, 0.25], &[1.0, 1.0], &open), [0.75, 0.25, 0.25]);
 }
 
+/// Each pass of the solver moves 1e-5 from one connection to the other.
+#[test]
+fn rates_are_exact_where_a_receiver_is_slightly_faster_than_its_sender() {
+    let open = [connection(0, 0, 0), connection(0, 0, 1)];
+    let found = rates(&[1.0], &[1.0 + 1e-5], &open);
+    assert!((found[0] - 1.0).abs() < 1e-9 && found[1] < 1e-9, "{found:?}");
+}
+
 #[test]
 fn a_link_that_is_down_carries_nothing() {
     let open = [connection(0, 0, 0), connection(1, 0, 0), connection(1, 1, 1)];

@@ -1,6 +1,6 @@
 //! The engine as a driver uses it.
 
-use weir_core::allocation::Allocation;
+use crate::capacity::check_rates;
 use weir_core::engine::Engine;
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, Names};
 use weir_core::policy::{self, TABLE};
@@ -36,7 +36,7 @@ fn finished_coflows_leave_nothing_behind() {
                 }
             } else {
                 for _ in 0..20 {
-                    Allocation::check(engine.network()).unwrap();
+                    check_rates(engine.network()).unwrap();
                     ended.clear();
                     let end = engine.next_end();
                     if end.is_infinite() {

@@ -1,9 +1,9 @@
 //! The engine as hosts drive it: what was sent, and what ended, is what they say, not what was decided.
 
+use crate::capacity::check_rates;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, Names, Slot};
 use weir_core::policy::{TABLE, build};
@@ -131,7 +131,7 @@ fn drive(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 engine.schedule(now);
                 let wake = engine.wake(now);
                 prop_assert!(!wake.is_nan());
-                if let Err(e) = Allocation::check(engine.network()) {
+                if let Err(e) = check_rates(engine.network()) {
                     prop_assert!(false, "{}: {}", policy, e);
                 }
             }

@@ -1,6 +1,7 @@
 //! Tests of the engine, one module for each part.
 
 mod campaign;
+mod capacity;
 mod cases;
 mod cluster;
 mod common;

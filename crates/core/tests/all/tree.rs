@@ -1,9 +1,9 @@
 //! Policy trees: what each leaf may count on, against brute force.
 
+use crate::capacity::check_rates;
 use crate::common::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_core::allocation::Allocation;
 use weir_core::engine::Engine;
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, Names, Side};
 use weir_core::policy::{self, AnyPolicy, TABLE};
@@ -365,7 +365,7 @@ proptest! {
     #[test]
     fn no_side_is_over_its_capacity_and_everything_ends(case in case(&ALL)) {
         run(case.engine(), |engine| {
-            Allocation::check(engine.network()).map_err(|error| TestCaseError::fail(error.to_string()))
+            check_rates(engine.network()).map_err(TestCaseError::fail)
         })?;
     }
 

@@ -21,7 +21,7 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> Strin
         mean(&(1..=seeds).map(|seed| replays.get(setup(seed), policy).mean()).collect::<Vec<f64>>())
     };
     let with = |connections: usize, cost| cct(cost, &format!("django:connections={connections}"));
-    let goodput = replays.inputs.goodput(&DEFAULT).expect("connections cost something by default");
+    let goodput = replays.inputs.goodput(&DEFAULT).expect("the default setup has measured losses");
     let ccts = CONNECTIONS.map(|connections| with(connections, Cost::Marked));
     let row = |name: &str, cells: [String; 13]| [vec![name.to_owned()], cells.to_vec()].concat();
     let rows = [
@@ -30,7 +30,7 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> Strin
         row("measured loss", CONNECTIONS.map(|n| doc::share(goodput.loss(n)))),
     ];
     let best = CONNECTIONS.into_iter().zip(ccts).min_by(|a, b| a.1.total_cmp(&b.1));
-    let best = best.expect("the list is not empty").0;
+    let best = best.expect("`CONNECTIONS` is not empty").0;
     let published = PUBLISHED_BEST as f64;
     claims.extend([
         Claim::number("best number of connections", "2.3, Fig. 2(a): \"11\"", published, best as f64),

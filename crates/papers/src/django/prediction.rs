@@ -146,7 +146,8 @@ pub fn predictions(records: &Records, threshold: u32) -> Result<Vec<Prediction>,
     let model: Model = file::read_from(MODEL.as_bytes(), "examples/incast/model.toml")?;
     let of = |class: &[Record]| {
         let losses: Vec<f64> = class.iter().map(|record| record.loss.get()).collect();
-        let loss = Loss::new(percentile(&losses, 50.0)).expect("a median of losses is a loss");
+        let loss =
+            Loss::new(percentile(&losses, 50.0)).expect("the median of losses is one of them or between two");
         let predicted = model.predictor().predict(loss).buffer;
         let connections = connections(predicted, threshold).connections as usize;
         Prediction { buffer: class[0].buffer, loss, predicted, connections }
@@ -166,7 +167,7 @@ pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut V
         let cct = |connections: usize| replays.django_with(setup, connections, "").mean();
         let tried = TRIED.into_iter().chain([*connections]).map(|count| (count, cct(count)));
         let best =
-            tried.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).expect("the list is not empty");
+            tried.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).expect("`TRIED` is not empty");
         worst = worst.max(cct(*connections) / best.1);
         let counts = [buffer.to_string(), share(loss.get()), predicted.to_string(), connections.to_string()];
         rows.push([counts.to_vec(), vec![n(cct(*connections)), best.0.to_string(), n(best.1)]].concat());

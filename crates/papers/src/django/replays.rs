@@ -65,7 +65,7 @@ pub struct Inputs<'a> {
 impl Inputs<'_> {
     /// The queue length in packets from which the switch marks.
     pub fn threshold(&self) -> u32 {
-        self.marked.marks.expect("the file of marked connections names a threshold")
+        self.marked.marks.expect("the file for marked connections has a threshold")
     }
 
     /// The maximum number of connections that was measured.
@@ -81,7 +81,12 @@ impl Inputs<'_> {
             Cost::Marked => &self.marked,
             Cost::Small => &self.small,
         };
-        Some(measured.incast.goodput(setup.buffer, setup.rate()).expect("setups have measured buffers"))
+        Some(
+            measured
+                .incast
+                .goodput(setup.buffer, setup.rate())
+                .expect("every setup uses a buffer that was measured"),
+        )
     }
 }
 

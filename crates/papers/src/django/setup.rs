@@ -62,7 +62,7 @@ pub const DEFAULT: Setup =
 impl Setup {
     /// The rate of a link.
     pub fn rate(&self) -> Rate {
-        Rate::new(Rate::GBIT.get() * self.scale).expect("a finite positive rate")
+        Rate::new(Rate::GBIT.get() * self.scale).expect("the rate is finite and positive")
     }
 
     /// The workload.
@@ -90,7 +90,11 @@ impl Setup {
             let flows =
                 pieces.into_iter().map(|((src, reducer), bytes)| flow(src, reducer % self.hosts, bytes));
             let arrival = Time::new(coflow.arrival.get() * gaps / span / self.load);
-            coflows.push(CoflowSpec::new(coflow.id, arrival.expect("a finite time"), flows.collect()));
+            coflows.push(CoflowSpec::new(
+                coflow.id,
+                arrival.expect("the time is finite and not negative"),
+                flows.collect(),
+            ));
         }
         Workload { ports: self.hosts, coflows, events: Vec::new(), names: trace.names.clone() }
     }
@@ -127,7 +131,7 @@ impl Setup {
 }
 
 fn flow(src: u32, dst: u32, bytes: f64) -> FlowSpec {
-    FlowSpec::new(src, dst, Bytes::new(bytes).expect("a finite size"))
+    FlowSpec::new(src, dst, Bytes::new(bytes).expect("the size is finite and not negative"))
 }
 
 #[cfg(test)]

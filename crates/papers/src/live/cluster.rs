@@ -153,7 +153,7 @@ pub fn connect_agent(socket: &Path) -> Result<Agent, Failure> {
         agent = Agent::connect(socket).ok();
         Ok(agent.is_some())
     })?;
-    Ok(agent.expect("the condition held"))
+    Ok(agent.expect("`wait_until` returns Ok only after a connection"))
 }
 
 /// A coordinator that is a process, with its configuration and its store in a temporary directory. It listens on loopback.

@@ -106,7 +106,7 @@ fn text(scenario: &Scenario, phase: Time, runs: &[Run]) -> String {
 }
 
 fn compare(&(mechanism, phase, service, quote, (low, high)): &Published, runs: &[Run]) -> Vec<String> {
-    let run = runs.iter().find(|run| run.mechanism == mechanism).expect("section() runs every mechanism");
+    let run = runs.iter().find(|run| run.mechanism == mechanism).expect("`section` runs every mechanism");
     let [simulated, measured] = run.rates(phase).map(|rates| rates[service]);
     vec![
         mechanism.name().to_owned(),

@@ -176,7 +176,7 @@ fn run_together(place: &Place<'_>, commands: &[Timed]) -> Result<Vec<f64>, Failu
             commands.iter().map(|command| scope.spawn(move || command.run(place, || ()))).collect();
         // All commands end before the first failure is returned.
         let ended: Vec<Result<Duration, Failure>> =
-            threads.into_iter().map(|thread| thread.join().expect("run() does not panic")).collect();
+            threads.into_iter().map(|thread| thread.join().expect("`run` does not panic")).collect();
         ended.into_iter().map(|took| Ok(took?.as_secs_f64())).collect()
     })
 }
@@ -184,7 +184,7 @@ fn run_together(place: &Place<'_>, commands: &[Timed]) -> Result<Vec<f64>, Failu
 /// The queue of each job and the weight of each queue, by Saba's controller. Every port carries all jobs, so one port stands for all.
 fn weights(models: Vec<Sensitivity>) -> Result<(Vec<u16>, Vec<f64>), Failure> {
     const PORT: u32 = 0;
-    let levels = NonZeroU16::new(8).expect("8 is not zero");
+    let levels = NonZeroU16::new(8).expect("8 is not 0");
     let settings = Settings { c_saba: Fraction::ALL, floor: FLOOR, levels };
     let jobs = models.len();
     let mut controller = Controller::central(models, settings, &[jobs as u16]).map_err(Failure::undone)?;
@@ -196,7 +196,7 @@ fn weights(models: Vec<Sensitivity>) -> Result<(Vec<u16>, Vec<f64>), Failure> {
     controller.update();
     let plan = controller.plan(PORT).expect("the port has connections");
     let queue = |job: usize| {
-        let level = controller.level(AppId(job as u64)).expect("every job is registered");
+        let level = controller.level(AppId(job as u64)).expect("every job was registered above");
         plan.queue_of[usize::from(level)]
     };
     // Equal jobs share a queue; the last queues are then unused and have no weight.

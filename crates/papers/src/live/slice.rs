@@ -100,8 +100,8 @@ fn options(policy: &str) -> Options {
     let settings = Settings::default();
     let reserve = if policy == PLAIN { 0.0 } else { settings.reserve };
     Options {
-        port_rate: Rate::new(LINK * PAYLOAD * (1.0 - reserve)).expect("a part of a rate is a rate"),
-        interval: Time::new(settings.interval).expect("the default interval is a time"),
+        port_rate: Rate::new(LINK * PAYLOAD * (1.0 - reserve)).expect("a rate times a fraction is a rate"),
+        interval: Time::new(settings.interval).expect("the default interval is a valid time"),
         keep_flows: false,
         behind: None,
     }

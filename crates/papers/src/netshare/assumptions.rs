@@ -57,7 +57,7 @@ pub(super) fn section(context: &Context<'_>, table_2: &Table2, table_3: &Table3)
          - **Fig. 5 in the loop.** The loop of 3.3 measures rates over 50 ms, predicts by least squares, and lets hosts send 10 % \
          more than the allocator's answer. A host sees what a TCP flow sends, not what it would send. With the headroom all flows \
          grow until the queues decide. The allocator then sees demands equal to the queues' shares, so no excess is left to \
-         divide. Excess weights need demands that are known better, and limits without headroom.\n\
+         divide. Excess weights work only with exact demands and limits without headroom.\n\
          - **Throttling alone.** Algorithm 1 sets different limits for two UDP flows in one queue. The rate of the earlier flow \
          falls to 500 Mbit/s, and its limit is 10 % above that. The rate of the later flow rises to 500 Mbit/s, and its limit is \
          20 % above that. The next measurement differs by less than 5 %, so its limit stays 10 % above a rate that was too high: \

@@ -87,9 +87,12 @@ pub(super) fn fig4(h2: f64) -> Builder {
 pub(super) fn fig5(excess: Option<[f64; 3]>, a3: f64) -> [f64; 3] {
     let weights = [1.0; 3];
     let shares = excess.map_or_else(|| Shares::weighted(&weights), |own| Shares::with_excess(&weights, &own));
-    let mut link = Hierarchy::new(&[10.0], shares.expect("the paper's weights are valid")).expect("one link");
+    let mut link = Hierarchy::new(&[10.0], shares.expect("the paper's weights are valid"))
+        .expect("the network has one link, of a valid capacity");
     let demands = [(0, f64::INFINITY), (1, f64::INFINITY), (2, a3)];
-    let ids = demands.map(|(service, demand)| link.add(service, &[0], 1, demand).expect("one link"));
+    let ids = demands.map(|(service, demand)| {
+        link.add(service, &[0], 1, demand).expect("the path is this link, and demands are valid")
+    });
     link.solve();
     ids.map(|id| link.rate(id))
 }

@@ -14,11 +14,11 @@ pub(in super::super) const MBIT: f64 = 125e3;
 
 /// A rate in megabits per second.
 pub(super) fn mbit(rate: f64) -> Rate {
-    Rate::new(rate * MBIT).expect("a finite positive rate")
+    Rate::new(rate * MBIT).expect("the rate is finite and positive")
 }
 
 fn time(seconds: f64) -> Time {
-    Time::new(seconds).expect("a finite time")
+    Time::new(seconds).expect("the time is finite and not negative")
 }
 
 /// Builds a scenario.
@@ -44,7 +44,8 @@ impl Builder {
 
     /// Adds one connection of a service, active all the time.
     pub(super) fn flow(self, service: usize, from: &str, to: &str, sending: Sending) -> Builder {
-        let hosts = [from, to].map(|name| vec![self.0.topology.node(name).expect("a host of the plan")]);
+        let hosts = [from, to]
+            .map(|name| vec![self.0.topology.node(name).expect("the paper's plans have this host")]);
         self.demand(service, hosts, 1, sending)
     }
 

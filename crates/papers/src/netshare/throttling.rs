@@ -55,7 +55,7 @@ impl Table2 {
     }
 
     fn shared(&self, mechanism: Mechanism) -> &Shared {
-        &self.0.iter().find(|run| run.0 == mechanism).expect("all mechanisms run").2
+        &self.0.iter().find(|run| run.0 == mechanism).expect("`VARIANTS` lists every mechanism").2
     }
 
     /// The rate at which a service receives at the end of a phase, in Mbit/s.

@@ -90,7 +90,7 @@ impl Replays {
     pub fn at(&self, setting: &Setting) -> &Outcome {
         let setting = setting.or_interval(self.interval);
         let found = self.outcomes.iter().find(|(known, _)| *known == setting);
-        &found.expect("a figure lists all of its settings").1
+        &found.expect("the caller passed this setting to `Replays::run`").1
     }
 
     /// The outcome of a policy on the trace, with the interval of the page.

@@ -107,7 +107,7 @@ impl<'a> Simulation<'a> {
             at => run(&self.workloads, &cluster, policies[at - 1]),
         })?;
         let solutions = [0, 1].map(|at| runs.iter().map(|run| run.solutions[at]).sum());
-        let (base, runs) = runs.split_first().expect("the baseline runs always");
+        let (base, runs) = runs.split_first().expect("the baseline is among the policies that run");
         let alone = self.workloads.iter().map(|workload| workload.seconds);
         let slowdowns: Vec<f64> =
             base.ends.iter().zip(alone).map(|(end, alone)| (end / alone).ln()).collect();

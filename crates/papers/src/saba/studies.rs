@@ -82,7 +82,7 @@ pub struct Main {
 pub fn main_results(testbed: &Testbed<'_>) -> Result<Main, Failure> {
     let cases = [(PAPER, SABA), (PAPER, Policy::IdealMaxMin)];
     let mut found = testbed.compare(testbed.setups(), PAPER, &cases)?.into_iter();
-    let mut next = || found.next().expect("a result per case");
+    let mut next = || found.next().expect("`compare` returns one result per case");
     Ok(Main { saba: next(), ideal: next() })
 }
 

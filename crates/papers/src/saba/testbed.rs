@@ -105,7 +105,7 @@ impl<'a> Testbed<'a> {
 
     /// The position of a workload.
     pub fn workload(&self, name: &str) -> usize {
-        self.workloads.iter().position(|workload| workload.name == name).expect("a name of Table 1")
+        self.workloads.iter().position(|workload| workload.name == name).expect("the name is one of Table 1")
     }
 
     /// The setups.

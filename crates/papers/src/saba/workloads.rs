@@ -132,8 +132,8 @@ fn accuracy(workloads: &[Workload]) -> Result<String, Failure> {
         "R^2 of the models that the profiler fits on 8 servers with throttled links (section 7.1), and of the model with k = 3 on other \
          data or nodes. Section 4.2 has all R^2 above 0.60 at k = 1, above 0.55 with 0.1 and 10 times the data, and above 0.50 with 0.5 \
          to 3 times the nodes. A workload that transfers little has a lower R^2 here: its slowdown varies little.\n{}\
-         Cubics that never rise with the bandwidth: {monotonic} of {}; convex cubics: {convex}. Eq. 2 can take bandwidth from an \
-         application whose model rises as if that did no harm.\n\n",
+         Cubics that decrease monotonically: {monotonic} of {}; convex cubics: {convex}. Where the slowdown of a model rises with the \
+         bandwidth, Eq. 2 can wrongly take bandwidth from the application.\n\n",
         table(&head, 1, &lines),
         workloads.len()
     ))

@@ -240,9 +240,9 @@ fn timed(area: &WideArea, holds: f64, correlation: f64) -> WideArea {
         let (from, to) = area.ends(link);
         Measured { from, to, samples: area.samples(link).to_vec() }
     });
-    let holds = Time::new(holds).expect("a constant above zero");
+    let holds = Time::new(holds).expect("the constant is above 0");
     WideArea::new(area.regions().to_vec(), links.collect(), holds, correlation)
-        .expect("the links of a valid area")
+        .expect("the links come from a valid wide area")
 }
 
 /// The load of each link until the last arrival: bytes over mean bandwidth.

@@ -147,7 +147,9 @@ fn traffic(area: &WideArea) -> String {
     let demand = draw(1).demand(area);
     let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
     let (direct, relieved) = (detour::direct(&past, &bytes), detour::relieve(&past, &bytes));
-    let region = |name: &str| area.regions().iter().position(|region| region == name).expect("in Table 1");
+    let region = |name: &str| {
+        area.regions().iter().position(|region| region == name).expect("Table 1 has this region")
+    };
     let link = |from: &str, to: &str| area.link(region(from), region(to)).expect("Table 1 has all links");
     let seconds = |loads: &[f64], link: u32| doc::n(loads[link as usize] * past.median(link));
     let megabytes = |loads: &[f64], link: u32| doc::n(loads[link as usize] / 1e6);

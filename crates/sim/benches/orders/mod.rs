@@ -41,7 +41,7 @@ pub fn print() -> Result<()> {
     );
     println!(
         "All rounds: no branch is closed. Closing: at the confidence of 95 % that is usual. Mean and slowest of {SEEDS} sets of coflows, each the \
-         fastest of three runs. Wanted is the first line within 10 ms.\n"
+         fastest of three runs. Target: the first row within 10 ms.\n"
     );
     let mut table = Table::new(&[
         "coflows",

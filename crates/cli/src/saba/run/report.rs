@@ -68,7 +68,7 @@ impl Report<'_> {
         let mut out = format!(
             "{path}: {} on {}; they cross {}, {} of which differ in rate or in the flows that cross them\n\n\
              Slowdown: the time of a job divided by its time with the network to itself.\n\n{}\n\
-             Over all jobs. Speed-up: the time of a job under `{}` divided by its time; averages are geometric means.\n\n{}",
+             Over all jobs. Speedup: the time of a job under `{}` divided by its time; averages are geometric means.\n\n{}",
             count(self.file.jobs.len(), "job"),
             count(self.file.topology.hosts(), "host"),
             count(self.links.0, "link"),
@@ -102,7 +102,7 @@ impl Report<'_> {
     }
 
     fn summary(&self) -> Table {
-        let columns = ["mean slowdown", "max", "average speed-up", "min", "max", "last end s"];
+        let columns = ["mean slowdown", "max", "average speedup", "min", "max", "last end s"];
         let columns = columns.map(|name| (name, Align::Right));
         let mut table = Table::new(&[&[("sharing", Align::Left)], &columns[..]].concat());
         let max = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);

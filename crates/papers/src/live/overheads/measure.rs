@@ -49,7 +49,7 @@ pub struct Measured {
 
 /// Measures for [`crowd::TIME`].
 pub fn measure(hosts: u32) -> Result<Measured, Failure> {
-    let link = Rate::new(LINK).expect("the constant is a rate");
+    let link = Rate::new(LINK).expect("the constant is a valid rate");
     let names = (0..hosts).map(|host| (format!("h{host}"), link));
     let coordinator = Coordinator::start(None, "policy = \"saath\"\n", names)?;
     for (number, id) in (0u32..).zip(crowd::coflows()) {

@@ -44,7 +44,7 @@ pub async fn run(
         }
         tokio::select! {
             () = sleep_until(next.unwrap_or(began)), if next.is_some() => {
-                let (number, coflow) = arrivals.next().expect("an arrival was awaited");
+                let (number, coflow) = arrivals.next().expect("this branch waits only if there is a next arrival");
                 if let Some(control_plane) = control_plane {
                     control_plane.register(coflow).await?;
                 }
@@ -89,7 +89,7 @@ async fn transfer(
         }
         Ok::<_, io::Error>([sender, receiver])
     };
-    let [sender, receiver] = spawn_blocking(connect).await.expect("connect() does not panic")?;
+    let [sender, receiver] = spawn_blocking(connect).await.expect("`connect` does not panic")?;
     let ((), ended) = tokio::try_join!(send(sender, bytes), receive(receiver, bytes))?;
     Ok(ended)
 }

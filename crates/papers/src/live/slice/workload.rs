@@ -26,7 +26,8 @@ pub fn slice(coflows: usize) -> Result<Workload, Failure> {
         coflow.flows.retain(|flow| flow.src != flow.dst);
         for flow in &mut coflow.flows {
             // Sockets carry whole bytes.
-            flow.bytes = Bytes::new(flow.bytes.get().round()).expect("a rounded size is a size");
+            flow.bytes =
+                Bytes::new(flow.bytes.get().round()).expect("a size rounded to an integer is a size");
         }
     }
     workload.coflows.retain(|coflow| !coflow.flows.is_empty());
@@ -35,7 +36,7 @@ pub fn slice(coflows: usize) -> Result<Workload, Failure> {
 }
 
 fn spec() -> Spec {
-    let mean = Time::new(1.2).expect("the constant is a time");
+    let mean = Time::new(1.2).expect("the constant is a valid time");
     Spec { ports: HOSTS, coflows: GENERATED, seed: 3, arrival: Arrival::Poisson { mean }, kinds: kinds() }
 }
 

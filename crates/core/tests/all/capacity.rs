@@ -1,0 +1,33 @@
+//! Checks the rates that are in force on a network.
+
+use weir_core::model::Network;
+
+/// Checks that no rate is negative or infinite, and that no port is over its capacity by more than a part in 10^9.
+///
+/// # Errors
+/// The first flow or port for which that does not hold.
+pub fn check_rates(network: &Network) -> Result<(), String> {
+    let ports = network.fabric().ports();
+    let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
+    for &slot in network.active() {
+        let coflow = network.coflow(slot);
+        for flow in coflow.live_flows() {
+            let rate = network.rate(slot, flow);
+            if !(rate.is_finite() && rate >= 0.0) {
+                return Err(format!("coflow {}, flow {flow}: rate {rate}", coflow.id));
+            }
+            let (src, dst) = coflow.ends_of(flow);
+            send[src as usize] += rate;
+            recv[dst as usize] += rate;
+        }
+    }
+    let sides = [("send", send, network.fabric().send()), ("recv", recv, network.fabric().recv())];
+    for (side, rates, capacities) in sides {
+        for (port, (&rate, &capacity)) in rates.iter().zip(capacities).enumerate() {
+            if rate > capacity + 1e-9 * network.fabric().nominal() {
+                return Err(format!("port {port} ({side}): rates add up to {rate} of {capacity} B/s"));
+            }
+        }
+    }
+    Ok(())
+}
