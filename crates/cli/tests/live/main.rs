@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod abuse;
 mod allocator;
 mod bed;
 #[path = "../../../core/tests/all/campaign.rs"]
@@ -10,12 +11,12 @@ mod campaign;
 mod certificates;
 #[path = "../common/mod.rs"]
 mod common;
+mod evaluations;
 mod examples;
 mod faults;
 #[path = "../../../agent/tests/live/group.rs"]
 mod group;
 mod host;
-mod hostile;
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
 mod live;

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::campaign::campaign;
 use crate::common::{Place, Ran, await_heed, wait_for};
 use crate::turn::{self, Turn};
 
@@ -32,7 +31,7 @@ sending = \"elastic\"
 active = [[\"1s\", \"3s\"]]
 ";
 
-fn place() -> Place {
+pub fn place() -> Place {
     let place = Place::new();
     place.write("f.toml", FABRIC);
     place.write("s.toml", SCENARIO);
@@ -40,7 +39,7 @@ fn place() -> Place {
 }
 
 /// A name for a bed, and its turn.
-struct Name(String, #[allow(dead_code, reason = "it is kept until the test ends")] Turn);
+pub struct Name(String, #[allow(dead_code, reason = "it is kept until the test ends")] Turn);
 
 impl Deref for Name {
     type Target = str;
@@ -57,7 +56,7 @@ impl fmt::Display for Name {
 }
 
 /// A name for a bed, if there can be one.
-fn name(place: &Place, test: &str) -> Option<Name> {
+pub fn name(place: &Place, test: &str) -> Option<Name> {
     let turn = turn::take();
     let check = place.run("testbed check");
     if check.code != Some(0) {
@@ -68,7 +67,7 @@ fn name(place: &Place, test: &str) -> Option<Name> {
 }
 
 /// The namespaces and files of a bed.
-fn left(name: &str) -> Vec<String> {
+pub fn left(name: &str) -> Vec<String> {
     let places = [("/run/netns", format!("weir-{name}-")), ("/run/weir", format!("{name}."))];
     let mut found = Vec::new();
     for (folder, prefix) in places {
@@ -237,56 +236,6 @@ fn a_scenario_is_run_and_compared() {
     assert_eq!(left(&name), Vec::<String>::new());
 }
 
-#[test]
-fn netshare_is_reproduced_with_real_traffic() {
-    let place = place();
-    let Some(name) = name(&place, "netshare") else { return };
-    let text = place.print(&format!("reproduce live --only netshare --name {name} --phase 1s --quiet"));
-    for part in
-        ["# Real traffic", "--phase 1s", "| queues+throttling | Fig. 12 | 4 |", "**Phases are shorter"]
-    {
-        assert!(text.contains(part), "{part} in {text}");
-    }
-    let header = "| published | simulated | measured | points apart |";
-    let rates = text.lines().skip_while(|line| !line.ends_with(header)).skip(2);
-    assert_eq!(rates.take_while(|line| line.starts_with("| ")).count(), 10, "{text}");
-    assert_eq!(left(&name), Vec::<String>::new());
-    let refused = place.run("reproduce live --phase 1000s");
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.err.contains("expected 1s to 120s"), "{}", refused.err);
-}
-
-/// The mean CCTs of a policy, measured and simulated.
-fn means(text: &str, policy: &str) -> [f64; 2] {
-    ["measured", "simulated"].map(|what| {
-        let begin = format!("| {policy} | {what} | ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&begin));
-        line.unwrap_or_else(|| panic!("{begin} in {text}")).split(' ').next().unwrap().parse().unwrap()
-    })
-}
-
-#[test]
-fn a_slice_of_coflows_is_sent_by_real_sockets() {
-    let place = place();
-    let Some(name) = name(&place, "slice") else { return };
-    let coflows = campaign(2, 3);
-    let line = format!("reproduce live --only slice --coflows {coflows} --name {name} --quiet");
-    let text = place.print(&line);
-    eprintln!("{text}");
-    let (asked, sent) = (format!("--coflows {coflows} --only slice"), format!("\n{coflows} coflow"));
-    for part in ["# Real traffic", asked.as_str(), sent.as_str(), "| median error |"] {
-        assert!(text.contains(part), "{part} in {text}");
-    }
-    for policy in ["fair", "aalo", "saath"] {
-        let [measured, simulated] = means(&text, policy);
-        // No link carries more than it does; beyond that, a busy machine is late.
-        assert!((0.95 * simulated..1.5 * simulated).contains(&measured), "{policy}: {measured}, {simulated}");
-    }
-    assert_eq!(left(&name), Vec::<String>::new());
-    assert_eq!(signalled(&place, &line, Duration::from_secs(3), "-INT"), Some(130));
-    assert_eq!(left(&name), Vec::<String>::new());
-}
-
 fn start(place: &Place, line: &str) -> Child {
     let mut child = place.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     await_heed(&mut child);
@@ -301,7 +250,7 @@ fn end(mut child: Child, signal: &str) -> Option<i32> {
 }
 
 /// Starts it, sends it a signal some time after it has begun to heed such, and waits for its end.
-fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
+pub fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
     let child = start(place, line);
     thread::sleep(after);
     end(child, signal)

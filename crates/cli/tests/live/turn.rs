@@ -1,5 +1,6 @@
 //! Which tests run side by side. Those that send at the rates of their own networks leave most of the processors idle and may overlap;
-//! those that take all processors, or look at something of which a machine has one, run alone.
+//! those that take all processors, or look at something of which a machine has one, run alone. Tests begin in the order of their
+//! names: those that run alone are in `abuse`, before the longest in `evaluations`.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
