@@ -93,14 +93,6 @@ impl Mask {
         self.0.iter().enumerate().all(|(i, a)| a & !other.word(i) == 0)
     }
 
-    /// The first bit of `self` that is not in `other`.
-    pub fn first_outside(&self, other: &Mask) -> Option<usize> {
-        self.0.iter().enumerate().find_map(|(i, a)| {
-            let outside = a & !other.word(i);
-            (outside != 0).then(|| 64 * i + outside.trailing_zeros() as usize)
-        })
-    }
-
     /// How many bits are in both.
     #[inline]
     pub fn overlap(&self, other: &Mask) -> u32 {
