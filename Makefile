@@ -58,7 +58,7 @@ criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the l
 	$(CARGO) bench --locked -p weir-core --bench saba -- $(ARGS)
 	$(CARGO) bench --locked -p weir-core --bench montecarlo -- $(ARGS)
 	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
-	$(CARGO) bench --locked -p weir-sim --bench saba -- $(ARGS)
+	$(CARGO) bench --locked -p weir-papers --bench saba -- $(ARGS)
 
 docs: ## Make docs/cli.md, the demo trace, the protocol's code and docs/results/bench.md again
 	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-cli --test all reference

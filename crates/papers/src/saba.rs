@@ -8,17 +8,21 @@
 //! |---|---|---|
 //! | Fig. 1a, 2, 5, 6 (sections 2 and 4.2) | Slowdowns and sensitivity models of the ten workloads | `workloads` |
 //! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups of jobs on 32 servers: 500 random setups; other data, nodes, degrees | `studies`, run by `testbed` on the setups of `setup` |
-//! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa, Sincronia and distributed Saba on 1,944 servers | `rivals`, run by `simulation` |
-//! | Fig. 12 (8.5) | Calculation time of the central controller | `controller` |
+//! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa, Sincronia and distributed Saba on 1,944 servers | `rivals`, run by `simulation` on the workloads of [`synthetic`] |
+//! | Fig. 12 (8.5) | Calculation time of the central controller | `controller`, on the applications of [`scenario`] |
 //!
-//! `assumptions` shows the choices that the paper leaves open and that change a result most.
+//! `assumptions` shows the choices that the paper leaves open and that change a result most; one is a model of any shape ([`curve`]).
 
 mod assumptions;
 mod controller;
+pub mod curve;
+mod random;
 mod rivals;
+pub mod scenario;
 mod setup;
 mod simulation;
 mod studies;
+pub mod synthetic;
 mod testbed;
 mod workloads;
 

@@ -3,9 +3,8 @@
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23, sections 2.3
 //! and 8.1: jobs alternate between computation and communication, partly overlapped, and how much of each there is makes them
 //! sensitive to bandwidth or not. [`workload`] has the ten of Table 1, [`calibration`] fits them to the published slowdowns,
-//! [`cluster`] runs jobs side by side on shared links, [`sharing`] says how those are shared, [`synthetic`] draws the workloads of
-//! 8.1's simulations, [`scenario`] the applications of section 8.5. On a network with paths a job is a number of flows on each link
-//! ([`fabric`]).
+//! [`cluster`] runs jobs side by side on shared links, [`sharing`] says how those are shared. On a network with paths a job is a
+//! number of flows on each link ([`fabric`]).
 //!
 //! What the paper leaves open:
 //!
@@ -17,14 +16,11 @@
 
 pub mod calibration;
 pub mod cluster;
-pub mod curve;
 mod error;
 pub mod fabric;
 pub mod job_set;
-pub mod scenario;
 pub mod sharing;
 mod stream;
-pub mod synthetic;
 pub mod workload;
 
 use weir_core::saba::Fraction;

@@ -6,8 +6,8 @@ use weir_core::model::topology::Plan;
 use weir_core::saba::Controller;
 use weir_core::solve::polynomial::Degree;
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::stage::scenario::{self, INSTANCES, Ways};
 
+use super::scenario::{self, INSTANCES, Network};
 use crate::clock::spent;
 use crate::doc::{n, table};
 
@@ -24,15 +24,17 @@ const PUBLISHED: [(usize, [f64; 3]); 2] =
 /// The section of the page: times on one thread.
 pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
     let topology = Plan::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::undone)?;
-    let ways = Ways::new(&topology);
+    let network = Network::new(&topology);
     let bar = progress.steps("scenarios", PUBLISHED.len() * Degree::ALL.len() * SCENARIOS);
     let mut lines = Vec::new();
-    let controllers: Result<Vec<Controller>, _> =
-        Degree::ALL.iter().map(|&degree| scenario::controller(&ways, seed, APPLICATIONS, degree)).collect();
+    let controllers: Result<Vec<Controller>, _> = Degree::ALL
+        .iter()
+        .map(|&degree| scenario::controller(&network, seed, APPLICATIONS, degree))
+        .collect();
     let mut controllers = controllers.map_err(Failure::undone)?;
     for (row, (max, published)) in PUBLISHED.into_iter().enumerate() {
         for ((degree, controller), published) in Degree::ALL.iter().zip(&mut controllers).zip(published) {
-            let times = calculation_times(controller, &ways, seed, (row, max), || bar.inc(1))?;
+            let times = calculation_times(controller, &network, seed, (row, max), || bar.inc(1))?;
             lines.push(vec![
                 format!("up to {max}"),
                 (*degree as usize).to_string(),
@@ -52,8 +54,8 @@ pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
          weights of all {} ports of {} servers. Each application has {INSTANCES} instances, whose connections may use all shortest paths; \
          all models differ. A row has {SCENARIOS} scenarios with random sets of active applications, whose sizes grow in equal steps up \
          to the maximum (the paper: 30,000 scenarios of random sizes).\n{}",
-        ways.ports(),
-        ways.servers(),
+        network.ports(),
+        network.servers(),
         table(&head, 0, &lines)
     ))
 }
@@ -61,7 +63,7 @@ pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
 /// The time in milliseconds for each scenario of a row, of ascending size up to `max` active applications.
 fn calculation_times(
     controller: &mut Controller,
-    ways: &Ways,
+    network: &Network,
     seed: u64,
     (row, max): (usize, usize),
     done: impl Fn(),
@@ -70,8 +72,8 @@ fn calculation_times(
     for number in 1..=SCENARIOS {
         Failure::unless_asked()?;
         let index = (row * SCENARIOS + number) as u64;
-        let active = scenario::draw(seed, index, ways.servers(), APPLICATIONS, max * number / SCENARIOS);
-        scenario::open(controller, ways, &active).map_err(Failure::undone)?;
+        let active = scenario::draw(seed, index, network.servers(), APPLICATIONS, max * number / SCENARIOS);
+        scenario::open(controller, network, &active).map_err(Failure::undone)?;
         let before = spent();
         controller.update();
         times.push(1e3 * (spent() - before).as_secs_f64());

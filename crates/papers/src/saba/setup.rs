@@ -7,13 +7,11 @@
 //! - *Servers*: every set of that size is equally likely. The limit of 16 jobs per server always holds, since a setup has 16 jobs.
 //! - *Start*: all jobs start at once.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-
 use weir_core::units::Time;
-
 use weir_sim::stage::cluster::Placed;
 use weir_sim::stage::workload::{NODES, Workload};
+
+use super::random::Rng;
 
 /// Servers of the testbed (section 8.1).
 pub const SERVERS: u32 = 32;
@@ -50,22 +48,14 @@ impl Drawn {
 
 /// Setup number `index` of a seed, with `workloads` (at least one) to draw from.
 pub fn draw(seed: u64, index: u64, workloads: usize) -> Vec<Drawn> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(index);
-    let mut below = |bound: usize| ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize;
+    let mut rng = Rng::new(seed, index);
     let (min, max) = ((NODES / 2) as usize, SERVERS as usize);
     (0..JOBS)
         .map(|_| {
-            let workload = below(workloads);
-            let data = DATA[below(DATA.len())];
-            let count = min + below(max - min + 1);
-            let mut servers: Vec<u32> = (0..SERVERS).collect();
-            for place in 0..count {
-                let other = place + below(servers.len() - place);
-                servers.swap(place, other);
-            }
-            servers.truncate(count);
-            servers.sort_unstable();
+            let workload = rng.below(workloads);
+            let data = DATA[rng.below(DATA.len())];
+            let count = min + rng.below(max - min + 1);
+            let servers = rng.subset(max, count);
             Drawn { workload, data, servers }
         })
         .collect()
@@ -73,15 +63,14 @@ pub fn draw(seed: u64, index: u64, workloads: usize) -> Vec<Drawn> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
-
+    use weir_core::saba::Sensitivity;
     use weir_core::saba::share::FLOOR;
-    use weir_core::saba::{Fraction, Sensitivity};
     use weir_core::solve::polynomial::Degree;
     use weir_sim::stage::cluster::{Coupling, Options, run};
-    use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
+    use weir_sim::stage::sharing::{Controllers, Sharing};
     use weir_sim::stage::workload::link;
 
+    use super::super::{QUEUES, saba};
     use super::*;
 
     #[test]
@@ -106,17 +95,9 @@ mod tests {
     #[test]
     fn no_job_of_a_setup_is_faster_than_alone_under_any_sharing() {
         let all = Workload::all();
-        let models: Vec<Sensitivity> = all.iter().map(|w| w.sensitivity(Degree::Three)).collect();
+        let models = all.iter().map(|w| Sensitivity::new(w.model(Degree::Three))).collect();
         let options = Options { servers: SERVERS, rate: link(), coupling: Coupling::Lockstep };
-        let saba = Sharing::Saba(Saba {
-            models,
-            queues: 8,
-            levels: NonZeroU16::new(16).unwrap(),
-            c_saba: Fraction::ALL,
-            floor: FLOOR,
-            connections: Connections::Transfer,
-            controllers: Controllers::Central,
-        });
+        let saba = saba(models, Some(QUEUES), JOBS, FLOOR, Controllers::Central);
         for index in 0..2 {
             let jobs: Vec<Placed> = draw(3, index, all.len()).iter().map(|job| job.placed(&all)).collect();
             for sharing in [&Sharing::Flows, &Sharing::Applications, &saba] {

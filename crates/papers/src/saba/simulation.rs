@@ -9,11 +9,11 @@ use weir_core::saba::share::FLOOR;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Rate, Time};
 use weir_sim::stage::cluster::{self, Placed};
-use weir_sim::stage::curve::Curve;
 use weir_sim::stage::fabric::{Fabric, Paths};
 use weir_sim::stage::sharing::{Controllers, Sharing, even_cutoffs};
-use weir_sim::stage::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
 
+use super::curve::{self, Curve};
+use super::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
 use super::{QUEUES, geometric_mean, saba};
 use crate::Running;
 
@@ -123,7 +123,7 @@ impl<'a> Simulation<'a> {
     /// The servers of each workload and the links that they use.
     fn cluster(&self, world: World) -> Result<(Vec<Vec<u32>>, Fabric), Failure> {
         let topology = scaled(world.links, world.between * world.links).map_err(Failure::undone)?;
-        let servers = place(self.seed, topology.hosts() as u32, WORKLOADS, INSTANCES);
+        let servers = place(self.seed, topology.hosts(), WORKLOADS, INSTANCES);
         let fabric = Fabric::new(&topology, &servers, Paths::Even).map_err(Failure::undone)?;
         Ok((servers, fabric))
     }
@@ -152,7 +152,7 @@ fn run(
         Policy::Sincronia => Sharing::Coflows,
         Policy::SimulatedSlowdowns => {
             let curve = |workload: &Synthetic| Curve::of(|weight| workload.slowdown(weight));
-            Sharing::Curves(workloads.iter().map(curve).collect(), FLOOR)
+            curve::sharing(workloads.iter().map(curve).collect(), FLOOR)
         }
         Policy::Saba(queues, floor, controllers) => {
             let models = workloads.iter().map(|workload| workload.sensitivity(Degree::Three)).collect();

@@ -4,13 +4,13 @@ use weir_console::failure::Failure;
 use weir_console::run::pool;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, Sensitivity};
-use weir_core::solve::polynomial::Degree;
+use weir_core::solve::polynomial::{self, Degree};
 use weir_core::units::{Rate, Time};
 use weir_sim::stage::cluster::{self, Coupling, Options, Placed};
-use weir_sim::stage::curve::Curve;
 use weir_sim::stage::sharing::{Controllers, Sharing};
 use weir_sim::stage::workload::{Workload, link};
 
+use super::curve::{self, Curve};
 use super::setup::{self, Drawn};
 use super::{QUEUES, geometric_mean, saba};
 use crate::Running;
@@ -34,7 +34,7 @@ pub const SABA: Policy = Policy::Saba(Degree::Three, FLOOR);
 /// The conditions of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
-    /// Whether no workload waits longer for its bytes than LR does ([`Workload::limited`]).
+    /// Whether no workload waits longer for its bytes than LR does ([`limited`]).
     pub limited: bool,
     /// The rate of links, as a part of the paper's.
     pub links: f64,
@@ -91,7 +91,7 @@ impl<'a> Testbed<'a> {
         let workloads = Workload::all();
         Testbed {
             setups: (0..u64::from(setups)).map(|index| setup::draw(seed, index, workloads.len())).collect(),
-            limited: workloads.iter().map(Workload::limited).collect(),
+            limited: workloads.iter().map(limited).collect(),
             workloads,
             seed,
             running,
@@ -149,8 +149,7 @@ impl<'a> Testbed<'a> {
             Policy::Baseline => Sharing::Flows,
             Policy::IdealMaxMin => Sharing::Applications,
             Policy::Saba(degree, floor) => {
-                let (data, nodes) = world.profiled;
-                let models = workloads.iter().map(|w| Sensitivity::new(w.model_at(degree, data, nodes)));
+                let models = workloads.iter().map(|workload| model(workload, degree, world.profiled));
                 saba(models.collect(), Some(QUEUES), jobs.len(), floor, Controllers::Central)
             }
             Policy::SimulatedSlowdowns => {
@@ -158,12 +157,51 @@ impl<'a> Testbed<'a> {
                     let shape = workloads[job.workload].scaled(job.data, job.nodes());
                     Curve::of(|weight| shape.slowdown(weight))
                 };
-                Sharing::Curves(drawn.iter().map(curve).collect(), FLOOR)
+                curve::sharing(drawn.iter().map(curve).collect(), FLOOR)
             }
         };
         let rate = Rate::new(link().get() * world.links).unwrap_or_else(link);
         let options = Options { servers: setup::SERVERS, rate, coupling: Coupling::Lockstep };
         let ends = cluster::run(&jobs, &options, &sharing).map_err(Failure::undone)?;
         Ok(ends.into_iter().map(Time::get).collect())
+    }
+}
+
+/// The model that the profiler fits to a workload with `data` times the data on `nodes` times the nodes.
+fn model(workload: &Workload, degree: Degree, (data, nodes): (f64, f64)) -> Sensitivity {
+    let fit = polynomial::fit(&workload.scaled(data, nodes).samples(), degree);
+    Sensitivity::new(fit.expect("a shape has seven finite samples at seven bandwidths").polynomial)
+}
+
+/// LR's slowdown at 10 % of the bandwidth over its slowdown at 25 % (section 4.2).
+const LR_RATIO: f64 = 4.5 / 3.4;
+
+/// The workload with a limit on the wait for its bytes, unless the shape has one: its slowdown at 10 % of the bandwidth is at most
+/// [`LR_RATIO`] times its slowdown at 25 %.
+fn limited(workload: &Workload) -> Workload {
+    let mut limited = workload.clone();
+    if limited.shape.patience == f64::INFINITY {
+        limited.shape.patience = LR_RATIO * workload.shape.slowdown(0.25) - workload.shape.compute();
+    }
+    limited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limited_workloads_slow_down_at_10_percent_no_more_than_lr() {
+        // Section 4.2: 4.5 at 10 % where 25 % has 3.4.
+        for workload in Workload::all() {
+            let limited = limited(&workload).shape;
+            assert_eq!(limited.slowdown(0.25), workload.shape.slowdown(0.25));
+            if workload.shape.patience.is_infinite() {
+                let ratio = limited.slowdown(0.10) / limited.slowdown(0.25);
+                let own = workload.shape.slowdown(0.10) / workload.shape.slowdown(0.25);
+                assert!((ratio - own.min(4.5 / 3.4)).abs() < 1e-9, "{}: {ratio}", workload.name);
+                assert!(limited.slowdown(0.05) < workload.shape.slowdown(0.05));
+            }
+        }
     }
 }

@@ -14,7 +14,9 @@
 //!
 //! Orders are of whole transfers, so the last two are for networks on which all flows of a transfer go in lockstep.
 
+use std::fmt::Debug;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use weir_core::policy::sincronia::{Demand, bssi};
 use weir_core::saba::controller::{AppId, ConnectionId, Port, Settings};
@@ -23,28 +25,32 @@ use weir_core::solve::Lockstep;
 use weir_core::solve::wfq::{Class, Queue, Source, Wfq};
 
 use super::Stage;
-use super::curve::{self, Curve};
 use super::fabric::Fabric;
 use super::stream::Stream;
 
 pub use super::error::SharingError;
 
 /// How links are shared.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Sharing {
     /// Max-min between flows.
     Flows,
     /// Max-min between applications.
     Applications,
-    /// Applications with a queue of their own, weighted at each port by Eq. 2 with these curves for the jobs that use it, each
-    /// with at least this part of an even share.
-    Curves(Vec<Curve>, Fraction),
+    /// Applications with a queue of their own at each port and these weights.
+    Weights(Arc<dyn Weights>),
     /// Saba.
     Saba(Saba),
     /// Strict priorities by size: a flow that is larger than so many of these sizes, in bytes, comes after all smaller ones.
     Sizes(Vec<f64>),
     /// Strict priorities by Sincronia's order.
     Coflows,
+}
+
+/// Computes the weights of jobs at ports.
+pub trait Weights: Debug + Send + Sync {
+    /// The weights of `jobs`, the positions of all jobs that use a port: one for each, in this order.
+    fn at_port(&self, jobs: &[usize]) -> Vec<f64>;
 }
 
 /// What Saba goes by.
@@ -119,10 +125,9 @@ pub(super) struct Ports {
     pub(super) unsettled: u64,
 }
 
-/// Who uses each port, and what weights cost them.
-struct Curves {
-    curves: Vec<Curve>,
-    floor: f64,
+/// The jobs that use each port, and the ports where they have changed.
+struct Weighted {
+    weights: Arc<dyn Weights>,
     ports: Vec<Vec<usize>>,
     stale: Vec<Port>,
 }
@@ -137,7 +142,7 @@ enum Rates {
 enum Kind {
     Flows,
     Applications,
-    Curves(Box<Curves>),
+    Weighted(Box<Weighted>),
     Saba(Box<Controller>, Connections),
     /// The cutoffs, and the size of the flows of each job.
     Sizes(Vec<f64>, Vec<f64>),
@@ -178,10 +183,10 @@ impl Ports {
         let (queues, kind) = match sharing {
             Sharing::Flows => (1, Kind::Flows),
             Sharing::Applications => (jobs.max(1) as u32, Kind::Applications),
-            Sharing::Curves(curves, floor) => {
+            Sharing::Weights(weights) => {
                 let ports = vec![Vec::new(); capacities.len()];
-                let curves = Curves { curves: curves.clone(), floor: floor.get(), ports, stale: Vec::new() };
-                (jobs.max(1) as u32, Kind::Curves(Box::new(curves)))
+                let weighted = Weighted { weights: Arc::clone(weights), ports, stale: Vec::new() };
+                (jobs.max(1) as u32, Kind::Weighted(Box::new(weighted)))
             }
             Sharing::Saba(saba) => {
                 let settings = Settings { c_saba: saba.c_saba, floor: saba.floor, levels: saba.levels };
@@ -243,7 +248,7 @@ impl Ports {
             {
                 controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
             }
-            Kind::Curves(curves) => curves.open(job, ports),
+            Kind::Weighted(weighted) => weighted.open(job, ports),
             Kind::Sizes(_, sizes) => sizes[job] = size,
             Kind::Coflows(places) => places.clear(),
             _ => {}
@@ -254,7 +259,7 @@ impl Ports {
     /// A job's transfer ends.
     pub(super) fn close(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
         match &mut self.kind {
-            Kind::Curves(curves) => curves.close(job, ports),
+            Kind::Weighted(weighted) => weighted.close(job, ports),
             Kind::Saba(controller, Connections::Transfer)
                 if controller.level(AppId(job as u64)).is_some() =>
             {
@@ -293,7 +298,7 @@ impl Ports {
             Rates::Groups(lockstep, capacities) => {
                 let jobs = lockstep.rates().len();
                 match kind {
-                    Kind::Applications | Kind::Curves(_) | Kind::Saba(..) => {
+                    Kind::Applications | Kind::Weighted(_) | Kind::Saba(..) => {
                         let mut active = vec![false; jobs];
                         streams.iter().for_each(|stream| active[stream.job] = true);
                         let queue = |job, link| kind.queue(*queues, job as usize, link);
@@ -326,8 +331,8 @@ impl Ports {
             Rates::Groups(lockstep, _) => lockstep.set_weight(queue as usize, weight),
         };
         match kind {
-            Kind::Curves(curves) => {
-                curves.update(|port, job, weight| put(port * *queues + job as u32, weight))?;
+            Kind::Weighted(weighted) => {
+                weighted.update(|port, job, weight| put(port * *queues + job as u32, weight))?;
             }
             Kind::Saba(controller, _) => {
                 for port in controller.update().changed {
@@ -346,7 +351,7 @@ impl Ports {
     }
 }
 
-impl Curves {
+impl Weighted {
     fn open(&mut self, job: usize, ports: &[Port]) {
         for &port in ports {
             self.ports[port as usize].push(job);
@@ -365,15 +370,12 @@ impl Curves {
     fn update<E>(&mut self, mut put: impl FnMut(Port, usize, f64) -> Result<(), E>) -> Result<(), E> {
         self.stale.sort_unstable();
         self.stale.dedup();
-        let mut weights = Vec::new();
         for port in self.stale.drain(..) {
             let jobs = &self.ports[port as usize];
             if jobs.is_empty() {
                 continue;
             }
-            let curves = jobs.iter().map(|&job| &self.curves[job]);
-            curve::cheapest(curves, self.floor / jobs.len() as f64, &mut weights);
-            for (&job, &weight) in jobs.iter().zip(&weights) {
+            for (&job, weight) in jobs.iter().zip(self.weights.at_port(jobs)) {
                 put(port, job, weight)?;
             }
         }
@@ -385,7 +387,7 @@ impl Kind {
     /// The queue of a job at a port, if ports have so many.
     fn queue(&self, queues: u32, job: usize, port: Port) -> u32 {
         let queue = match self {
-            Kind::Applications | Kind::Curves(_) => job as u32,
+            Kind::Applications | Kind::Weighted(_) => job as u32,
             Kind::Saba(controller, _) => {
                 // Who is not registered has the reserved queue, the last.
                 let Some(level) = controller.level(AppId(job as u64)) else {

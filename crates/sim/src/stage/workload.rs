@@ -15,7 +15,6 @@
 //!   from more nodes, have an h half as far from 1.
 
 use weir_core::saba::profile::{Profile, ProfileError};
-use weir_core::saba::sensitivity::Sensitivity;
 use weir_core::solve::polynomial::{Degree, Polynomial, determination, fit as fit_polynomial};
 use weir_core::units::{Bytes, Rate, Time};
 
@@ -81,12 +80,6 @@ pub const DRIFTS: [Drift; 5] = [
 const fn drift(name: &'static str, data: f64, nodes: f64, value: f64, source: &'static str) -> Drift {
     Drift { name, data, nodes, value, source }
 }
-
-/// LR's slowdown at 10 % of the bandwidth over that at 25 % (section 4.2).
-pub const LOW: f64 = 4.5 / 3.4;
-
-/// What the ten slowdowns at 25 % average (section 2.1).
-pub const AVERAGE: f64 = 2.1;
 
 impl Workload {
     /// The ten of Table 1, calibrated. The same every time.
@@ -168,12 +161,9 @@ impl Workload {
 
     /// The model that the profiler fits, by the formula.
     pub fn model(&self, degree: Degree) -> Polynomial {
-        fitted(&self.shape, degree)
-    }
-
-    /// The model that a profiler with `data` times the data on `nodes` times the nodes would fit.
-    pub fn model_at(&self, degree: Degree, data: f64, nodes: f64) -> Polynomial {
-        fitted(&self.scaled(data, nodes), degree)
+        fit_polynomial(&self.shape.samples(), degree)
+            .expect("a shape has seven finite samples at seven bandwidths")
+            .polynomial
     }
 
     /// How well the model of this degree explains the workload with other data and nodes (section 4.2).
@@ -189,27 +179,6 @@ impl Workload {
         let mut job = Profiled { stages: self.stages(1.0, 1.0), servers: NODES, rate: link() };
         Profile::of(&mut job, &weir_core::saba::profile::FRACTIONS)
     }
-
-    /// The same workload, but one that is never waited for much longer than LR is: at 10 % of the bandwidth it is no more times
-    /// slower than at 25 % than LR by the published numbers (section 4.2). One that has a limit already keeps it.
-    pub fn limited(&self) -> Workload {
-        let mut limited = self.clone();
-        if self.shape.patience == f64::INFINITY {
-            limited.shape.patience = LOW * self.shape.slowdown(0.25) - self.shape.compute();
-        }
-        limited
-    }
-
-    /// The sensitivity of the model that the profiler fits, by the formula.
-    pub fn sensitivity(&self, degree: Degree) -> Sensitivity {
-        Sensitivity::new(self.model(degree))
-    }
-}
-
-fn fitted(shape: &Shape, degree: Degree) -> Polynomial {
-    fit_polynomial(&shape.samples(), degree)
-        .expect("a shape has seven finite samples at seven bandwidths")
-        .polynomial
 }
 
 /// The exponent below 1 with which a workload comes closest to the published drifts, by a search over hundredths.

@@ -19,7 +19,6 @@ mod service_guarantees;
 mod service_ports;
 mod stage;
 mod stage_fabric;
-mod stage_weights;
 mod tree;
 mod trunks;
 mod wide_area;

@@ -1,19 +1,17 @@
-//! Jobs on networks with paths, the rivals of Saba's section 8.4, and its synthetic workloads.
+//! Jobs on networks with paths, and the rivals of Saba's section 8.4.
 
 use std::num::NonZeroU16;
 
 use weir_core::model::topology::Plan;
-use weir_core::saba::profile::{FRACTIONS, Profile};
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::units::{Bytes, Rate, Time};
+use weir_sim::stage::Stage;
 use weir_sim::stage::cluster::{ClusterError, Coupling, Options, Placed, run, run_on};
 use weir_sim::stage::fabric::{Fabric, Paths};
 use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing, SharingError, even_cutoffs};
-use weir_sim::stage::synthetic::{INSTANCES, PROFILER, Synthetic, WORKLOADS, place};
-use weir_sim::stage::workload::link;
-use weir_sim::stage::{Profiled, Stage};
+use weir_sim::stage::workload::{Workload, link};
 
 fn moving(bytes: f64) -> Stage {
     Stage { compute: Time::ZERO, beside: Time::ZERO, bytes: Bytes::new(bytes).unwrap(), patience: None }
@@ -34,27 +32,31 @@ fn ends(jobs: &[Placed], fabric: &Fabric, sharing: &Sharing) -> Vec<f64> {
     ended.ends.into_iter().map(Time::get).collect()
 }
 
-fn saba(jobs: &[Synthetic], queues: u16, controllers: Controllers) -> Sharing {
-    Sharing::Saba(Saba {
-        models: jobs.iter().map(|w| w.sensitivity(Degree::Three)).collect(),
-        queues,
+fn saba(models: Vec<Sensitivity>) -> Saba {
+    Saba {
+        models,
+        queues: 8,
         levels: NonZeroU16::new(16).unwrap(),
         c_saba: Fraction::ALL,
         floor: FLOOR,
         connections: Connections::Transfer,
-        controllers,
-    })
+        controllers: Controllers::Central,
+    }
+}
+
+fn models(workloads: &[Workload]) -> Vec<Sensitivity> {
+    workloads.iter().map(|workload| Sensitivity::new(workload.model(Degree::Three))).collect()
 }
 
 #[test]
 fn a_big_switch_is_a_fabric_too() {
-    let workloads = Synthetic::draw(7, 5);
+    let workloads = Workload::all();
     let servers = [&[0, 1, 2, 3][..], &[2, 3, 4], &[0, 4, 5, 6, 7], &[1, 6], &[3, 5, 7]];
     let jobs: Vec<Placed> =
-        workloads.iter().zip(servers).enumerate().map(|(n, (w, s))| job(&w.stages, s, n)).collect();
+        workloads.iter().zip(servers).enumerate().map(|(n, (w, s))| job(&w.stages(1.0, 1.0), s, n)).collect();
     let plan = Plan::BigSwitch { hosts: 8, rate: link() };
     let options = Options { servers: 8, rate: link(), coupling: Coupling::Lockstep };
-    let flows = [Sharing::Flows, Sharing::Applications, saba(&workloads, 8, Controllers::Central)];
+    let flows = [Sharing::Flows, Sharing::Applications, Sharing::Saba(saba(models(&workloads)))];
     for sharing in flows {
         let other: Vec<f64> = run(&jobs, &options, &sharing).unwrap().into_iter().map(Time::get).collect();
         for paths in [Paths::Even, Paths::Hashed(3)] {
@@ -109,40 +111,6 @@ fn cutoffs_give_priorities_as_many_bytes() {
 }
 
 #[test]
-fn synthetic_workloads_are_as_sensitive_as_they_say() {
-    let workloads = Synthetic::draw(1, WORKLOADS);
-    assert_eq!(workloads, Synthetic::draw(1, WORKLOADS));
-    assert_ne!(workloads, Synthetic::draw(2, WORKLOADS));
-    for workload in &workloads {
-        let mut job = Profiled { stages: workload.stages.clone(), servers: PROFILER, rate: link() };
-        let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
-        for sample in profile.samples() {
-            let formula = workload.slowdown(sample.bandwidth.get());
-            assert!((sample.slowdown / formula - 1.0).abs() < 1e-9, "{sample:?}");
-        }
-        let all = profile.samples().last().unwrap().time.get();
-        assert!((all / workload.seconds - 1.0).abs() < 1e-9);
-        assert!((2..=10).contains(&workload.stages.len()) && (60.0..=600.0).contains(&workload.seconds));
-    }
-    assert!(workloads.windows(2).all(|pair| pair[0].moving < pair[1].moving), "from little to much");
-    // What is not waited for does no harm.
-    assert!(workloads[WORKLOADS - 1].slowdown(0.05) > 10.0);
-}
-
-#[test]
-fn instances_are_spread_over_all_servers() {
-    let jobs = place(1, 1944, WORKLOADS, INSTANCES);
-    let mut all: Vec<u32> = jobs.concat();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), 1940, "no server has two");
-    assert!(all.iter().all(|server| *server < 1944) && jobs.iter().all(|job| job.len() == INSTANCES));
-    let twice = place(1, 1944, 2 * WORKLOADS, INSTANCES);
-    assert_eq!(twice[..WORKLOADS], jobs);
-    assert_ne!(twice[WORKLOADS], jobs[0]);
-}
-
-#[test]
 fn fabrics_refuse_what_is_not_there() {
     let topology = Plan::BigSwitch { hosts: 3, rate: link() }.build().unwrap();
     let refused = Fabric::new(&topology, &[vec![0, 3]], Paths::Even).unwrap_err();
@@ -163,8 +131,8 @@ fn jobs_begin_at_their_time() {
     assert_eq!(ends(&jobs, &fabric, &Sharing::Flows), [5.0, 4.0]);
     // A priority is not for who is not there.
     assert_eq!(ends(&jobs, &fabric, &Sharing::Coflows), [5.0, 3.0]);
-    let models = Synthetic::draw(7, 1);
-    assert_eq!(ends(&jobs, &fabric, &saba(&models, 8, Controllers::Central)), [5.0, 4.0], "the same model");
+    let saba = Sharing::Saba(saba(models(&Workload::all()[..1])));
+    assert_eq!(ends(&jobs, &fabric, &saba), [5.0, 4.0], "the same model");
     let stopped = run_on(&jobs, &fabric, &Sharing::Flows, |now| now < 2.0).unwrap_err();
     assert_eq!(stopped, ClusterError::Interrupted { now: 2.0 });
 }
@@ -176,16 +144,14 @@ fn who_does_not_comply_has_the_reserved_queue() {
     let own = |bytes| Placed { model: None, ..job(&[moving(bytes)], &[0, 1], 0) };
     let jobs = [job(&[moving(20.0)], &[0, 1], 0), job(&[moving(30.0)], &[0, 1], 1), own(60.0)];
     let fabric = fabric(plan, &jobs, Paths::Even);
-    let workloads = Synthetic::draw(7, 2);
-    let with = |c_saba: f64, connections| match saba(&workloads, 8, Controllers::Central) {
-        Sharing::Saba(saba) => {
-            Sharing::Saba(Saba { c_saba: Fraction::new(c_saba).unwrap(), connections, ..saba })
-        }
-        _ => unreachable!("it is Saba's"),
+    let workloads = Workload::all();
+    let with = |c_saba: f64, connections| {
+        let c_saba = Fraction::new(c_saba).unwrap();
+        Saba { c_saba, connections, ..saba(models(&workloads)) }
     };
     for connections in [Connections::Transfer, Connections::Job] {
         for c_saba in [0.25, 0.5, 0.75] {
-            let found = ends(&jobs, &fabric, &with(c_saba, connections));
+            let found = ends(&jobs, &fabric, &Sharing::Saba(with(c_saba, connections)));
             // Saba's two have so much of the link until the last of them ends, however they divide it.
             let last = found[0].max(found[1]);
             let theirs = 50.0 / (10.0 * c_saba);
@@ -199,11 +165,11 @@ fn who_does_not_comply_has_the_reserved_queue() {
             assert!((last.max(found[2]) - 11.0).abs() < 1e-6, "{c_saba}: {found:?}");
         }
     }
-    let refused = run_on(&jobs, &fabric, &with(1.0, Connections::Transfer), |_| true).unwrap_err();
+    let all = Sharing::Saba(with(1.0, Connections::Transfer));
+    let refused = run_on(&jobs, &fabric, &all, |_| true).unwrap_err();
     assert_eq!(refused, ClusterError::Sharing(SharingError::Reserved { job: 2 }));
     // With one queue nothing can be reserved.
-    let Sharing::Saba(settings) = with(0.5, Connections::Transfer) else { unreachable!("it is Saba's") };
-    let one = Sharing::Saba(Saba { queues: 1, ..settings });
+    let one = Sharing::Saba(Saba { queues: 1, ..with(0.5, Connections::Transfer) });
     let refused = run_on(&jobs, &fabric, &one, |_| true).unwrap_err().to_string();
     assert!(refused.contains("`1` queues: expected at least 2"), "{refused}");
 }
@@ -236,15 +202,7 @@ fn a_late_registration_takes_effect_at_once() {
     let models: Vec<Sensitivity> = [0.5, 1.0, 3.0, 90.0].map(line).to_vec();
     let fabric = fabric(plan, &jobs, Paths::Even);
     let with = |levels, jobs: &[Placed], fabric: &Fabric| {
-        let saba = Saba {
-            models: models.clone(),
-            queues: 8,
-            levels: NonZeroU16::new(levels).unwrap(),
-            c_saba: Fraction::ALL,
-            floor: FLOOR,
-            connections: Connections::Transfer,
-            controllers: Controllers::Central,
-        };
+        let saba = Saba { levels: NonZeroU16::new(levels).unwrap(), ..saba(models.clone()) };
         ends(jobs, fabric, &Sharing::Saba(saba))
     };
     // With two levels and the far one registered, the three share one; without it the steepest of the three has one of its own.

@@ -1,16 +1,14 @@
-//! The scenarios of Saba's section 8.5: many applications on a network, whose weights a central controller finds for all ports.
+//! The scenarios of section 8.5: applications on a network, for which a central controller computes the weights at all ports.
 //!
-//! The paper has 30,000 of them with 1 to 1,000 active applications, each with 32 instances on servers at random. What it leaves open:
+//! The paper has 30,000 scenarios with 1 to 1,000 active applications, each with 32 instances on random servers. Choices that the paper
+//! leaves open:
 //!
-//! - *Models*: one for each application, that of a workload as [`super::synthetic`] draws it. No two are the same.
-//! - *Which applications* are active: any set of so many, all equally likely. All are registered; those that are active have connections.
+//! - *Models*: each application has the model of a workload of [`super::synthetic`]. All models differ.
+//! - *Active applications*: every set of that size is equally likely. All applications are registered; active ones have connections.
 //! - *Connections*: from each instance of an application to all others, over all shortest paths (footnote 2). Instances are on different servers.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
-
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use weir_core::model::Mask;
 use weir_core::model::topology::route::Routes;
@@ -20,34 +18,30 @@ use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Controller, Fraction};
 use weir_core::solve::polynomial::Degree;
 
+use super::random::Rng;
 use super::synthetic::Synthetic;
+use super::{LEVELS, QUEUES};
 
 /// Instances of an application (section 8.5).
 pub const INSTANCES: usize = 32;
 
-/// Queues of a port (section 8.4).
-const QUEUES: u16 = 8;
-
-/// Priority levels of InfiniBand (section 7.2).
-const LEVELS: u16 = 16;
-
-/// The ports of a network between any of its servers. Ports are the network's links, in order.
+/// A network and the ports between its servers. Ports are the network's links, in order.
 #[derive(Debug, Clone)]
-pub struct Ways {
+pub struct Network {
     ports: usize,
-    /// For each server its links, and the place of its switch among those with servers.
+    /// For each server its links, and the position of its switch among those with servers.
     servers: Vec<(Vec<Port>, usize)>,
     switches: usize,
     /// For each pair of switches with servers the links between them.
     between: Vec<Mask>,
 }
 
-/// An active application: its place among all, and its servers.
+/// An active application: its position among all, and its servers.
 pub type Active = (usize, Vec<u32>);
 
-impl Ways {
-    /// Finds the ports between all pairs of switches with servers. O(pairs x links of their paths), and a bit a link for each pair.
-    pub fn new(topology: &Topology) -> Ways {
+impl Network {
+    /// Finds the ports between all pairs of switches with servers. O(pairs x links of their paths), and a bit per link and pair.
+    pub fn new(topology: &Topology) -> Network {
         let mut routes = Routes::new(topology.clone(), 0);
         let mut places: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut first = Vec::new();
@@ -78,20 +72,20 @@ impl Ways {
                 between.push(links);
             }
         }
-        Ways { ports: topology.links().len(), servers, switches: first.len(), between }
+        Network { ports: topology.links().len(), servers, switches: first.len(), between }
     }
 
-    /// How many servers there are.
+    /// The number of servers.
     pub fn servers(&self) -> usize {
         self.servers.len()
     }
 
-    /// How many ports there are.
+    /// The number of ports.
     pub fn ports(&self) -> usize {
         self.ports
     }
 
-    /// The ports that connections between these servers may pass, in rising order. O(pairs of their switches x ports / 64).
+    /// The ports that connections between these servers may pass, in ascending order. O(pairs of their switches x ports / 64).
     fn path(&self, servers: &[u32]) -> Vec<Port> {
         let mut ports = Mask::empty(self.ports);
         let mut switches: Vec<usize> = Vec::with_capacity(servers.len());
@@ -110,30 +104,19 @@ impl Ways {
     }
 }
 
-/// A scenario of `size` of so many applications, each with [`INSTANCES`] servers or all that there are. `index` tells scenarios of a seed apart.
+/// Draws scenario number `index` of a seed: `size` of the applications, each on [`INSTANCES`] servers, or on all if there are fewer.
 pub fn draw(seed: u64, index: u64, servers: usize, applications: usize, size: usize) -> Vec<Active> {
-    let mut chance = ChaCha8Rng::seed_from_u64(seed);
-    chance.set_stream(index);
-    let mut some = |of: usize, count: usize| {
-        let mut all: Vec<u32> = (0..of as u32).collect();
-        for place in 0..count.min(of) {
-            let other = place + ((u128::from(chance.next_u64()) * (of - place) as u128) >> 64) as usize;
-            all.swap(place, other);
-        }
-        all.truncate(count);
-        all.sort_unstable();
-        all
-    };
-    let active = some(applications, size);
-    active.into_iter().map(|application| (application as usize, some(servers, INSTANCES))).collect()
+    let mut rng = Rng::new(seed, index);
+    let active = rng.subset(applications, size);
+    active.into_iter().map(|application| (application as usize, rng.subset(servers, INSTANCES))).collect()
 }
 
-/// A central controller at which so many applications with models of this degree are registered. `seed` draws their workloads.
+/// A central controller with registered applications, whose models have this degree. Their workloads are drawn by `seed`.
 ///
 /// # Errors
 /// More applications than there can be.
 pub fn controller(
-    ways: &Ways,
+    network: &Network,
     seed: u64,
     applications: usize,
     degree: Degree,
@@ -142,21 +125,25 @@ pub fn controller(
         Synthetic::draw(seed, applications).iter().map(|workload| workload.sensitivity(degree)).collect();
     let levels = NonZeroU16::new(LEVELS).expect("16 is not 0");
     let settings = Settings { c_saba: Fraction::ALL, floor: FLOOR, levels };
-    let mut controller = Controller::central(models, settings, &vec![QUEUES; ways.ports])?;
+    let mut controller = Controller::central(models, settings, &vec![QUEUES; network.ports])?;
     for application in 0..applications {
         controller.register(AppId(application as u64), application)?;
     }
     Ok(controller)
 }
 
-/// Opens the connections of a scenario. One stands for all of an application's: weights depend on who is at a port, not how often.
+/// Opens one connection for each application of a scenario: weights depend on the applications at a port, not on their connections.
 ///
 /// # Errors
 /// Connections that are open.
-pub fn open(controller: &mut Controller, ways: &Ways, active: &[Active]) -> Result<(), ControllerError> {
+pub fn open(
+    controller: &mut Controller,
+    network: &Network,
+    active: &[Active],
+) -> Result<(), ControllerError> {
     for (application, servers) in active {
         let name = *application as u64;
-        controller.open(ConnectionId(name), AppId(name), &ways.path(servers))?;
+        controller.open(ConnectionId(name), AppId(name), &network.path(servers))?;
     }
     Ok(())
 }
@@ -166,6 +153,6 @@ pub fn open(controller: &mut Controller, ways: &Ways, active: &[Active]) -> Resu
 /// # Errors
 /// Connections that are not open.
 pub fn close(controller: &mut Controller, active: &[Active]) -> Result<(), ControllerError> {
-    // Who came last is the last in a port's list, and leaves without moving the others.
+    // The application that opened last is the last in a port's list, so no other entry moves.
     active.iter().rev().try_for_each(|(application, _)| controller.close(ConnectionId(*application as u64)))
 }

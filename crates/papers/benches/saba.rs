@@ -7,11 +7,11 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use weir_core::model::topology::Plan;
 use weir_core::saba::Controller;
 use weir_core::solve::polynomial::Degree;
-use weir_sim::stage::scenario::{self, Ways};
+use weir_papers::saba::scenario::{self, Network};
 
 fn fabrics(c: &mut Criterion) {
-    let ways = LazyCell::new(|| {
-        Ways::new(&Plan::SabaTiers { oversubscription: 1.0 }.build().expect("a plan of the project"))
+    let network = LazyCell::new(|| {
+        Network::new(&Plan::SabaTiers { oversubscription: 1.0 }.build().expect("a plan of the project"))
     });
     let mut group = c.benchmark_group("saba_fabric");
     group.sample_size(10);
@@ -19,9 +19,9 @@ fn fabrics(c: &mut Criterion) {
         for degree in Degree::ALL {
             let controller = LazyCell::new(|| {
                 let mut controller =
-                    scenario::controller(&ways, 1, applications, degree).expect("each registers once");
-                let active = scenario::draw(1, 0, ways.servers(), applications, applications);
-                scenario::open(&mut controller, &ways, &active).expect("each opens once");
+                    scenario::controller(&network, 1, applications, degree).expect("each registers once");
+                let active = scenario::draw(1, 0, network.servers(), applications, applications);
+                scenario::open(&mut controller, &network, &active).expect("each opens once");
                 controller
             });
             let name =

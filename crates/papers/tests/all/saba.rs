@@ -1,26 +1,23 @@
-//! Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), and the scenarios of section 8.5.
+//! Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), the workloads of section 8.1 and the scenarios of section 8.5.
 
 use proptest::prelude::*;
 use weir_core::model::topology::route::Routes;
 use weir_core::model::topology::{NodeId, Plan};
 use weir_core::saba::Fraction;
 use weir_core::saba::controller::AppId;
+use weir_core::saba::profile::{FRACTIONS, Profile};
 use weir_core::saba::share::FLOOR;
 use weir_core::solve::Solver;
 use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::solve::separable::Problem;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::stage::Stage;
+use weir_papers::saba::curve::{Curve, cheapest, sharing};
+use weir_papers::saba::scenario::{self, INSTANCES, Network};
+use weir_papers::saba::synthetic::{PROFILER, Synthetic, WORKLOADS, place};
 use weir_sim::stage::cluster::{Coupling, Options, Placed, run};
-use weir_sim::stage::curve::{Curve, cheapest};
-use weir_sim::stage::scenario::{self, INSTANCES, Ways};
 use weir_sim::stage::sharing::Sharing;
-
-fn found(curves: &[Curve], least: f64) -> Vec<f64> {
-    let mut weights = vec![9.0];
-    cheapest(curves.iter(), least, &mut weights);
-    weights
-}
+use weir_sim::stage::workload::link;
+use weir_sim::stage::{Profiled, Stage};
 
 #[test]
 fn what_is_one_over_the_weight_shares_by_square_roots() {
@@ -28,9 +25,9 @@ fn what_is_one_over_the_weight_shares_by_square_roots() {
     let sizes = [1.0, 4.0, 25.0, 0.25];
     let curves: Vec<Curve> = sizes.iter().map(|size| Curve::of(|w| 7.0 + size / w)).collect();
     let roots: f64 = sizes.iter().map(|size: &f64| size.sqrt()).sum();
-    for (weight, size) in found(&curves, 0.01).iter().zip(sizes) {
+    for (weight, size) in cheapest(curves.iter(), 0.01).iter().zip(sizes) {
         let wanted = size.sqrt() / roots;
-        // Places of a table are 4.4 % apart.
+        // Points of a table are 4.4 % apart.
         assert!((weight / wanted - 1.0).abs() < 0.045, "{weight} for {wanted}");
     }
 }
@@ -38,8 +35,8 @@ fn what_is_one_over_the_weight_shares_by_square_roots() {
 #[test]
 fn alike_share_evenly_and_one_alone_has_all() {
     let curve = Curve::of(|w| 1.0 / w);
-    assert_eq!(found(std::slice::from_ref(&curve), 0.1), [1.0]);
-    for weight in found(&vec![curve; 7], 0.01) {
+    assert_eq!(cheapest([&curve].into_iter(), 0.1), [1.0]);
+    for weight in cheapest([&curve; 7].into_iter(), 0.01) {
         assert!((weight - 1.0 / 7.0).abs() < 1e-12, "{weight}");
     }
 }
@@ -61,11 +58,11 @@ proptest! {
             .minimise(&Problem { costs: &costs, total: 1.0, lower, upper: 1.0 }, 0)
             .unwrap();
         let curves: Vec<Curve> = costs.iter().map(|cost| Curve::of(|w| cost.at(w))).collect();
-        let weights = found(&curves, lower);
+        let weights = cheapest(curves.iter(), lower);
         prop_assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         prop_assert!(weights.iter().all(|w| *w >= lower * (1.0 - 1e-12)));
         let value: f64 = costs.iter().zip(&weights).map(|(cost, &w)| cost.at(w)).sum();
-        // A table's lines are above the curve by its curvature times the square of the distance of its places, over 8.
+        // A table's lines are above the curve by its curvature times the square of the distance of its points, over 8.
         let above: f64 = all.iter().map(|(_, b, c)| (2.0 * b + 6.0 * c) * 0.045f64.powi(2) / 8.0).sum();
         prop_assert!(value >= exact.bound - 1e-9 && value <= exact.value + above + 1e-9, "{value} {}", exact.value);
     }
@@ -92,11 +89,11 @@ fn ends(bytes: &[f64], sharing: &Sharing) -> Vec<f64> {
 fn curves_weigh_those_that_are_there() {
     // Square roots: 2 : 1 of 10 until the first has moved its 30, after 4.5 s; then the other has all.
     let curves: Vec<Curve> = [4.0, 1.0].map(|size| Curve::of(|w| size / w)).to_vec();
-    let found = ends(&[30.0, 30.0], &Sharing::Curves(curves, FLOOR));
+    let found = ends(&[30.0, 30.0], &sharing(curves, FLOOR));
     assert!((found[0] / 4.5 - 1.0).abs() < 0.045 && (found[1] - 6.0).abs() < 1e-9, "{found:?}");
     // What wants nothing gets the least: a tenth of a half.
     let curves = vec![Curve::of(|w| 1.0 / w), Curve::of(|_| 1.0)];
-    let found = ends(&[95.0, 95.0], &Sharing::Curves(curves, Fraction::new(0.1).unwrap()));
+    let found = ends(&[95.0, 95.0], &sharing(curves, Fraction::new(0.1).unwrap()));
     assert!((found[0] - 10.0).abs() < 1e-6, "{found:?}");
 }
 
@@ -110,15 +107,15 @@ fn ports_of_a_scenario_are_those_between_its_servers() {
         oversubscription: 1.0,
     };
     let topology = plan.build().unwrap();
-    let ways = Ways::new(&topology);
-    let mut controller = scenario::controller(&ways, 1, 3, Degree::Two).unwrap();
-    let active = scenario::draw(5, 0, ways.servers(), 3, 2);
-    assert_eq!((active.len(), ways.ports()), (2, topology.links().len()));
-    scenario::open(&mut controller, &ways, &active).unwrap();
+    let network = Network::new(&topology);
+    let mut controller = scenario::controller(&network, 1, 3, Degree::Two).unwrap();
+    let active = scenario::draw(5, 0, network.servers(), 3, 2);
+    assert_eq!((active.len(), network.ports()), (2, topology.links().len()));
+    scenario::open(&mut controller, &network, &active).unwrap();
     assert!(controller.update().solved > 0);
     let mut routes = Routes::new(topology.clone(), 0);
     let mut spread = Vec::new();
-    let mut wanted = vec![Vec::new(); ways.ports()];
+    let mut wanted = vec![Vec::new(); network.ports()];
     for (application, servers) in &active {
         assert_eq!(servers.len(), INSTANCES);
         for (&from, &to) in servers.iter().flat_map(|from| servers.iter().map(move |to| (from, to))) {
@@ -138,7 +135,7 @@ fn ports_of_a_scenario_are_those_between_its_servers() {
     }
     scenario::close(&mut controller, &active).unwrap();
     controller.update();
-    assert!((0..ways.ports()).all(|port| controller.plan(port as u32).is_none()));
+    assert!((0..network.ports()).all(|port| controller.plan(port as u32).is_none()));
 }
 
 #[test]
@@ -149,4 +146,37 @@ fn scenarios_are_drawn_anew_and_the_same_again() {
     let mut applications: Vec<usize> = draw(3).iter().map(|(application, _)| *application).collect();
     applications.dedup();
     assert_eq!((applications.len(), applications.iter().max() < Some(&1000)), (250, true));
+}
+
+#[test]
+fn synthetic_workloads_are_as_sensitive_as_they_say() {
+    let workloads = Synthetic::draw(1, WORKLOADS);
+    assert_eq!(workloads, Synthetic::draw(1, WORKLOADS));
+    assert_ne!(workloads, Synthetic::draw(2, WORKLOADS));
+    for workload in &workloads {
+        let mut job = Profiled { stages: workload.stages.clone(), servers: PROFILER, rate: link() };
+        let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
+        for sample in profile.samples() {
+            let formula = workload.slowdown(sample.bandwidth.get());
+            assert!((sample.slowdown / formula - 1.0).abs() < 1e-9, "{sample:?}");
+        }
+        let all = profile.samples().last().unwrap().time.get();
+        assert!((all / workload.seconds - 1.0).abs() < 1e-9);
+        assert!((2..=10).contains(&workload.stages.len()) && (60.0..=600.0).contains(&workload.seconds));
+    }
+    assert!(workloads.windows(2).all(|pair| pair[0].moving < pair[1].moving), "from little to much");
+    assert!(workloads[WORKLOADS - 1].slowdown(0.05) > 10.0);
+}
+
+#[test]
+fn instances_are_spread_over_all_servers() {
+    let jobs = place(1, 1944, WORKLOADS, 97);
+    let mut all: Vec<u32> = jobs.concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 1940, "no server has two");
+    assert!(all.iter().all(|server| *server < 1944) && jobs.iter().all(|job| job.len() == 97));
+    let twice = place(1, 1944, 2 * WORKLOADS, 97);
+    assert_eq!(twice[..WORKLOADS], jobs);
+    assert_ne!(twice[WORKLOADS], jobs[0]);
 }

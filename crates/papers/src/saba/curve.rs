@@ -1,0 +1,99 @@
+//! Eq. 2 with any curve in place of a polynomial.
+//!
+//! Saba's controller takes cubics (`weir_core::saba`). Curves show the effect of better models, up to the simulated slowdown of a
+//! workload. A curve is the lower convex hull of a function at a number of points, so a bisection over prices finds the weights that sum
+//! to 1. For a function that is not convex, the weights are those of its hull; they differ from the best for at most one application
+//! (Shapley, Folkman).
+
+use std::sync::Arc;
+
+use weir_core::saba::Fraction;
+use weir_sim::stage::sharing::{Sharing, Weights};
+
+/// The minimum weight of a table, far below equal shares.
+const LEAST: f64 = 1.0 / 1024.0;
+
+/// Points of a table, evenly on a logarithmic scale from [`LEAST`] to 1.
+const POINTS: u32 = 161;
+
+/// Steps of the bisection over prices, which reach a million.
+const HALVINGS: u32 = 40;
+
+/// A convex, piecewise linear function of a weight up to 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// The ends of the pieces, from [`LEAST`] to 1.
+    ends: Vec<f64>,
+    /// The slope of each piece, in ascending order; one fewer than ends.
+    slopes: Vec<f64>,
+}
+
+impl Curve {
+    /// The hull of a function that is finite for weights above 0.
+    pub fn of(cost: impl Fn(f64) -> f64) -> Curve {
+        let place = |point| libm::pow(LEAST, 1.0 - f64::from(point) / f64::from(POINTS - 1));
+        let mut hull: Vec<(f64, f64)> = Vec::new();
+        for (x, y) in (0..POINTS).map(place).map(|x| (x, cost(x))) {
+            while let [.., a, b] = hull[..]
+                && (b.1 - a.1) * (x - b.0) >= (y - b.1) * (b.0 - a.0)
+            {
+                hull.pop();
+            }
+            hull.push((x, y));
+        }
+        let slope = |pair: &[(f64, f64)]| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
+        Curve {
+            slopes: hull.windows(2).map(slope).collect(),
+            ends: hull.into_iter().map(|(x, _)| x).collect(),
+        }
+    }
+
+    /// The minimum weight above which a unit costs more than `price`.
+    fn cheapest(&self, price: f64) -> f64 {
+        self.ends[self.slopes.partition_point(|slope| *slope <= price)]
+    }
+}
+
+/// The weights with the minimum sum of costs among those that are at least `least` and sum to 1. O(curves x log(points)) for each of some
+/// tens of prices.
+///
+/// `least` times the number of curves has to be at most 1, and `least` at least the minimum weight of the tables.
+pub fn cheapest<'a>(curves: impl Iterator<Item = &'a Curve> + Clone, least: f64) -> Vec<f64> {
+    let at = |price: f64| curves.clone().map(move |curve| curve.cheapest(price).max(least));
+    let slopes = curves.clone().flat_map(|curve| [curve.slopes[0], curve.slopes[curve.slopes.len() - 1]]);
+    let (mut low, mut high) =
+        slopes.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), s| (low.min(s), high.max(s)));
+    low = low.next_down();
+    for _ in 0..HALVINGS {
+        let middle = low + 0.5 * (high - low);
+        if !(low < middle && middle < high) {
+            break;
+        }
+        if at(middle).sum::<f64>() <= 1.0 { low = middle } else { high = middle }
+    }
+    // The pieces between two adjacent prices are equally good.
+    let mut weights: Vec<f64> = at(low).collect();
+    let (below, above) = (weights.iter().sum::<f64>(), at(high).sum::<f64>());
+    let part = if above > below { (1.0 - below) / (above - below) } else { 0.0 };
+    for (weight, high) in weights.iter_mut().zip(at(high)) {
+        *weight += part * (high - *weight);
+    }
+    weights
+}
+
+#[derive(Debug)]
+struct Curves {
+    curves: Vec<Curve>,
+    floor: Fraction,
+}
+
+/// A queue per job, weighted by Eq. 2 with a curve per job. `floor` is the minimum weight as a part of an equal share.
+pub fn sharing(curves: Vec<Curve>, floor: Fraction) -> Sharing {
+    Sharing::Weights(Arc::new(Curves { curves, floor }))
+}
+
+impl Weights for Curves {
+    fn at_port(&self, jobs: &[usize]) -> Vec<f64> {
+        cheapest(jobs.iter().map(|&job| &self.curves[job]), self.floor.get() / jobs.len() as f64)
+    }
+}

@@ -1,0 +1,44 @@
+//! Random draws that depend on a seed and the number of a stream only.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng};
+
+/// A random number generator.
+pub struct Rng(ChaCha8Rng);
+
+impl Rng {
+    /// The generator of this stream of a seed.
+    pub fn new(seed: u64, stream: u64) -> Rng {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(stream);
+        Rng(rng)
+    }
+
+    /// A number from 0 up to 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// An integer below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
+    }
+
+    /// `count` distinct integers below `bound` in ascending order, or all if there are fewer.
+    pub fn subset(&mut self, bound: usize, count: usize) -> Vec<u32> {
+        let mut subset = self.sample(bound, count);
+        subset.sort_unstable();
+        subset
+    }
+
+    /// `count` distinct integers below `bound` in random order, or all if there are fewer.
+    pub fn sample(&mut self, bound: usize, count: usize) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..bound as u32).collect();
+        for position in 0..count.min(bound) {
+            let other = position + self.below(bound - position);
+            all.swap(position, other);
+        }
+        all.truncate(count);
+        all
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the papers' evaluations, one module for each paper.
+
+mod saba;
