@@ -209,7 +209,7 @@ pub struct Running {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1024_usize))]
     pub jobs: usize,
 
-    /// Show no progress; there is none if the standard error is not a terminal
+    /// Show no progress bar; without a terminal, none is shown anyway
     #[arg(long, short)]
     pub quiet: bool,
 }

@@ -215,7 +215,7 @@ pub struct Explain {
     #[command(flatten)]
     pub replay: Replay,
 
-    /// Show no progress; there is none if the standard error is not a terminal
+    /// Show no progress bar; without a terminal, none is shown anyway
     #[arg(long, short, help_heading = RUNNING)]
     pub quiet: bool,
 

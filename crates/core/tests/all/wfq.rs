@@ -336,6 +336,25 @@ fn close(a: &[Rates], b: &[Rates], factor: f64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Rates of queues can swing for ever (see the module), which the solver reports: one network of a thousand may.
+fn settled_cases() -> ProptestConfig {
+    let config = cases(2000);
+    ProptestConfig { max_global_rejects: config.cases / 1000, ..config }
+}
+
+proptest! {
+    #![proptest_config(settled_cases())]
+
+    #[test]
+    fn settled_rates_are_those_of_the_queues(net in nets(5, 3, 10)) {
+        let (settled, rates) = net.solve();
+        prop_assume!(settled.residual < 1e-9);
+        if let Err(broken) = check(&net, &rates, 1e-7) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(cases(2000))]
 
@@ -351,15 +370,6 @@ proptest! {
         let (_, rates) = net.solve();
         for (rates, expected) in rates.iter().zip(max_min(&net.capacities, &classes)) {
             prop_assert!((rates.sent - expected).abs() <= 1e-9 * expected.max(1e-3));
-        }
-    }
-
-    #[test]
-    fn rates_have_settled(net in nets(5, 3, 10)) {
-        let (settled, rates) = net.solve();
-        prop_assert!(settled.residual < 1e-9, "{:?}", settled);
-        if let Err(broken) = check(&net, &rates, 1e-7) {
-            prop_assert!(false, "{}", broken);
         }
     }
 
