@@ -27,8 +27,8 @@ demo: ## Build the simulator and compare policies on the trace that ships with W
 	@printf '\nTry next:\n'
 	@printf '  %-58s # %s\n' \
 		'make install' 'all of weir, in $(PREFIX)/bin' \
-		'weir explain examples/demo.txt --policy saath --coflow 7' 'why one coflow took as long as it did' \
-		'weir compare my-trace.txt' 'your own trace, under all policies' \
+		'weir explain examples/demo.txt --policy saath --coflow 148' 'why one coflow took as long as it did' \
+		'weir compare examples/demo.txt' 'all policies; replace the file by your own trace' \
 		'weir policies saath' 'what a policy does, and its parameters'
 
 # Tests on networks mostly wait, so more of them run than there are processors.

@@ -120,7 +120,7 @@ pub struct AgentQueues {
     pub rate: Rate,
 
     /// The weights of the queues, at most 63
-    #[arg(long, value_name = "W:W...", value_delimiter = ':', required = true)]
+    #[arg(long, value_name = "W:W...", value_delimiter = ':', value_parser = weight, required = true)]
     pub weights: Vec<f64>,
 
     /// Print the `tc` commands, and change nothing
@@ -156,4 +156,8 @@ pub struct ObservedTraffic {
     /// optionally its initial class, 1 to 63; may be repeated
     #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]")]
     pub applications: Vec<Rule>,
+}
+
+fn weight(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "expected weights separated by colons, such as 1:3:9".to_owned())
 }

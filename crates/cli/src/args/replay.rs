@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use weir_core::units::{Rate, Time};
 
-use super::value::{Vary, coflow_id, interval, policy_spec, port_rate};
+use super::value::{Vary, coflow_id, interval, policy_spec, port_rate, whole};
 use super::{Input, OUTPUT, Output, RUNNING, Running};
 
 const POLICY: &str = "What to replay";
@@ -38,7 +38,7 @@ pub struct Network {
     pub incast: Option<PathBuf>,
 
     /// The buffer of a switch port for --incast, in full packets
-    #[arg(long, value_name = "PACKETS", requires = "incast")]
+    #[arg(long, value_name = "PACKETS", value_parser = whole(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
 
     /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and the port
