@@ -60,9 +60,8 @@ criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the l
 	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
 	$(CARGO) bench --locked -p weir-papers --bench saba -- $(ARGS)
 
-docs: ## Make docs/cli.md, the demo trace, the protocol's code and docs/results/bench.md again
-	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-cli --test all reference
-	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet -p weir-proto --test all generated
+docs: ## Make docs/cli.md, docs/api-errors.md, the demo trace, the protocol's code and docs/results/bench.md again
+	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace > examples/demo.txt.new
 	mv examples/demo.txt.new examples/demo.txt
 	{ printf '# Benchmarks\n\n'; tools/measured-by 'make bench'; printf '\nTimes depend on the machine, ratios less so.\n\n'; \
@@ -70,7 +69,7 @@ docs: ## Make docs/cli.md, the demo trace, the protocol's code and docs/results/
 	mv docs/results/bench.md.new docs/results/bench.md
 
 docs-check: ## Check that what is made from the code is up to date, and what README and CONTRIBUTING list
-	$(CARGO) test --locked --quiet --workspace --test all -- reference:: generated::
+	$(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace | cmp - examples/demo.txt
 	@tools/check-readme
 	@tools/check-dependencies

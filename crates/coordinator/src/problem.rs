@@ -1,4 +1,4 @@
-//! Why a request was not carried out, as RFC 9457 has it: `application/problem+json`.
+//! Problem documents (RFC 9457, `application/problem+json`): why a request was refused, where in the request, and what is expected.
 
 use std::fmt;
 
@@ -17,48 +17,108 @@ use crate::store::StoreError;
 /// The longest value that is shown.
 const LONGEST: usize = 200;
 
-/// Why a request was not carried out; nothing of it was.
+/// Why a request was refused. A refused request changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
-    /// The status of the answer.
+    /// The HTTP status.
     pub status: u16,
-    /// What that status means.
+    /// The name of that status.
     pub title: &'static str,
-    /// What is wrong.
+    /// What is wrong, where, and what is expected.
     pub detail: String,
-    /// Where in the request that is.
+    /// The field of a JSON body, as a JSON pointer (RFC 6901); the empty pointer is the whole body.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-    /// What was found there.
+    #[schema(value_type = Option<String>)]
+    pub pointer: Option<Box<str>>,
+    /// The parameter of the path or of the query.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// What would have been right.
+    #[schema(value_type = Option<String>)]
+    pub parameter: Option<Box<str>>,
+    /// The line of a TOML document, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected: Option<String>,
+    pub line: Option<u32>,
+    /// The value, at most 200 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub value: Option<Box<str>>,
+    /// What is expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub expected: Option<Box<str>>,
+}
+
+/// The part of a request that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// A JSON pointer into the body.
+    Body(String),
+    /// A parameter of the path or of the query.
+    Parameter(String),
+    /// A line of a TOML document, and the field there.
+    Line(usize, String),
+}
+
+impl At {
+    /// A field of the object that is the body.
+    pub fn field(name: &str) -> At {
+        At::Body(format!("/{name}"))
+    }
+
+    /// A parameter of the path or of the query.
+    pub fn parameter(name: &str) -> At {
+        At::Parameter(name.to_owned())
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Body(pointer) if pointer.is_empty() => f.write_str("request body"),
+            At::Body(pointer) => f.write_str(pointer),
+            At::Parameter(name) => write!(f, "parameter `{name}`"),
+            At::Line(line, field) => write!(f, "line {line}: {field}"),
+        }
+    }
 }
 
 impl Problem {
-    /// One with this status.
+    /// A problem with this status and detail.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         let title = status.canonical_reason().unwrap_or("Error");
-        let (detail, field, value, expected) = (detail.into(), None, None, None);
-        Problem { status: status.as_u16(), title, detail, field, value, expected }
+        Problem {
+            status: status.as_u16(),
+            title,
+            detail: detail.into(),
+            pointer: None,
+            parameter: None,
+            line: None,
+            value: None,
+            expected: None,
+        }
     }
 
-    /// A value that is not what it should be.
-    pub fn invalid(field: String, value: &str, expected: &str) -> Problem {
+    /// A problem at one part of a request: `{at}: {wrong}; expected {expected}`.
+    pub fn at(status: StatusCode, at: At, wrong: &str, expected: &str) -> Problem {
+        let mut problem = Problem::new(status, format!("{at}: {wrong}; expected {expected}"));
+        problem.expected = Some(expected.into());
+        match at {
+            At::Body(pointer) => problem.pointer = Some(pointer.into()),
+            At::Parameter(name) => problem.parameter = Some(name.into()),
+            At::Line(line, _) => problem.line = u32::try_from(line).ok(),
+        }
+        problem
+    }
+
+    /// An invalid value.
+    pub fn invalid(at: At, value: &str, expected: &str) -> Problem {
         let mut shown: String = value.chars().take(LONGEST).collect();
         if shown.len() < value.len() {
             shown.push('…');
         }
+        let wrong = format!("`{shown}` is invalid");
         Problem {
-            field: Some(field.clone()),
-            value: Some(shown.clone()),
-            expected: Some(expected.to_owned()),
-            ..Problem::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                format!("{field}: `{shown}`: expected {expected}"),
-            )
+            value: Some(shown.into()),
+            ..Problem::at(StatusCode::UNPROCESSABLE_ENTITY, at, &wrong, expected)
         }
     }
 
@@ -115,13 +175,11 @@ impl From<StoreError> for Problem {
 
 impl From<TraceError> for Problem {
     fn from(error: TraceError) -> Problem {
-        let detail = error.to_string();
         match error {
             TraceError::Field { line, field, value, expected, .. } => {
-                let field = format!("line {line}: {field}");
-                Problem { detail, ..Problem::invalid(field, &value, &expected) }
+                Problem::invalid(At::Line(line, field.to_string()), &value, &expected)
             }
-            TraceError::Io { .. } => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
+            TraceError::Io { .. } => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
         }
     }
 }
@@ -129,7 +187,12 @@ impl From<TraceError> for Problem {
 impl From<PolicyError> for Problem {
     fn from(error: PolicyError) -> Problem {
         match error {
-            PolicyError::Params(error) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            PolicyError::Params(error) => {
+                let text = error.to_string();
+                let (wrong, expected) = text.rsplit_once("expected ").unwrap_or((&text, "another policy"));
+                let wrong = wrong.trim_end_matches([':', ' ']);
+                Problem::at(StatusCode::UNPROCESSABLE_ENTITY, At::field("policy"), wrong, expected)
+            }
             PolicyError::Tree(error) => error.into(),
         }
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tracing::warn;
@@ -24,7 +25,7 @@ use crate::events::{Events, What};
 use crate::master::{Declined, Handle};
 use crate::plane::{Refusal, Registration, Standing, Transfer};
 use crate::policy::{Asked, Chosen, PolicyError};
-use crate::problem::Problem;
+use crate::problem::{At, Problem};
 use crate::store::{Room, Store, StoreError};
 
 mod division;
@@ -52,6 +53,12 @@ const WEIGHTS: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_tra
 
 /// How many requests about different ids go on at once.
 const STRIPES: usize = 64;
+
+/// The JSON pointer of the flows of a coflow.
+const FLOWS: &str = "/flows";
+
+/// The maximum number of names that an error lists.
+const LISTED: usize = 20;
 
 /// A coflow, as its framework describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -218,7 +225,7 @@ impl Registry {
         let mut first: BTreeMap<String, Vec<FlowBody>> = first.into_iter().collect();
         for (id, body) in coflows {
             // With hosts that are not there any more nobody registers it again.
-            let first = first.remove(&id).and_then(|flows| self.transfers(&flows).ok());
+            let first = first.remove(&id).and_then(|flows| self.transfers(FLOWS, &flows).ok());
             // What the configuration has no place for any more stays in the store, for when it has again.
             match self.registration(&body) {
                 Ok(registration) => match self.handle.restore(id.clone(), registration, first).await {
@@ -272,16 +279,17 @@ impl Registry {
         self.stripes[self.hasher.hash_one(id) as usize % STRIPES].lock().await
     }
 
-    fn host(&self, name: &str, field: impl FnOnce() -> String) -> Result<u32, Problem> {
+    fn host(&self, name: &str, at: impl FnOnce() -> At) -> Result<u32, Problem> {
         let number = self.numbers.get(name).copied();
-        number.ok_or_else(|| Problem::invalid(field(), name, "the name of a host, of GET /v1/hosts"))
+        number.ok_or_else(|| Problem::invalid(at(), name, "a host of GET /v1/hosts"))
     }
 
-    fn transfers(&self, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
+    /// The transfers of a list of flows; `list` is the JSON pointer of that list.
+    fn transfers(&self, list: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
         let transfer = |(at, flow): (usize, &FlowBody)| {
             Ok(Transfer {
-                src: self.host(&flow.from, || format!("flows[{at}].from"))?,
-                dst: self.host(&flow.to, || format!("flows[{at}].to"))?,
+                src: self.host(&flow.from, || At::Body(format!("{list}/{at}/from")))?,
+                dst: self.host(&flow.to, || At::Body(format!("{list}/{at}/to")))?,
                 bytes: flow.bytes.and_then(|bytes| Bytes::new(bytes as f64)),
             })
         };
@@ -291,16 +299,34 @@ impl Registry {
     fn registration(&self, body: &CoflowBody) -> Result<Registration, Problem> {
         let deadline = body.deadline.as_deref().map(|text| {
             let time = text.parse::<Time>();
-            time.map_err(|error| Problem::invalid("deadline".to_owned(), text, error.expected))
+            time.map_err(|error| Problem::invalid(At::field("deadline"), text, error.expected))
         });
         let or_default = |name: &Option<String>| name.clone().unwrap_or_else(|| Names::DEFAULT.to_owned());
+        let (service, application) = (or_default(&body.service), or_default(&body.application));
+        self.check_names(&service, &application)?;
         Ok(Registration {
-            service: or_default(&body.service),
-            application: or_default(&body.application),
+            service,
+            application,
             weight: body.weight.unwrap_or(1.0),
             deadline: deadline.transpose()?,
-            flows: self.transfers(&body.flows)?,
+            flows: self.transfers(FLOWS, &body.flows)?,
         })
+    }
+
+    /// Checks that the configuration has a service, and an application of it.
+    fn check_names(&self, service: &str, application: &str) -> Result<(), Problem> {
+        let Some(number) = self.names.service_number(service) else {
+            let services = (0..self.names.services() as u32).map(|number| self.names.service(number));
+            let expected = format!("a service of the configuration: {}", listed(services));
+            return Err(Problem::invalid(At::field("service"), service, &expected));
+        };
+        let applications = self.names.applications(number);
+        if applications.iter().any(|known| known == application) {
+            return Ok(());
+        }
+        let known = listed(applications.iter().map(String::as_str));
+        let expected = format!("an application of service `{service}`: {known}");
+        Err(Problem::invalid(At::field("application"), application, &expected))
     }
 
     /// A coflow as it stands.
@@ -346,10 +372,12 @@ impl Registry {
     /// # Errors
     /// Why it has those that it had.
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
-        let transfers = self.transfers(&flows)?;
+        // The list is the body.
+        let refused = |declined: Declined| declined_problem(declined, "");
+        let transfers = self.transfers("", &flows)?;
         let _alone = self.alone(id).await;
         let Standing { registration, first, class, .. } = self.coflow(id).await?;
-        self.handle.check_update(id.to_owned(), transfers.clone()).await?;
+        self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(refused)?;
         let first = self.flows(first.as_ref().unwrap_or(&registration.flows));
         self.store.put(Room::First, id, &first).await?;
         self.store.put(Room::Coflows, id, &body(&registration, flows)).await?;
@@ -405,11 +433,11 @@ impl Registry {
         let policy = choose(asked.clone(), "tree", &deciding.table, &self.names)?;
         let built = || policy.build(&self.names, &deciding.weights);
         let set = |asked: &Asked| Set { set: asked.clone(), configured: deciding.configured.clone() };
-        self.handle.check_policy(built()).await?;
+        self.handle.check_policy(built()).await.map_err(policy_problem)?;
         self.store.put(Room::Settings, POLICY, &set(&asked)).await?;
         if let Err(declined) = self.handle.set_policy(built()).await {
             self.store.put(Room::Settings, POLICY, &set(deciding.policy.asked())).await?;
-            return Err(declined.into());
+            return Err(policy_problem(declined));
         }
         deciding.policy = policy;
         self.events.tell(What::PolicyChanged, POLICY, None);
@@ -441,7 +469,7 @@ impl Registry {
             return Err(Problem::unknown("service", service));
         }
         if !WEIGHTS.contains(&weight) {
-            return Err(Problem::invalid("weight".to_owned(), &weight.to_string(), &expected_weight()));
+            return Err(Problem::invalid(At::field("weight"), &weight.to_string(), &expected_weight()));
         }
         let mut deciding = self.deciding.lock().await;
         let mut weights = deciding.weights.clone();
@@ -519,35 +547,58 @@ fn choose(asked: Asked, file: &str, table: &SensitivityTable, names: &Names) -> 
     Chosen::new(asked, file, &tables, names)
 }
 
-impl From<Declined> for Problem {
-    fn from(declined: Declined) -> Problem {
-        match declined {
-            Declined::Refused(refusal) => refusal.into(),
-            Declined::Stopped(stopped) => stopped.into(),
+/// Names in alphabetical order, at most [`LISTED`] of them.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(LISTED);
+    names.truncate(LISTED);
+    let list = names.join(", ");
+    if more == 0 { list } else { format!("{list} and {more} more") }
+}
+
+/// Why a policy cannot decide over the coflows that are registered.
+fn policy_problem(declined: Declined) -> Problem {
+    match declined {
+        Declined::Refused(Refusal::Size(_)) => {
+            let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, At::field("policy"));
+            let expected = "a policy that does not use sizes, or `bytes` for every flow";
+            Problem::at(status, at, "a registered coflow has flows of unknown size", expected)
         }
+        other => other.into(),
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Problem {
-        let text = refusal.to_string();
-        let (field, value) = match refusal {
-            Refusal::Taken(_) => return Problem::conflict(&text),
-            Refusal::Unknown(id) => return Problem::unknown("coflow", &id),
-            Refusal::Full { .. } => return Problem::full(&text),
-            Refusal::Id(id) => ("id".to_owned(), id),
-            Refusal::Empty => ("flows".to_owned(), "[]".to_owned()),
-            Refusal::Host { flow, host, .. } => (format!("flows[{flow}]"), host.to_string()),
-            Refusal::Size(flow) => (format!("flows[{flow}].bytes"), "nothing".to_owned()),
-            Refusal::Weight(weight) => ("weight".to_owned(), weight.to_string()),
-            Refusal::Nameless { service, application } => {
-                let is_own = application != Names::DEFAULT;
-                let field = if is_own { "application" } else { "service" };
-                (field.to_owned(), format!("{service}/{application}"))
-            }
-            Refusal::Tree(_) => ("policy".to_owned(), String::new()),
-        };
-        let expected = text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected);
-        Problem { detail: text.clone(), ..Problem::invalid(field, &value, expected) }
+/// Why the plane declined; `flows` is the JSON pointer of the list of flows.
+fn declined_problem(declined: Declined, flows: &str) -> Problem {
+    match declined {
+        Declined::Refused(refusal) => refusal_problem(refusal, flows),
+        Declined::Stopped(stopped) => stopped.into(),
+    }
+}
+
+fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
+    let text = refusal.to_string();
+    let (at, value) = match refusal {
+        Refusal::Taken(_) => return Problem::conflict(&text),
+        Refusal::Unknown(id) => return Problem::unknown("coflow", &id),
+        Refusal::Full { .. } => return Problem::full(&text),
+        Refusal::Tree(_) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text),
+        Refusal::Id(id) => (At::parameter("id"), id),
+        Refusal::Empty => (At::Body(flows.to_owned()), "[]".to_owned()),
+        Refusal::Host { flow, host, .. } => (At::Body(format!("{flows}/{flow}")), host.to_string()),
+        Refusal::Size(flow) => (At::Body(format!("{flows}/{flow}/bytes")), "null".to_owned()),
+        Refusal::Weight(weight) => (At::field("weight"), weight.to_string()),
+        Refusal::Nameless { service, application } => {
+            (At::field("application"), format!("{service}/{application}"))
+        }
+    };
+    let expected = text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected);
+    Problem::invalid(at, &value, expected)
+}
+
+impl From<Declined> for Problem {
+    fn from(declined: Declined) -> Problem {
+        declined_problem(declined, FLOWS)
     }
 }

@@ -119,13 +119,13 @@ async fn openapi(State(api): State<Api>) -> Response {
 }
 
 async fn nowhere() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "there is nothing here: expected a path of /openapi.json")
+    Problem::new(StatusCode::NOT_FOUND, "unknown path; expected a path of /openapi.json")
 }
 
 async fn not_so() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "not with this method: expected one that /openapi.json has for this path",
+        "method not allowed; expected a method that /openapi.json lists for this path",
     )
 }
 

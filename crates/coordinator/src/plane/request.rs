@@ -42,7 +42,7 @@ pub enum Refusal {
     #[error("`{0}` names a coflow: expected 1 to 128 printable characters without spaces")]
     Id(String),
     /// A coflow without flows.
-    #[error("no flows: expected at least one")]
+    #[error("no flows: expected at least one flow")]
     Empty,
     /// A host that is not there.
     #[error("flow {flow}: host {host}: expected 0 to {last}")]
@@ -62,7 +62,7 @@ pub enum Refusal {
     Weight(f64),
     /// A service or application that has no place.
     #[error(
-        "application `{application}` of service `{service}` has no place: expected one of the configuration"
+        "application `{application}` of service `{service}` is unknown: expected one of the configuration"
     )]
     Nameless {
         /// The service.

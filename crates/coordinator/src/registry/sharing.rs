@@ -21,7 +21,7 @@ use crate::config::{Config, End, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
 use crate::plane::Services;
-use crate::problem::Problem;
+use crate::problem::{At, Problem};
 use crate::store::{Room, Store};
 
 /// The most connections at once.
@@ -223,7 +223,7 @@ impl Sharing {
                 let model = model.ok_or_else(|| {
                     let found = body.model.as_deref().unwrap_or("nothing");
                     let expected = "the name of an application in the table of GET /v1/sensitivity";
-                    Problem::invalid("model".to_owned(), found, expected)
+                    Problem::invalid(At::field("model"), found, expected)
                 })?;
                 controller.register(app, model)?.moved.into_iter().map(|(app, _)| app).collect()
             }
@@ -254,7 +254,7 @@ impl Sharing {
         }
         let Some(application) = self.applications.get(&*body.application) else {
             let expected = "the id of a registered application";
-            return Err(Problem::invalid("application".to_owned(), &body.application, expected));
+            return Err(Problem::invalid(At::field("application"), &body.application, expected));
         };
         let path = self.ways.path(from, Some(to));
         self.division.open(ConnectionId(self.next), AppId(application.number), &path)?;
@@ -330,7 +330,7 @@ fn of_services(names: &Names, weights: &BTreeMap<String, f64>) -> Vec<f64> {
 
 fn no_service(body: &ApplicationBody) -> Problem {
     let found = body.service.as_deref().unwrap_or("nothing");
-    Problem::invalid("service".to_owned(), found, "a service of GET /v1/services")
+    Problem::invalid(At::field("service"), found, "a service of GET /v1/services")
 }
 
 fn service_of(body: &ApplicationBody) -> String {
@@ -342,7 +342,7 @@ fn check_id(id: &str) -> Result<(), Problem> {
         return Ok(());
     }
     let expected = format!("1 to {LONGEST_ID} printable characters without spaces");
-    Err(Problem::invalid("id".to_owned(), id, &expected))
+    Err(Problem::invalid(At::parameter("id"), id, &expected))
 }
 
 impl Registry {
@@ -480,8 +480,8 @@ impl Registry {
     /// # Errors
     /// Why it is not open.
     pub async fn open(&self, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
-        let from = self.host(&body.from, || "from".to_owned())?;
-        let to = self.host(&body.to, || "to".to_owned())?;
+        let from = self.host(&body.from, || At::field("from"))?;
+        let to = self.host(&body.to, || At::field("to"))?;
         let mut sharing = self.sharing.lock().await;
         let is_new = sharing.open(id, body.clone(), from, to)?;
         if let Err(error) = self.store.put(Room::Connections, id, &body).await {

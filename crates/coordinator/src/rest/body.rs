@@ -1,28 +1,48 @@
-//! Bodies of requests, and what follows `?`.
+//! Bodies and parameters of requests. What is malformed in them is a [`Problem`] that names the place.
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 
 use super::Api;
-use crate::problem::Problem;
+use crate::problem::{At, Problem};
 
-/// A body in JSON. Unknown fields are errors if `T` says so, and nesting is limited.
-pub struct In<T>(pub T);
+/// A body that is a JSON object. Unknown fields are errors if `T` says so, and nesting is limited.
+pub struct Object<T>(pub T);
+
+/// A body that is a JSON array.
+pub struct List<T>(pub Vec<T>);
 
 /// A body that is a text.
 pub struct Text(pub String);
 
-/// What follows `?`.
+/// The parameters of the query.
 pub struct Asked<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<Api> for In<T> {
+/// The parameter of the path.
+pub struct Named(pub String);
+
+impl<T: DeserializeOwned> FromRequest<Api> for Object<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Result<In<T>, Problem> {
-        parse(&read(request, api).await?).map(In)
+    async fn from_request(request: Request, api: &Api) -> Result<Object<T>, Problem> {
+        let bytes = read(request, api).await?;
+        // Serde would take the elements of an array as the fields of an object.
+        if bytes.trim_ascii_start().starts_with(b"[") {
+            return Err(Problem::invalid(At::Body(String::new()), "an array", "an object"));
+        }
+        parse(&bytes).map(Object)
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Api> for List<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<List<T>, Problem> {
+        parse(&read(request, api).await?).map(List)
     }
 }
 
@@ -31,7 +51,10 @@ impl FromRequest<Api> for Text {
 
     async fn from_request(request: Request, api: &Api) -> Result<Text, Problem> {
         let text = String::from_utf8(read(request, api).await?);
-        text.map(Text).map_err(|_| Problem::invalid("body".to_owned(), "bytes that are no text", "UTF-8"))
+        text.map(Text).map_err(|_| {
+            let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, At::Body(String::new()));
+            Problem::at(status, at, "it is not valid text", "UTF-8")
+        })
     }
 }
 
@@ -41,16 +64,39 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Asked<T>, Problem> {
         let asked = Query::from_request_parts(parts, api).await;
         asked.map(|Query(asked)| Asked(asked)).map_err(|error| {
-            // It begins with what was tried.
             let text = error.body_text();
+            // The text begins with the step that failed.
             let why = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, why)| why);
-            let expected = match why {
-                why if why.ends_with("invalid digit found in string") => {
-                    format!("a whole number for `{}`", why.split(':').next().unwrap_or_default())
-                }
-                why => why.rsplit_once("expected ").map_or(why, |(_, expected)| expected).to_owned(),
-            };
-            Problem::invalid("query".to_owned(), parts.uri.query().unwrap_or(""), &expected)
+            query_problem(parts.uri.query().unwrap_or_default(), why)
+        })
+    }
+}
+
+/// A problem of the query; `why` is what serde says.
+fn query_problem(query: &str, why: &str) -> Problem {
+    let status = StatusCode::UNPROCESSABLE_ENTITY;
+    if let Some((name, "invalid digit found in string")) = why.split_once(": ") {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let value = pairs.filter(|pair| pair.0 == name).map(|pair| pair.1).next().unwrap_or_default();
+        return Problem::invalid(At::parameter(name), value, "a whole number");
+    }
+    match (quoted(why, "unknown field `"), why.rsplit_once("expected ")) {
+        (Some(name), Some((_, expected))) => {
+            Problem::at(status, At::parameter(name), "unknown parameter", expected)
+        }
+        _ => Problem::new(status, format!("query: {why}")),
+    }
+}
+
+impl FromRequestParts<Api> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Named, Problem> {
+        let named = Path::<String>::from_request_parts(parts, api).await;
+        named.map(|Path(name)| Named(name)).map_err(|_| {
+            let path = parts.uri.path().trim_start_matches("/v1/");
+            let value = path.split('/').nth(1).unwrap_or_default();
+            Problem::invalid(At::parameter("id"), value, "UTF-8 in percent-encoding")
         })
     }
 }
@@ -62,7 +108,7 @@ pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usi
         return Ok(size);
     }
     let expected = format!("a number from 1 to {max}");
-    Err(Problem::invalid("limit".to_owned(), &size.to_string(), &expected))
+    Err(Problem::invalid(At::parameter("limit"), &size.to_string(), &expected))
 }
 
 /// All of a body, once there is room for it.
@@ -71,8 +117,8 @@ async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let long = || {
-        let detail = format!("the body is too long: expected at most {}", api.limits.body);
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        let expected = format!("at most {} (`limits.body`)", api.limits.body);
+        Problem::at(StatusCode::PAYLOAD_TOO_LARGE, At::Body(String::new()), "it is too long", &expected)
     };
     if length.is_some_and(|length| length > most) {
         return Err(long());
@@ -87,42 +133,84 @@ async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// What a body in JSON says.
+/// Reads JSON.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut input = serde_json::Deserializer::from_slice(bytes);
-    let (field, error) = match serde_path_to_error::deserialize(&mut input) {
-        Ok(value) => match input.end() {
-            Ok(()) => return Ok(value),
-            Err(error) => ("body".to_owned(), error),
-        },
-        Err(error) => match error.path().to_string() {
-            path if path == "." || path == "?" => ("body".to_owned(), error.into_inner()),
-            path => (path, error.into_inner()),
-        },
-    };
-    if !error.is_data() {
-        let detail = format!("the body is no JSON: {error}");
-        return Err(Problem { field: Some(field), ..Problem::new(StatusCode::BAD_REQUEST, detail) });
-    }
-    let text = error.to_string();
-    // Where the field is has been said.
-    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    let (found, expected) = match text.rsplit_once("expected ") {
-        Some((found, expected)) => (found.trim_end_matches([',', ' ']), expected),
-        None => (text, "it to be there"),
-    };
-    // Of a value that was found, what it quotes is it.
-    let kinds = ["invalid type: ", "invalid value: ", "unknown field "];
-    let found = match kinds.iter().find_map(|kind| found.strip_prefix(kind)) {
-        Some(value) => {
-            value.strip_suffix('`').and_then(|value| Some(value.split_once('`')?.1)).unwrap_or(value)
+    match serde_path_to_error::deserialize(&mut input) {
+        Ok(value) => input.end().map(|()| value).map_err(|error| not_json(&error)),
+        Err(error) => {
+            let pointer = pointer(error.path());
+            let error = error.into_inner();
+            Err(if error.is_data() { wrong_field(pointer, &error) } else { not_json(&error) })
         }
-        None => found,
+    }
+}
+
+fn not_json(error: &serde_json::Error) -> Problem {
+    let detail = format!("request body is not valid JSON: {error}");
+    let pointer = Some(Box::default());
+    Problem { pointer, expected: Some("JSON".into()), ..Problem::new(StatusCode::BAD_REQUEST, detail) }
+}
+
+/// A path of serde as a JSON pointer (RFC 6901).
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    let mut pointer = String::new();
+    for segment in path {
+        pointer.push('/');
+        match segment {
+            Segment::Seq { index } => pointer += &index.to_string(),
+            Segment::Map { key } => pointer += &escape(key),
+            Segment::Enum { variant } => pointer += &escape(variant),
+            // Serde knows no more about the place: the value around it.
+            Segment::Unknown => {
+                pointer.pop();
+                break;
+            }
+        }
+    }
+    pointer
+}
+
+/// A key in a JSON pointer.
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// The text after `before`, up to the next backtick.
+fn quoted<'a>(text: &'a str, before: &str) -> Option<&'a str> {
+    text.split_once(before)?.1.split('`').next()
+}
+
+/// JSON that is not what `T` expects; `error` says why in serde's words.
+fn wrong_field(pointer: String, error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let status = StatusCode::UNPROCESSABLE_ENTITY;
+    let field = |name: &str| At::Body(format!("{pointer}/{}", escape(name)));
+    if let Some(name) = quoted(text, "missing field `") {
+        return Problem::at(status, field(name), "the field is missing", "a value");
+    }
+    if let Some(name) = quoted(text, "duplicate field `") {
+        return Problem::at(status, field(name), "the field is there more than once", "one value");
+    }
+    let Some((found, expected)) = text.rsplit_once("expected ") else {
+        return Problem::invalid(At::Body(pointer), text, "another value");
     };
     let expected = match expected {
         "u16" | "u32" | "u64" | "usize" => "a whole number",
         "f64" => "a number",
+        expected if expected.starts_with("struct ") => "an object",
+        "a sequence" => "an array",
         expected => expected,
     };
-    Err(Problem::invalid(field, found, expected))
+    if let Some(name) = quoted(found, "unknown field `") {
+        let problem = Problem::at(status, At::Body(pointer), "unknown field", expected);
+        return Problem { value: Some(name.into()), ..problem };
+    }
+    let found = found.trim_end_matches([',', ' ']);
+    let value = found.strip_prefix("invalid type: ").or_else(|| found.strip_prefix("invalid value: "));
+    let value = value.unwrap_or(found);
+    // A number stands in backticks.
+    let value = quoted(value, "`").unwrap_or(value);
+    Problem::invalid(At::Body(pointer), value, expected)
 }

@@ -1,14 +1,14 @@
 //! `/v1/coflows`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use weir_core::model::Names;
 use weir_proto::Pace;
 
-use super::body::{Asked, In, page_size};
+use super::body::{Asked, List, Named, Object, page_size};
 use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, through};
 use crate::config::Host;
 use crate::plane::Standing;
@@ -161,11 +161,7 @@ pub async fn list(
 /// One coflow.
 #[utoipa::path(get, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
     responses((status = 200, body = CoflowState), (status = "4XX", body = Problem)))]
-pub async fn show(
-    State(api): State<Api>,
-    who: Who,
-    Path(id): Path<String>,
-) -> Result<Json<CoflowState>, Problem> {
+pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<Json<CoflowState>, Problem> {
     may_see(&who, None)?;
     let standing = api.registry.coflow(&id).await?;
     may_see(&who, Some(&standing.registration.service))?;
@@ -179,8 +175,8 @@ pub async fn show(
 pub async fn register(
     State(api): State<Api>,
     who: Who,
-    Path(id): Path<String>,
-    In(body): In<CoflowBody>,
+    Named(id): Named,
+    Object(body): Object<CoflowBody>,
 ) -> Result<Json<CoflowAnswer>, Problem> {
     let service = service_of(&who, body.service.clone());
     may_change(&who, Some(&service))?;
@@ -198,8 +194,8 @@ pub async fn register(
 pub async fn update(
     State(api): State<Api>,
     who: Who,
-    Path(id): Path<String>,
-    In(flows): In<Vec<FlowBody>>,
+    Named(id): Named,
+    List(flows): List<FlowBody>,
 ) -> Result<StatusCode, Problem> {
     may_touch(&who, api.registry.service_of(&id)).await?;
     complete(async move { api.registry.update(&id, flows).await }).await
@@ -208,11 +204,7 @@ pub async fn update(
 /// Forgets a coflow, whatever is left of it.
 #[utoipa::path(delete, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn deregister(
-    State(api): State<Api>,
-    who: Who,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
+pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
     may_touch(&who, api.registry.service_of(&id)).await?;
     complete(async move { api.registry.deregister(&id).await }).await
 }

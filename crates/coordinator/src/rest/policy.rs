@@ -1,12 +1,12 @@
 //! `/v1/policy` and `/v1/services`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::body::In;
+use super::body::{Named, Object};
 use super::{Api, Who, complete, may_change, may_see};
 use crate::policy::Asked;
 use crate::problem::Problem;
@@ -30,7 +30,11 @@ pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Probl
 
 /// Lets another policy decide from the next schedule on; all coflows go on where they are. Operators only.
 #[utoipa::path(put, path = "/v1/policy", responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn set(State(api): State<Api>, who: Who, In(asked): In<Asked>) -> Result<StatusCode, Problem> {
+pub async fn set(
+    State(api): State<Api>,
+    who: Who,
+    Object(asked): Object<Asked>,
+) -> Result<StatusCode, Problem> {
     may_change(&who, None)?;
     complete(async move { api.registry.set_policy(asked).await }).await
 }
@@ -51,8 +55,8 @@ pub async fn services(State(api): State<Api>, who: Who) -> Result<Json<Vec<Servi
 pub async fn set_service(
     State(api): State<Api>,
     who: Who,
-    Path(name): Path<String>,
-    In(body): In<ServiceBody>,
+    Named(name): Named,
+    Object(body): Object<ServiceBody>,
 ) -> Result<StatusCode, Problem> {
     may_change(&who, None)?;
     complete(async move { api.registry.set_weight(&name, body.weight).await }).await

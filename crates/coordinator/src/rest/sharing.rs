@@ -1,11 +1,11 @@
 //! `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues` and `/v1/found`: Saba.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::body::{In, Text};
+use super::body::{Named, Object, Text};
 use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, through};
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, FoundState, PortQueues};
@@ -42,11 +42,7 @@ pub async fn list(State(api): State<Api>, who: Who) -> Result<Json<Vec<Applicati
 /// One application.
 #[utoipa::path(get, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
     responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
-pub async fn show(
-    State(api): State<Api>,
-    who: Who,
-    Path(id): Path<String>,
-) -> Result<Json<Application>, Problem> {
+pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<Json<Application>, Problem> {
     may_see(&who, None)?;
     let application = api.registry.application(&id).await?;
     may_see(&who, Some(&application.service))?;
@@ -59,8 +55,8 @@ pub async fn show(
 pub async fn register(
     State(api): State<Api>,
     who: Who,
-    Path(id): Path<String>,
-    In(body): In<ApplicationBody>,
+    Named(id): Named,
+    Object(body): Object<ApplicationBody>,
 ) -> Result<Json<Application>, Problem> {
     let service = service_of(&who, body.service);
     may_change(&who, Some(&service))?;
@@ -71,11 +67,7 @@ pub async fn register(
 /// Forgets an application, which has to have no connections.
 #[utoipa::path(delete, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn deregister(
-    State(api): State<Api>,
-    who: Who,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
+pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
     may_touch(&who, api.registry.service_of_application(&id)).await?;
     complete(async move { api.registry.deregister_application(&id).await }).await
 }
@@ -86,7 +78,7 @@ pub async fn deregister(
 pub async fn connection(
     State(api): State<Api>,
     who: Who,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<Connection>, Problem> {
     may_see(&who, None)?;
     let connection = api.registry.connection(&id).await?;
@@ -100,8 +92,8 @@ pub async fn connection(
 pub async fn open(
     State(api): State<Api>,
     who: Who,
-    Path(id): Path<String>,
-    In(body): In<ConnectionBody>,
+    Named(id): Named,
+    Object(body): Object<ConnectionBody>,
 ) -> Result<Json<Connection>, Problem> {
     may_touch(&who, api.registry.service_of_application(&body.application)).await?;
     through(async move { api.registry.open(&id, body).await }).await.map(Json)
@@ -110,7 +102,7 @@ pub async fn open(
 /// Closes a connection.
 #[utoipa::path(delete, path = "/v1/connections/{id}", params(("id", description = "The connection's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn close(State(api): State<Api>, who: Who, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+pub async fn close(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
     may_see(&who, None)?;
     let connection = api.registry.connection(&id).await?;
     may_touch(&who, api.registry.service_of_application(&connection.application)).await?;

@@ -11,6 +11,7 @@ mod edits;
 mod master;
 #[cfg(target_os = "linux")]
 mod plane;
+mod problems;
 mod rest;
 mod roles;
 #[cfg(target_os = "linux")]
