@@ -18,6 +18,7 @@ use weir_proto::{LONGEST_LEASE, MOST_CLASSES};
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 
+use crate::admission::Quota;
 use crate::plane::{Link, Settings};
 use crate::policy::{Asked, Chosen, PolicyError};
 
@@ -154,8 +155,12 @@ pub struct Limits {
     pub body: Bytes,
     /// How long a request may take, its body included.
     pub request: Time,
-    /// The most connections at once.
+    /// Concurrent connections.
     pub connections: u32,
+    /// Concurrent connections of one address that have not proven an identity.
+    pub per_address: u32,
+    /// Concurrent connections of one proven identity.
+    pub per_identity: u32,
     /// How many events wait for a reader that is slow.
     pub events: u32,
 }
@@ -164,7 +169,22 @@ impl Default for Limits {
     fn default() -> Limits {
         let body = Bytes::new(4e6).expect("4 MB is a valid size");
         let request = Time::new(10.0).expect("10 s is a valid time");
-        Limits { body, request, connections: 1024, events: 1024 }
+        Limits { body, request, connections: 1024, per_address: 512, per_identity: 512, events: 1024 }
+    }
+}
+
+impl Limits {
+    /// Concurrent connections over a limit that may ask for the coordinator's health.
+    const PROBES: usize = 64;
+
+    /// The limits of the API's connections.
+    pub fn quota(&self) -> Quota {
+        Quota {
+            total: self.connections as usize,
+            per_address: self.per_address as usize,
+            per_identity: self.per_identity as usize,
+            probes: Limits::PROBES,
+        }
     }
 }
 
@@ -522,6 +542,8 @@ fn read_limits(
     let most_coflows = count("coflows", settings.most_coflows, 10_000_000)? as usize;
     let most_flows = count("flows", settings.most_flows, 100_000_000)? as usize;
     let connections = count("connections", default.connections as usize, 1_000_000)?;
+    let per_address = count("connections-per-address", default.per_address as usize, 1_000_000)?;
+    let per_identity = count("connections-per-identity", default.per_identity as usize, 1_000_000)?;
     let events = count("events", default.events as usize, 1_000_000)?;
     let body = match own.maybe("body") {
         None => default.body,
@@ -538,7 +560,7 @@ fn read_limits(
     let request = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
     own.finish()?;
     let settings = Settings { most_coflows, most_flows, ..settings };
-    Ok((Limits { body, request, connections, events }, settings))
+    Ok((Limits { body, request, connections, per_address, per_identity, events }, settings))
 }
 
 impl fmt::Display for Config {
@@ -561,9 +583,13 @@ impl fmt::Display for Config {
             let (certificate, key, clients) = (certificate.display(), key.display(), clients.display());
             writeln!(f, "tls       certificate {certificate}, key {key}, clients {clients}")?;
         }
-        let Limits { body, request, connections, events } = self.limits;
+        let Limits { body, request, connections, per_address, per_identity, events } = self.limits;
         writeln!(f, "limits    {most_coflows} coflows, {most_flows} flows")?;
-        writeln!(f, "          {connections} connections, {body} and {request} a request, {events} events")?;
+        writeln!(
+            f,
+            "          {connections} connections, {per_address} an address, {per_identity} an identity"
+        )?;
+        writeln!(f, "          {body} and {request} a request, {events} events")?;
         match self.queues {
             Queueing::Applications(Saba {
                 settings: controller::Settings { c_saba, levels, .. },

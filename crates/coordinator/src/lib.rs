@@ -2,10 +2,12 @@
 //!
 //! - [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
 //! - [`master`] gives it a clock and a thread, and [`Handle`]s to whoever serves frameworks and hosts.
-//! - [`agents`] serves hosts over gRPC, [`rest`] frameworks and people over HTTP; [`listen`] and [`tls`] find out who they are.
+//! - [`agents`] serves hosts over gRPC, [`rest`] frameworks and people over HTTP; [`listen`] and [`tls`] find out who they are, and
+//!   [`admission`] limits their connections.
 //! - [`registry`] is what they register and change, which [`store`] keeps over restarts; [`config`] is what it starts
 //!   from, and [`serve`] puts all of it together.
 
+pub mod admission;
 pub mod agents;
 pub mod config;
 pub mod events;

@@ -1,8 +1,9 @@
 //! Connections, from the socket to where it is known who is at the other end.
 //!
-//! There are at most so many at once, those that have not yet said who they are included; more of them wait in the system. A handshake
-//! has to be done within [`PATIENCE`], and a peer that does not take what it is sent for [`STUCK`] is cut off by the system.
+//! [`Admission`] limits them, and none waits for others. A handshake has to be done within [`PATIENCE`], and a peer that does not take what
+//! it is sent for [`STUCK`] is cut off by the system.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -14,12 +15,13 @@ use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
+use crate::admission::{Admission, Place};
 use crate::identity::Identity;
 use crate::tls;
 
@@ -37,13 +39,14 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The connection.
     pub stream: Stream,
+    /// Of a [probe](crate::admission): what tells that a newer one takes its place.
+    pub closed: Option<Arc<Notify>>,
 }
 
 /// A connection's bytes.
 pub struct Stream {
     inner: Inner,
-    /// Its place among the connections there may be.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 enum Inner {
@@ -51,39 +54,36 @@ enum Inner {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connections to `listener` from those who may have one, at most `most` at a time. It goes on until nobody takes them any more. Without
-/// TLS, only connections from this host are taken.
-pub fn peers(listener: TcpListener, tls: Option<Arc<ServerConfig>>, most: usize) -> mpsc::Receiver<Peer> {
+/// The peers that connect to `listener`, until the receiver is dropped. Without TLS, only peers on this host are accepted.
+pub fn peers(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    admission: Arc<Admission>,
+) -> mpsc::Receiver<Peer> {
     // None waits here that does not count.
     let (peers, taken) = mpsc::channel(1);
-    tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), most, peers));
+    tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), admission, peers));
     taken
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, most: usize, peers: mpsc::Sender<Peer>) {
-    let places = Arc::new(Semaphore::new(most));
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    admission: Arc<Admission>,
+    peers: mpsc::Sender<Peer>,
+) {
     loop {
-        let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
-            Some((place, listener.accept().await))
-        };
-        let accepted = tokio::select! {
+        let connection = tokio::select! {
             () = peers.closed() => return,
-            accepted = accepted => accepted,
+            connection = listener.accept() => connection,
         };
-        let Some((place, connection)) = accepted else { return };
         match connection {
-            Ok((socket, address)) => {
-                let (tls, peers) = (tls.clone(), peers.clone());
-                tokio::spawn(async move {
-                    match timeout(PATIENCE, greet(socket, address, tls, place)).await {
-                        // Nobody to take it: the server ends.
-                        Ok(Ok(peer)) => drop(peers.send(peer).await),
-                        Ok(Err(error)) => debug!(%address, %error, "connection refused"),
-                        Err(_) => debug!(%address, "connection refused: its handshake took too long"),
-                    }
-                });
-            }
+            Ok((socket, address)) => match admission.admit(address.ip()) {
+                Some(place) => {
+                    tokio::spawn(welcome(socket, address, tls.clone(), place, peers.clone()));
+                }
+                None => debug!(%address, "connection refused: too many connections"),
+            },
             Err(error) => {
                 // Such as too many open files: those that are open have to end first.
                 warn!(%error, "no connection can be taken");
@@ -93,29 +93,60 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, most: usize, pe
     }
 }
 
+/// Finds out who is at the other end of a connection, and hands it on.
+async fn welcome(
+    socket: TcpStream,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    place: Place,
+    peers: mpsc::Sender<Peer>,
+) {
+    let closed = place.closed();
+    let greeted = timeout(PATIENCE, greet(socket, address, tls, place));
+    match unless_closed(closed.as_deref(), greeted).await {
+        // No receiver: the server ends.
+        Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
+        Some(Ok(Err(error))) => debug!(%address, %error, "connection refused"),
+        Some(Err(_)) => debug!(%address, "connection refused: its handshake took too long"),
+        None => debug!(%address, "connection refused: too many connections"),
+    }
+}
+
+/// The result of `work`, or `None` once a probe is to end.
+pub async fn unless_closed<T>(closed: Option<&Notify>, work: impl Future<Output = T>) -> Option<T> {
+    let Some(closed) = closed else { return Some(work.await) };
+    tokio::select! {
+        () = closed.notified() => None,
+        done = work => Some(done),
+    }
+}
+
 async fn greet(
     socket: TcpStream,
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> io::Result<Peer> {
     socket.set_nodelay(true)?;
     let options = SockRef::from(&socket);
     options.set_tcp_keepalive(&TcpKeepalive::new().with_time(STUCK).with_interval(STUCK / 6))?;
     #[cfg(target_os = "linux")]
     options.set_tcp_user_timeout(Some(STUCK))?;
-    let (identity, inner) = match tls {
-        None if address.ip().to_canonical().is_loopback() => (Identity::Local, Inner::Plain(socket)),
+    let (identity, inner, place) = match tls {
+        None if address.ip().to_canonical().is_loopback() => (Identity::Local, Inner::Plain(socket), place),
         None => return Err(io::Error::other("plain text from another host")),
         Some(tls) => {
             let stream = tls.accept(socket).await?;
             let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let certificate = certificate.ok_or_else(|| io::Error::other("no certificate"))?;
             let identity = tls::identity(certificate).map_err(io::Error::other)?;
-            (identity, Inner::Tls(Box::new(stream)))
+            let place = place.identify(identity.to_string());
+            let place = place.ok_or_else(|| io::Error::other("too many connections of this identity"))?;
+            (identity, Inner::Tls(Box::new(stream)), place)
         }
     };
-    Ok(Peer { identity, address, stream: Stream { inner, _place: place } })
+    let closed = place.closed();
+    Ok(Peer { identity, address, stream: Stream { inner, _place: place }, closed })
 }
 
 impl AsyncRead for Stream {

@@ -25,9 +25,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use weir_core::model::Names;
 
+use crate::admission::Admission;
 use crate::config::Limits;
 use crate::identity::Identity;
-use crate::listen::Peer;
+use crate::listen::{Peer, unless_closed};
 use crate::problem::Problem;
 use crate::registry::Registry;
 
@@ -49,6 +50,9 @@ const MOST_HEADERS: usize = 64;
 /// How long a head may take, and a connection be idle.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// How long the head of a probe's request may take.
+const PROBE: Duration = Duration::from_secs(1);
+
 /// All bodies that are read at a time have this many bytes at most, or one body of the greatest length.
 const MOST_BODIES: usize = 64 << 20;
 
@@ -59,6 +63,7 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 struct Api {
     registry: Arc<Registry>,
+    admission: Arc<Admission>,
     limits: Limits,
     /// A place for each byte of bodies that are read.
     bodies: Arc<Semaphore>,
@@ -101,11 +106,16 @@ pub fn document() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-fn router(registry: Arc<Registry>, limits: Limits, stop: watch::Receiver<bool>) -> Router {
+fn router(
+    registry: Arc<Registry>,
+    admission: Arc<Admission>,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+) -> Router {
     let (router, document) = routes().split_for_parts();
     let bodies = MOST_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
     let bodies = Arc::new(Semaphore::new(bodies));
-    let api = Api { registry, limits, bodies, stop, document: Arc::new(document) };
+    let api = Api { registry, admission, limits, bodies, stop, document: Arc::new(document) };
     router
         .route("/openapi.json", get(openapi))
         .fallback(nowhere)
@@ -141,33 +151,56 @@ async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Respon
     }
 }
 
+/// Answers what probes ask for, which is the coordinator's health.
+async fn health_only(request: Request, next: Next) -> Response {
+    if matches!(request.uri().path(), "/livez" | "/readyz") {
+        return next.run(request).await;
+    }
+    let detail =
+        "too many connections; expected fewer than the limits of the configuration, or /livez or /readyz";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
+}
+
+fn http(head: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .max_headers(MOST_HEADERS)
+        .max_header_size(MOST_HEAD);
+    http
+}
+
 /// Serves `peers` until `stop` says so; then what is under way is given some seconds.
 pub async fn serve(
     mut peers: mpsc::Receiver<Peer>,
+    admission: Arc<Admission>,
     registry: Arc<Registry>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
 ) {
-    let router = router(registry, limits, stop.clone());
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .max_headers(MOST_HEADERS)
-        .max_header_size(MOST_HEAD);
+    let router = router(registry, admission, limits, stop.clone());
+    let (ordinary, mut probing) = (http(IDLE), http(PROBE));
+    probing.keep_alive(false);
     let connections = GracefulShutdown::new();
     loop {
         let peer = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             peer = peers.recv() => peer,
         };
-        let Some(Peer { identity, address, stream }) = peer else { break };
+        let Some(Peer { identity, address, stream, closed }) = peer else { break };
         let identity = Arc::new(identity);
-        let router = router.clone().layer(axum::Extension(Arc::clone(&identity)));
+        let mut router = router.clone().layer(axum::Extension(Arc::clone(&identity)));
+        if closed.is_some() {
+            router = router.layer(middleware::from_fn(health_only));
+        }
+        let http = if closed.is_some() { &probing } else { &ordinary };
         let service = TowerToHyperService::new(router);
         let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%address, %identity, %error, "connection ended");
+            match unless_closed(closed.as_deref(), connection).await {
+                Some(Err(error)) => debug!(%address, %identity, %error, "connection ended"),
+                None => debug!(%address, %identity, "connection closed: too many connections"),
+                Some(Ok(())) => {}
             }
         });
     }

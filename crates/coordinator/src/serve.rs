@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::transport::server::Connected;
 use tracing::{debug, error, info};
 
+use crate::admission::{Admission, Quota};
 use crate::agents;
 use crate::config::Config;
 use crate::identity::Identity;
@@ -89,7 +90,10 @@ impl Coordinator {
         let Coordinator { config, registry, agents, api } = self;
         // An agent has one connection, and a second one while it finds out that the first is gone.
         let names: Vec<String> = registry.attendants().map(str::to_owned).collect();
-        let peers = listen::peers(agents.0, agents.1, 2 * names.len() + 16);
+        let total = 2 * names.len() + 16;
+        let per_address = if config.tls.is_some() { config.limits.per_address as usize } else { total };
+        let quota = Quota { total, per_address, per_identity: 4, probes: 0 };
+        let peers = listen::peers(agents.0, agents.1, Admission::new(quota));
         let handle = registry.handle().clone();
         let mut ended = stop.clone();
         let ended = async move {
@@ -105,8 +109,9 @@ impl Coordinator {
             served.map_err(|error| format!("agents cannot be served: {error}"))?;
             std::future::pending().await
         };
-        let others = listen::peers(api.0, api.1, config.limits.connections as usize);
-        let answering = rest::serve(others, Arc::clone(&registry), config.limits, stop.clone());
+        let admission = Admission::new(config.limits.quota());
+        let others = listen::peers(api.0, api.1, Arc::clone(&admission));
+        let answering = rest::serve(others, admission, Arc::clone(&registry), config.limits, stop.clone());
         let watching = registry.watch(stop.clone());
         info!(epoch = registry.epoch(), hosts = config.hosts.len(), "serving");
         let mut early = stop;

@@ -58,6 +58,7 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
         hosts: (hosts.len(), present(hosts)),
         switches: (switches.len(), present(switches)),
         epoch: api.registry.epoch(),
+        over_limits: api.admission.refused(),
         overview,
     };
     let mut all = Metrics::default();
@@ -77,6 +78,7 @@ struct Figures {
     hosts: (usize, usize),
     switches: (usize, usize),
     epoch: u64,
+    over_limits: u64,
 }
 
 impl Collector for Figures {
@@ -99,7 +101,9 @@ impl Collector for Figures {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
+        let over = "Connections to the API over a limit, which may only ask for the coordinator's health";
         let counters = [
+            ("weir_connections_over_limit", over, self.over_limits),
             ("weir_reports", "Reports of hosts", *reports),
             ("weir_arrivals", "Measures of what arrives of UDP that went to those who send it", *passed_on),
             ("weir_orders_dropped", "Orders that were not sent, since those before were not taken", *dropped),

@@ -8,6 +8,7 @@ mod certificates;
 mod config;
 #[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
+mod flood;
 mod master;
 #[cfg(target_os = "linux")]
 mod plane;

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use weir_coordinator::admission::{Admission, Quota};
 use weir_coordinator::config::TlsFiles;
 use weir_coordinator::identity::Identity;
 use weir_coordinator::{listen, tls};
@@ -17,11 +18,16 @@ use weir_coordinator::{listen, tls};
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(10);
 
+/// The admission of so many connections, and one probe.
+fn limited_to(total: usize) -> Arc<Admission> {
+    Admission::new(Quota { total, per_address: total, per_identity: total, probes: 1 })
+}
+
 /// Whom the server sees, if a client with this certificate gets through.
 async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut peers = listen::peers(listener, Some(tls::server(files, b"http/1.1").unwrap()), 2);
+    let mut peers = listen::peers(listener, Some(tls::server(files, b"http/1.1").unwrap()), limited_to(2));
     let client = tokio::spawn(async move {
         let socket = TcpStream::connect(address).await?;
         let name = ServerName::try_from("localhost").unwrap();
@@ -76,20 +82,26 @@ async fn who_does_not_say_or_is_not_vouched_for_is_refused() {
 }
 
 #[tokio::test]
-async fn only_so_many_are_let_in_and_the_rest_wait() {
+async fn connections_over_the_limit_are_probes_and_a_new_one_closes_the_oldest() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut peers = listen::peers(listener, None, 2);
+    let mut peers = listen::peers(listener, None, limited_to(2));
     let mut clients = Vec::new();
-    for _ in 0..3 {
+    let mut accepted = Vec::new();
+    for _ in 0..4 {
         clients.push(TcpStream::connect(address).await.unwrap());
+        accepted.push(timeout(SOON, peers.recv()).await.unwrap().unwrap());
     }
-    let first = timeout(SOON, peers.recv()).await.unwrap().unwrap();
-    let _second = timeout(SOON, peers.recv()).await.unwrap().unwrap();
-    assert_eq!(first.identity, Identity::Local);
-    assert!(timeout(Duration::from_millis(300), peers.recv()).await.is_err());
-    drop(first);
-    timeout(SOON, peers.recv()).await.unwrap().unwrap();
+    assert!(accepted.iter().all(|peer| peer.identity == Identity::Local));
+    assert_eq!(
+        accepted.iter().map(|peer| peer.closed.is_some()).collect::<Vec<_>>(),
+        [false, false, true, true]
+    );
+    let closed = accepted[2].closed.clone().unwrap();
+    timeout(SOON, closed.notified()).await.unwrap();
+    drop(accepted);
+    clients.push(TcpStream::connect(address).await.unwrap());
+    assert!(timeout(SOON, peers.recv()).await.unwrap().unwrap().closed.is_none());
 }
 
 /// One that opens a connection and says nothing loses it.
@@ -99,7 +111,7 @@ async fn a_handshake_that_does_not_come_ends() {
     let files = Authority::new().server(folder.path());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let _peers = listen::peers(listener, Some(tls::server(&files, b"http/1.1").unwrap()), 1);
+    let _peers = listen::peers(listener, Some(tls::server(&files, b"http/1.1").unwrap()), limited_to(1));
     let mut socket = TcpStream::connect(address).await.unwrap();
     let ended = timeout(listen::PATIENCE * 3, socket.read_u8()).await.expect("it ends");
     assert!(ended.is_err());

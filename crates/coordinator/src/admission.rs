@@ -1,0 +1,265 @@
+//! Admission of connections: how many may be open in all, from one address and of one identity.
+//!
+//! A connection counts for its address until it has proven an identity, and for that identity from then on. A connection over a limit is
+//! not made to wait, which would hold up all others: it becomes a *probe*, which may ask for the coordinator's health only. At most
+//! [`Quota::probes`] of them are open; a new one closes the oldest. So a health check that sends its request at once is answered, however
+//! many idle connections there are.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The limits of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Connections in all, without probes.
+    pub total: usize,
+    /// Connections from one IPv4 address or one IPv6 network of 64 bits that have not proven an identity.
+    pub per_address: usize,
+    /// Connections of one proven identity.
+    pub per_identity: usize,
+    /// Probes. Without any, connections over a limit are closed at once.
+    pub probes: usize,
+}
+
+/// The connections of a listener. Each call takes O(1), the end of a probe O(probes).
+#[derive(Debug)]
+pub struct Admission {
+    quota: Quota,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// Without probes.
+    total: usize,
+    addresses: HashMap<IpAddr, usize>,
+    identities: HashMap<String, usize>,
+    /// The oldest first.
+    probes: VecDeque<(u64, Arc<Notify>)>,
+    next_probe: u64,
+    refused: u64,
+}
+
+/// The place of a connection among those that are open, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    admission: Arc<Admission>,
+    holder: Holder,
+}
+
+#[derive(Debug)]
+enum Holder {
+    Address(IpAddr),
+    Identity(String),
+    Probe(u64, Arc<Notify>),
+}
+
+impl Admission {
+    /// No connections yet.
+    pub fn new(quota: Quota) -> Arc<Admission> {
+        Arc::new(Admission { quota, open: Mutex::default() })
+    }
+
+    /// A place for a new connection: `None` if it is over a limit and no probes are allowed.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = network(address);
+        let mut open = self.lock();
+        let from_here = open.addresses.get(&address).copied().unwrap_or(0);
+        let holder = if open.total < self.quota.total && from_here < self.quota.per_address {
+            open.total += 1;
+            *open.addresses.entry(address).or_default() += 1;
+            Holder::Address(address)
+        } else {
+            open.probe(self.quota.probes)?
+        };
+        Some(Place { admission: Arc::clone(self), holder })
+    }
+
+    /// How many connections were over a limit so far.
+    pub fn refused(&self) -> u64 {
+        self.lock().refused
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// A new probe instead of the oldest, if there are `most` already.
+    fn probe(&mut self, most: usize) -> Option<Holder> {
+        self.refused += 1;
+        if most == 0 {
+            return None;
+        }
+        if self.probes.len() >= most
+            && let Some((_, oldest)) = self.probes.pop_front()
+        {
+            oldest.notify_one();
+        }
+        let closed = Arc::new(Notify::new());
+        let number = self.next_probe;
+        self.next_probe += 1;
+        self.probes.push_back((number, Arc::clone(&closed)));
+        Some(Holder::Probe(number, closed))
+    }
+
+    fn release(&mut self, holder: &Holder) {
+        match holder {
+            Holder::Address(address) => {
+                self.total -= 1;
+                decrement(&mut self.addresses, address);
+            }
+            Holder::Identity(name) => {
+                self.total -= 1;
+                decrement(&mut self.identities, name);
+            }
+            Holder::Probe(number, _) => self.probes.retain(|(other, _)| other != number),
+        }
+    }
+}
+
+impl Place {
+    /// Counts the connection for the identity that it has proven; `None` if that has too many and no probes are allowed.
+    pub fn identify(mut self, identity: String) -> Option<Place> {
+        if let Holder::Probe(..) = self.holder {
+            return Some(self);
+        }
+        let admission = Arc::clone(&self.admission);
+        let mut open = admission.lock();
+        let of_it = open.identities.get(&identity).copied().unwrap_or(0);
+        let next = if of_it < admission.quota.per_identity {
+            Some(Holder::Identity(identity.clone()))
+        } else {
+            open.probe(admission.quota.probes)
+        };
+        let Some(next) = next else {
+            // The lock is not held when the place is dropped.
+            drop(open);
+            return None;
+        };
+        open.release(&self.holder);
+        if let Holder::Identity(_) = next {
+            open.total += 1;
+            *open.identities.entry(identity).or_default() += 1;
+        }
+        self.holder = next;
+        drop(open);
+        Some(self)
+    }
+
+    /// What tells a probe that a newer one takes its place; `None` for other connections.
+    pub fn closed(&self) -> Option<Arc<Notify>> {
+        match &self.holder {
+            Holder::Probe(_, closed) => Some(Arc::clone(closed)),
+            Holder::Address(_) | Holder::Identity(_) => None,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.admission.lock().release(&self.holder);
+    }
+}
+
+fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// An IPv4 address, or the 64-bit network of an IPv6 address: one host can have all addresses of such a network.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !0 << 64)),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: Quota = Quota { total: 3, per_address: 2, per_identity: 1, probes: 2 };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn is_probe(place: &Place) -> bool {
+        place.closed().is_some()
+    }
+
+    #[test]
+    fn connections_over_the_limit_of_an_address_become_probes() {
+        let admission = Admission::new(QUOTA);
+        let first = [(); 2].map(|()| admission.admit(address("10.0.0.1")).unwrap());
+        assert!(!first.iter().any(is_probe));
+        assert!(is_probe(&admission.admit(address("10.0.0.1")).unwrap()));
+        assert!(!is_probe(&admission.admit(address("10.0.0.2")).unwrap()));
+        drop(first);
+        assert!(!is_probe(&admission.admit(address("10.0.0.1")).unwrap()));
+        assert_eq!(admission.refused(), 1);
+    }
+
+    #[test]
+    fn connections_over_the_total_become_probes() {
+        let admission = Admission::new(QUOTA);
+        let places: Vec<Place> =
+            (1..=4).map(|host| admission.admit(address(&format!("10.0.0.{host}"))).unwrap()).collect();
+        assert_eq!(places.iter().map(is_probe).collect::<Vec<_>>(), [false, false, false, true]);
+    }
+
+    #[test]
+    fn ipv6_addresses_of_one_network_share_a_limit() {
+        let admission = Admission::new(QUOTA);
+        let _first = ["2001:db8::1", "2001:db8::2"].map(|text| admission.admit(address(text)).unwrap());
+        assert!(is_probe(&admission.admit(address("2001:db8::3")).unwrap()));
+        assert!(!is_probe(&admission.admit(address("2001:db8:0:1::1")).unwrap()));
+    }
+
+    #[test]
+    fn proven_identities_free_the_place_of_their_address() {
+        let admission = Admission::new(QUOTA);
+        let local = address("10.0.0.1");
+        let first = admission.admit(local).unwrap().identify("a".to_owned()).unwrap();
+        assert!(!is_probe(&first));
+        let second = admission.admit(local).unwrap().identify("a".to_owned()).unwrap();
+        assert!(is_probe(&second), "one connection of an identity");
+        let unproven = [(); 2].map(|()| admission.admit(local).unwrap());
+        assert!(!unproven.iter().any(is_probe));
+        drop((first, second, unproven));
+        let open = admission.lock();
+        assert_eq!(
+            (open.total, open.addresses.len(), open.identities.len(), open.probes.len()),
+            (0, 0, 0, 0)
+        );
+    }
+
+    #[tokio::test]
+    async fn new_probes_close_the_oldest() {
+        let admission = Admission::new(Quota { total: 0, ..QUOTA });
+        let probes = [(); 3].map(|()| admission.admit(address("10.0.0.1")).unwrap());
+        probes[0].closed().unwrap().notified().await;
+        assert_eq!(admission.lock().probes.len(), 2);
+        drop(probes);
+        assert_eq!(admission.lock().probes.len(), 0);
+    }
+
+    #[test]
+    fn without_probes_connections_over_a_limit_are_refused() {
+        let admission = Admission::new(Quota { probes: 0, ..QUOTA });
+        let _first = [(); 2].map(|()| admission.admit(address("10.0.0.1")).unwrap());
+        assert!(admission.admit(address("10.0.0.1")).is_none());
+        let place = admission.admit(address("10.0.0.2")).unwrap().identify("a".to_owned()).unwrap();
+        assert!(!is_probe(&place));
+        assert_eq!(admission.lock().total, 3);
+    }
+}
