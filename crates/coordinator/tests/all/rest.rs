@@ -714,6 +714,8 @@ fn health_and_figures() {
     assert_eq!(figure("weir_doubts_total{reason=\"beyond\"}"), 0.0);
     assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
     assert!(text.ends_with("# EOF\n"));
+    // A host has no rates before its first report.
+    assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
     // What agents refuse.
     let refused = "weir_orders_refused_total{reason=\"older\"}";
     assert_eq!(figure(refused), 0.0);
@@ -722,7 +724,6 @@ fn health_and_figures() {
     runtime.block_on(server.registry().handle().report(0, report)).unwrap();
     assert_eq!(of(&answer(&server, "/metrics").1, refused), 2.0);
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
-    assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
     // Whoever listens does not keep it from ending.
     let _events = crate::api::Events::open(&server);
     let began = std::time::Instant::now();
