@@ -25,7 +25,7 @@ demo: ## Build the simulator and compare policies on the trace that ships with W
 	@$(CARGO) build $(DEMO)
 	@$(CARGO) run --quiet $(DEMO) -- compare examples/demo.txt --quiet --policies fair,aalo,saath,varys,sincronia,srtf,pfp,django
 	@printf '\nTry next:\n'
-	@printf '  %-58s # %s\n' \
+	@printf '  %-60s # %s\n' \
 		'make install' 'all of weir, in $(PREFIX)/bin' \
 		'weir explain examples/demo.txt --policy saath --coflow 148' 'why one coflow took as long as it did' \
 		'weir compare examples/demo.txt' 'all policies; replace the file by your own trace' \
