@@ -63,7 +63,7 @@ impl Admission {
         Arc::new(Admission { quota, open: Mutex::default() })
     }
 
-    /// A place for a new connection: `None` if it is over a limit and no probes are allowed.
+    /// A place for a new connection: `None` if a limit is reached and the quota has no probes.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let address = network(address);
         let mut open = self.lock();
@@ -123,7 +123,7 @@ impl Open {
 }
 
 impl Place {
-    /// Counts the connection for the identity that it has proven; `None` if that has too many and no probes are allowed.
+    /// Counts the connection for its proven identity: `None` if the limit of the identity is reached and the quota has no probes.
     pub fn identify(mut self, identity: String) -> Option<Place> {
         if let Holder::Probe(..) = self.holder {
             return Some(self);
@@ -151,7 +151,7 @@ impl Place {
         Some(self)
     }
 
-    /// What tells a probe that a newer one takes its place; `None` for other connections.
+    /// Notifies a probe that a newer one replaces it; `None` for other connections.
     pub fn closed(&self) -> Option<Arc<Notify>> {
         match &self.holder {
             Holder::Probe(_, closed) => Some(Arc::clone(closed)),

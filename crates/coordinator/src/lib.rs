@@ -2,7 +2,7 @@
 //!
 //! - [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
 //! - [`master`] gives it a clock and a thread, and [`Handle`]s to whoever serves frameworks and hosts.
-//! - [`agents`] serves hosts over gRPC, [`rest`] frameworks and people over HTTP; [`listen`] and [`tls`] find out who they are, and
+//! - [`agents`] serves hosts over gRPC, [`rest`] frameworks and people over HTTP; [`listen`] and [`tls`] authenticate them, and
 //!   [`admission`] limits their connections.
 //! - [`registry`] is what they register and change, which [`store`] keeps over restarts; [`config`] is what it starts
 //!   from, and [`serve`] puts all of it together.

@@ -93,7 +93,7 @@ async fn accept(
     }
 }
 
-/// Finds out who is at the other end of a connection, and hands it on.
+/// Authenticates the other end of a connection and passes the connection to the server.
 async fn welcome(
     socket: TcpStream,
     address: SocketAddr,

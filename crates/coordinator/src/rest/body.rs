@@ -1,4 +1,4 @@
-//! Bodies and parameters of requests. What is malformed in them is a [`Problem`] that names the place.
+//! Bodies and parameters of requests. A malformed one is a [`Problem`] that names the field or parameter.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -76,8 +76,8 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
 fn query_problem(query: &str, why: &str) -> Problem {
     let status = StatusCode::UNPROCESSABLE_ENTITY;
     if let Some((name, "invalid digit found in string")) = why.split_once(": ") {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let value = pairs.filter(|pair| pair.0 == name).map(|pair| pair.1).next().unwrap_or_default();
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let value = pairs.find(|pair| pair.0 == name).map_or("", |pair| pair.1);
         return Problem::invalid(At::parameter(name), value, "a whole number");
     }
     match (quoted(why, "unknown field `"), why.rsplit_once("expected ")) {

@@ -2,7 +2,7 @@
 
 use weir_core::model::Network;
 
-/// Checks that no rate is negative or infinite, and that no port is over its capacity by more than a part in 10^9.
+/// Checks that no rate is negative or infinite, and that no port exceeds its capacity by more than a part in 10^9.
 ///
 /// # Errors
 /// The first flow or port for which that does not hold.
