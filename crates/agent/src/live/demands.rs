@@ -7,6 +7,8 @@
 //!   than the queues of switches let through, whatever the allocator wants (`docs/results/netshare.md`, Fig. 5 in the loop).
 //! - *Who is limited.* A connection is free until it was measured. What an application may send to a host its connections share max-min by
 //!   what they ask for, and none is held below what the largest has: it may grow up to that at once.
+//! - *After a restart* the kernel still paces connections by the limits of the agent before, so the next one measures against these, and
+//!   leaves them until it has limits of its own or the kernel ends them.
 //! - *When limits end*: with the order's lease, and with the agent [`HOLD`] after it has gone.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -44,6 +46,8 @@ struct Known {
     recent: VecDeque<[f64; 2]>,
     /// What it may send, and since when the kernel knows.
     limit: Option<(f64, Instant)>,
+    /// Until when the kernel may still hold a limit of the agent before.
+    inherited: Option<Instant>,
 }
 
 impl Known {
@@ -95,12 +99,14 @@ impl Demands {
                 continue;
             }
             let Some(application) = name(connection.application) else { continue };
-            let Connection { socket, sent, .. } = *connection;
+            let Connection { socket, sent, pace, .. } = *connection;
             let known = before.remove(ends).filter(|known| known.socket == socket);
             let Some(mut known) = known else {
                 let peer = (application, ends.remote.ip().to_canonical());
-                let (predicted, recent, limit) = (Predicted::new(), VecDeque::new(), None);
-                self.known.insert(*ends, Known { peer, socket, sent, predicted, recent, limit });
+                let (predicted, recent) = (Predicted::new(), VecDeque::new());
+                let limit = pace.map(|pace| (frames(pace), now));
+                let inherited = pace.map(|_| now + HOLD);
+                self.known.insert(*ends, Known { peer, socket, sent, predicted, recent, limit, inherited });
                 continue;
             };
             if passed > 0.0 {
@@ -166,6 +172,11 @@ impl Demands {
         let mut told = Vec::new();
         for (ends, known) in &mut self.known {
             let is_measured = !known.recent.is_empty();
+            let has_level = is_measured && levels.contains_key(&known.peer);
+            if !has_level && known.inherited.is_some_and(|until| now < until) {
+                continue;
+            }
+            known.inherited = None;
             let limit = levels.get(&known.peer).copied().filter(|_| is_measured);
             let is_same = match (limit, known.limit) {
                 (Some(new), Some((old, since))) => {
@@ -206,6 +217,11 @@ fn level(limit: f64, mut demands: Vec<f64>) -> f64 {
 fn data(rate: f64) -> Rate {
     let data = rate * f64::from(PAYLOAD) / f64::from(FRAME);
     Rate::new(data.max(f64::from(LEAST_PACE))).expect("a finite rate times a fraction is a rate")
+}
+
+/// The rate of full packets that have data at such a rate.
+fn frames(data: u32) -> f64 {
+    f64::from(data) * f64::from(FRAME) / f64::from(PAYLOAD)
 }
 
 #[cfg(test)]
@@ -360,6 +376,40 @@ mod tests {
         assert_eq!(see(1, 0, 50), Demand::Rate(0));
         assert_eq!(see(2, 1_000_000, 100), Demand::Unknown);
         assert_eq!(see(2, 1_000_000, 150), Demand::Rate(0));
+    }
+
+    /// The kernel paces a connection by the limit of an agent that was killed.
+    #[test]
+    fn next_agent_measures_against_inherited_limits_and_keeps_them_for_their_lease() {
+        let (mut demands, began) = (Demands::default(), Instant::now());
+        let limit = 3e6;
+        let pass = |demands: &mut Demands, ms: u64, allowed: Option<u64>| {
+            let connection = Connection {
+                application: ApplicationId(1),
+                socket: 1,
+                opened: Duration::ZERO,
+                sent: (limit * DATA / 1e6 * ms as f64 / 1e3) as u64,
+                received: 0,
+                pace: Some((limit * DATA / 1e6) as u32),
+            };
+            let now = began + Duration::from_millis(ms);
+            demands.measure(&[(ends(0), connection)], |_| Some("web".into()), now);
+            let limits = allowed.map(|limit| BTreeMap::from([(peer(), limit)]));
+            let told = demands.divide(limits.as_ref(), now);
+            (demands.asked()[&peer()], told.into_iter().map(|(_, rate)| rate).collect::<Vec<_>>())
+        };
+        assert_eq!(pass(&mut demands, 0, None), (Demand::Unknown, vec![]));
+        // It sends all that it may, which one measurement shows, and is not freed before the coordinator has answered.
+        assert_eq!(pass(&mut demands, 50, None), (Demand::All, vec![]));
+        let (demand, told) = pass(&mut demands, 100, Some(4_000_000));
+        assert_eq!(demand, Demand::All);
+        assert_eq!(told.len(), 1);
+        assert!((told[0].unwrap().get() - 4.0 * DATA).abs() < 1.0, "{told:?}");
+        // Without an answer the kernel has ended it by then, and nobody renews it.
+        let mut demands = Demands::default();
+        pass(&mut demands, 0, None);
+        assert_eq!(pass(&mut demands, 950, None).1, vec![]);
+        assert_eq!(pass(&mut demands, 1050, None).1, vec![None]);
     }
 
     #[test]

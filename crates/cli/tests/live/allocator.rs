@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Place, wait_within};
 use crate::group::Group;
@@ -38,6 +38,44 @@ fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
     rates
 }
 
+/// What happened in the two seconds after an agent was killed.
+#[derive(Debug)]
+struct Restart {
+    /// From when on both connections had a rate all the time.
+    paced_from: Duration,
+    /// The first service's share of what arrived in the second half of the two seconds.
+    share: f64,
+}
+
+impl Restart {
+    fn watch(pair: &Pair, arrived: &[Arc<AtomicU64>; 2], killed: Instant) -> Restart {
+        let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let (mut paced_from, mut half) = (Duration::ZERO, None);
+        while killed.elapsed() < Duration::from_secs(2) {
+            let output = pair.host("ss").args(["-tinH", "dst", "10.9.0.2"]).output().unwrap();
+            // As in `pacing_rate 21.2Mbps/21.2Mbps`: the second is the limit.
+            let text = String::from_utf8(output.stdout).unwrap();
+            let limits = text.split("pacing_rate ").skip(1).filter_map(|rest| rest.split(' ').next());
+            let is_paced = limits.filter(|rates| rates.contains('/')).count() == 2;
+            if !is_paced {
+                paced_from = killed.elapsed();
+            }
+            if half.is_none() && killed.elapsed() > Duration::from_secs(1) {
+                half = Some(read());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let (half, end) = (half.unwrap_or_default(), read());
+        let [one, other] = [0, 1].map(|at| (end[at] - half[at]) as f64);
+        Restart { paced_from, share: one / (one + other) }
+    }
+
+    /// As `docs/failures.md` has it.
+    fn is_seamless(&self) -> bool {
+        self.paced_from < Duration::from_secs(1) && (self.share - FIG_5).abs() < 0.03
+    }
+}
+
 #[test]
 fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
     let test = "allocator";
@@ -56,8 +94,8 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
         let body = format!("{{\"service\": \"{service}\"}}");
         pair.put(&format!("/v1/applications/{}", group.name), &body);
     }
-    let applications = groups.iter().map(|group| (&*group.name, &*group.path));
-    let mut agent = pair.agent(&place.path("door"), applications);
+    let applications = || groups.iter().map(|group| (&*group.name, &*group.path));
+    let mut agent = pair.agent(&place.path("door"), applications());
     wait_within(SOON, "queues", || pair.tc("class").contains("class htb 7765:102 "));
     let sinks = [pair.sink(), pair.sink()];
     let send = |at: usize| {
@@ -88,6 +126,21 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
         let limit = mine["limit_bytes_per_second"].as_u64().expect("it has one");
         assert!((2_000_000..3_200_000).contains(&limit), "{found}");
     }
+
+    // An agent is killed, and another one is started at once.
+    let restarts: Vec<Restart> = (0..3)
+        .map(|_| {
+            let killed = Instant::now();
+            agent.kill();
+            agent = pair.agent(&place.path("door"), applications());
+            let restart = Restart::watch(&pair, &arrived, killed);
+            eprintln!("an agent was killed: {restart:?}");
+            comes_to("the rates of Fig. 5 after a restart", FIG_5);
+            restart
+        })
+        .collect();
+    // On a busy machine one of three.
+    assert!(restarts.iter().any(Restart::is_seamless), "{restarts:?}");
 
     // Rates end with their lease, and what services were promised stays.
     serving.kill();
