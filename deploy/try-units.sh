@@ -63,7 +63,7 @@ ctl() {
     weir ctl "$@" --coordinator weir.example:7701 --certificate certificates/ann.pem --key certificates/ann.key \
         --authority certificates/authority.pem
 }
-present() { ctl status --format csv 2>/dev/null | grep -q '^node-1,true'; }
+present() { ctl hosts --format csv 2>/dev/null | grep -q '^node-1,true'; }
 absent() { ! present; }
 killed() { kill -9 "$(systemctl show -P MainPID "$1")"; }
 active() { [ "$(systemctl is-active "$1")" = active ]; }
@@ -138,7 +138,7 @@ systemd-analyze verify --man=no weir-coordinator.service weir-agent.service
 said "systemd takes the units as they are"
 
 systemctl -q enable --now weir-coordinator
-soon ctl status >/dev/null 2>&1
+soon ctl hosts >/dev/null 2>&1
 absent
 said "the coordinator answers, and no host is present"
 systemctl -q enable --now weir-agent

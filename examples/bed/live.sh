@@ -121,7 +121,7 @@ await() {
         sleep 0.5
     done
 }
-await ctl status
+await ctl hosts
 for application in web batch; do
     ask -X PUT "https://10.0.0.4:7701/v1/applications/$application" -d "{\"service\": \"$application\"}" > /dev/null
 done
@@ -168,7 +168,7 @@ sleep 2
 web=$((($(arrived h1) - web) * 8 / 2000000)) batch=$((($(arrived h2) - batch) * 8 / 2000000))
 
 echo "The coordinator has one agent, and that one has the last orders:"
-ctl status
+ctl hosts
 echo
 echo "Services have a third of a link each by weight; what one leaves, the others have by excess weight:"
 ctl services

@@ -8,6 +8,7 @@
 //! - [`live`] is the agent as it runs: orders from a coordinator, put on sockets that programs hand over.
 //! - [`traffic`] finds the traffic of applications, marks it, follows its connections and paces them.
 //! - [`congestion`] marks packets as a switch for DCTCP does, for the testbed's.
+//! - [`notifications`] of the kernel say which interfaces and queues changed.
 //! - [`batch`] feeds lines to `ip` and `tc`.
 //!
 //! Everything here is on Linux only.
@@ -20,5 +21,6 @@ pub mod htb;
 pub mod lease;
 pub mod live;
 pub mod news;
+pub mod notifications;
 pub mod queues;
 pub mod traffic;

@@ -10,7 +10,7 @@
 //! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
 //! - `demands` are what these connections ask for, and what they may send.
 //! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
-//! - `shape` is what is done at interfaces.
+//! - `interfaces` keeps the interfaces as ordered.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what goes
 //! otherwise than the coordinator reckons is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
@@ -41,8 +41,8 @@ mod door;
 pub mod endpoint;
 mod flows;
 mod found;
+mod interfaces;
 mod link;
-mod shape;
 mod socket;
 mod throttle;
 
@@ -96,6 +96,8 @@ struct Host {
     weighed: bool,
     /// Where what its links should have goes when it is something else.
     wanted: watch::Sender<Wanted>,
+    /// What the interfaces differ in from orders, and what was restored at them.
+    interfaces: interfaces::Status,
     /// What its link carries in bytes per second, if it has interfaces.
     shaped: Option<f64>,
     began: Instant,
@@ -206,25 +208,36 @@ impl Host {
         let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
         let (obeys, refusals) = (self.keeper.obeys(), self.keeper.refusals());
         let passed = self.now();
-        let report = Report { obeys, flows: self.flows.changes(passed), found, arrivals, refusals };
+        let mut restored = self.applications.as_ref().map(|known| known.restored()).unwrap_or_default();
+        restored.queues += self.interfaces.restored;
+        let conflicts = self.interfaces.conflicts.clone();
+        let flows = self.flows.changes(passed);
+        let report = Report { obeys, flows, found, arrivals, refusals, restored, conflicts };
         let most = silence(self.keeper.lease(), interval);
         self.voice.speaks(&report, most, passed).then_some(report)
     }
 }
 
-/// Runs an agent until `stop`. Then all sockets are free. Interfaces and the traffic that was found, which comes back, stay as they
-/// are.
+/// What an agent leaves in the kernel when it has stopped.
+pub struct Left {
+    /// The traffic of applications.
+    pub traffic: Option<Traffic>,
+    /// The interfaces that may have queues of the agent's, by their present names.
+    pub interfaces: Vec<Interface>,
+}
+
+/// Runs an agent until `stop`. Then all sockets are free, and interfaces and the traffic of applications stay as they are.
 ///
 /// # Errors
-/// If programs cannot find it.
+/// If the socket for programs cannot be opened.
 pub async fn run(
     settings: Settings,
     traffic: Option<Traffic>,
     stop: impl Future<Output = ()>,
-) -> (Option<Traffic>, io::Result<()>) {
+) -> (Left, io::Result<()>) {
     let door = match settings.door.as_deref().map(door::Door::open).transpose() {
         Ok(door) => door,
-        Err(error) => return (traffic, Err(error)),
+        Err(error) => return (Left { traffic, interfaces: Vec::new() }, Err(error)),
     };
     let (wanted, ordered) = watch::channel(Wanted::default());
     // A switch has no programs.
@@ -239,6 +252,7 @@ pub async fn run(
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
         weighed: false,
         wanted,
+        interfaces: interfaces::Status::default(),
         shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
     };
@@ -246,14 +260,22 @@ pub async fn run(
     let (said, mut events) = mpsc::channel(16);
     let ended = tokio::select! {
         ended = serve(door, shared.clone()) => ended,
-        () = link::keep(settings.coordinator, settings.host, said, say) => Ok(()),
+        () = link::keep(settings.coordinator.clone(), settings.host, said, say) => Ok(()),
         () = work(&shared, settings.host, &mut events) => Ok(()),
-        () = shape::keep(&shared, &settings.links, settings.dry_run, ordered) => Ok(()),
+        () = keep_interfaces(&shared, &settings, ordered) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();
     host.flows.free();
-    (host.applications.take().map(|applications| applications.traffic), ended)
+    let traffic = host.applications.take().map(|applications| applications.traffic);
+    (Left { traffic, interfaces: std::mem::take(&mut host.interfaces.names) }, ended)
+}
+
+async fn keep_interfaces(shared: &Shared, settings: &Settings, ordered: watch::Receiver<Wanted>) {
+    match settings.dry_run {
+        true => interfaces::print(&settings.links, ordered).await,
+        false => interfaces::keep(shared, &settings.links, ordered).await,
+    }
 }
 
 /// Lets programs in, if there is a door.

@@ -121,18 +121,23 @@ pub fn silence(lease: Duration, interval: Duration) -> Duration {
     (lease / 4).max(interval)
 }
 
-/// When a report was sent last, and with which order in force.
+/// When a report was sent last, and with what in it that is no change of flows.
 #[derive(Debug, Clone, Default)]
-pub struct Voice(Option<(Duration, (u64, u64))>);
+pub struct Voice(Option<(Duration, Report)>);
 
 impl Voice {
     /// Whether a report has to be sent, for what is in it or since the last was `most` ago; it counts as sent then.
     pub fn speaks(&mut self, report: &Report, most: Duration, now: Duration) -> bool {
         let is_news = !report.flows.is_empty() || !report.found.is_empty() || !report.arrivals.is_empty();
-        let silent = self.0.is_some_and(|(at, obeys)| obeys == report.obeys && now.saturating_sub(at) < most);
+        let silent = self.0.as_ref().is_some_and(|(at, last)| {
+            (last.obeys, last.restored) == (report.obeys, report.restored)
+                && last.conflicts == report.conflicts
+                && now.saturating_sub(*at) < most
+        });
         let speaks = is_news || !silent;
         if speaks {
-            self.0 = Some((now, report.obeys));
+            let (obeys, restored, conflicts) = (report.obeys, report.restored, report.conflicts.clone());
+            self.0 = Some((now, Report { obeys, restored, conflicts, ..Report::default() }));
         }
         speaks
     }

@@ -10,10 +10,12 @@
 mod actual;
 mod change;
 mod desired;
+mod device;
 pub mod ids;
 mod interface;
 
 pub use actual::{Actual, Found, Leaf, ParseError, Place, Root};
 pub use change::{Change, changes};
 pub use desired::{Desired, DesiredError, Filter, Key, Limited, Want};
-pub use interface::{Interface, QueueError, Remembered, cleanup};
+pub use device::Device;
+pub use interface::{Interface, QueueError, Remembered, Replace, cleanup};

@@ -9,6 +9,7 @@
 //! [`Traffic`] does all of this for the network namespace that it is started in. What is in the kernel stays there until
 //! [`Traffic::stop`] or [`cleanup`]: when the agent dies, classes hold, paces hold for their lease, and the next one takes over.
 
+mod attached;
 mod cgroup;
 mod folder;
 mod maps;
@@ -25,10 +26,12 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use weir_core::units::Rate;
+use weir_proto::Restored;
 
 use crate::batch::{BatchError, ask};
 use crate::lease;
 use crate::queues::Interface;
+use attached::{Attached, Programs};
 use cgroup::Cgroup;
 pub use cgroup::{Class, Rule, cgroups};
 use folder::Folder;
@@ -142,6 +145,8 @@ pub struct Traffic {
     applications: Vec<Application>,
     /// With their numbers.
     interfaces: Vec<(Interface, u32)>,
+    /// The programs at cgroups and interfaces.
+    programs: Programs,
     throttling: Option<Throttling>,
 }
 
@@ -169,20 +174,22 @@ impl Traffic {
                 maps.set_class(cgroup.id, interface, rule.class)?;
             }
         }
+        let mut programs = Programs::new();
         for (interface, &number) in interfaces.iter().zip(&numbers) {
-            program::mark(&folder, interface, number, rules.iter().any(|rule| rule.port.is_some()))?;
+            let attached = program::mark(&folder, interface, number, has_ports(rules))?;
+            programs.insert(program::name(number), attached);
         }
         // A port has what no cgroup has.
         let (at_cgroups, ports): (Vec<&Cgroup>, Vec<&Cgroup>) =
             cgroups.iter().partition(|cgroup| cgroup.port.is_none());
         for cgroup in at_cgroups.into_iter().chain(ports) {
-            program::follow(&folder, cgroup)?;
+            programs.extend(program::follow(&folder, cgroup)?);
         }
         let application =
             |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
         let applications = rules.iter().zip(&cgroups).map(application).collect();
         let interfaces = interfaces.iter().cloned().zip(numbers).collect();
-        let mut traffic = Traffic { folder, maps, applications, interfaces, throttling: None };
+        let mut traffic = Traffic { folder, maps, applications, interfaces, programs, throttling: None };
         traffic.forget_others()?;
         // Of another version of Weir: what it knows cannot be taken over.
         for other in Folder::found(Some(&traffic.folder))? {
@@ -210,7 +217,7 @@ impl Traffic {
             for &(_, interface) in &self.interfaces {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
-            program::follow(&self.folder, &cgroup)?;
+            self.programs.extend(program::follow(&self.folder, &cgroup)?);
             application.id = cgroup.id;
             count += 1;
         }
@@ -219,6 +226,114 @@ impl Traffic {
             self.forget_others()?;
         }
         Ok(count)
+    }
+
+    /// Restores what other processes removed: detached programs, files in the BPF file system, and entries of the map of classes.
+    /// Programs follow an interface that was deleted and created again. To be called now and then; without a fault it makes a few
+    /// system calls for each program.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`]. Some of it may be restored; the next call does the rest.
+    pub fn repair(&mut self) -> Result<Restored, TrafficError> {
+        let mut restored = Restored::default();
+        self.folder.restore()?;
+        restored.maps += self.maps.repin(&self.folder)?;
+        restored.programs += self.repin_programs()?;
+        restored.programs += self.restore_marks()?;
+        restored.programs += self.restore_followers()?;
+        for application in &self.applications {
+            let class = application.rule.class;
+            for &(_, interface) in &self.interfaces {
+                restored.maps += u64::from(self.maps.restore_class(application.id, interface, class)?);
+            }
+        }
+        Ok(restored)
+    }
+
+    /// Pins programs again whose files were deleted, and returns how many.
+    fn repin_programs(&mut self) -> Result<u64, TrafficError> {
+        let mut count = 0;
+        for (name, attached) in std::mem::take(&mut self.programs) {
+            // A link that cannot be pinned is lost, and its program is loaded anew below.
+            let (attached, was_deleted) = attached.repin(&self.folder, &name)?;
+            count += u64::from(was_deleted);
+            self.programs.insert(name, attached);
+        }
+        Ok(count)
+    }
+
+    fn is_in_place(&self, name: &str) -> bool {
+        self.programs.get(name).is_some_and(Attached::is_in_place)
+    }
+
+    /// Puts programs at interfaces again where they are missing, and returns how many.
+    fn restore_marks(&mut self) -> Result<u64, TrafficError> {
+        let mut count = 0;
+        let mut is_other = false;
+        for at in 0..self.interfaces.len() {
+            let (name, number) = self.interfaces[at].clone();
+            let throttles = throttle::names(number).into_iter().filter(|_| self.throttling.is_some());
+            let mut needed = throttles.chain([program::name(number)]);
+            if needed.all(|program| self.is_in_place(&program)) {
+                continue;
+            }
+            // The interface was renamed, or deleted and created again, or is missing.
+            let Some(now) = Interface::with_index(number).or_else(|| name.index().map(|_| name.clone()))
+            else {
+                continue;
+            };
+            let new = self::number(&now)?;
+            let attached = program::mark(&self.folder, &now, new, has_ports(self.rules()))?;
+            self.programs.insert(program::name(new), attached);
+            is_other |= new != number;
+            self.interfaces[at].1 = new;
+            count += 1;
+        }
+        if count > 0 && self.throttling.is_some() {
+            self.start_throttling()?;
+        }
+        if is_other {
+            self.forget_others()?;
+        }
+        Ok(count)
+    }
+
+    fn rules(&self) -> impl IntoIterator<Item = &Rule> {
+        self.applications.iter().map(|application| &application.rule)
+    }
+
+    /// Puts programs at cgroups again where they are missing, and returns how many.
+    fn restore_followers(&mut self) -> Result<u64, TrafficError> {
+        let mut count = 0;
+        for at in 0..self.applications.len() {
+            let Application { rule, id } = &self.applications[at];
+            if program::needed(*id, rule.port.is_some()).all(|name| self.is_in_place(&name)) {
+                continue;
+            }
+            let cgroup = match Cgroup::of(rule) {
+                // It is followed when it is created again.
+                Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+                cgroup => cgroup?,
+            };
+            if cgroup.id == *id {
+                self.programs.extend(program::follow(&self.folder, &cgroup)?);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn start_throttling(&mut self) -> Result<(), TrafficError> {
+        let (throttling, programs) = Throttling::start(&self.folder, &self.present())?;
+        self.programs.extend(programs);
+        self.throttling = Some(throttling);
+        Ok(())
+    }
+
+    /// The interfaces that exist, by their present names.
+    fn present(&self) -> Vec<(Interface, u32)> {
+        let named = |&(_, number): &(Interface, u32)| Some((Interface::with_index(number)?, number));
+        self.interfaces.iter().filter_map(named).collect()
     }
 
     /// Removes what is not of these applications and interfaces, as they are now.
@@ -231,13 +346,15 @@ impl Traffic {
     }
 
     /// Removes programs that are not wanted any more.
-    fn keep_programs(&self) -> Result<(), TrafficError> {
+    fn keep_programs(&mut self) -> Result<(), TrafficError> {
         let ids = self.applications.iter().map(|known| known.id);
         let mut wanted: Vec<String> = ids.flat_map(program::names).collect();
         wanted.extend(self.interfaces.iter().map(|&(_, number)| program::name(number)));
         if self.throttling.is_some() {
             wanted.extend(self.interfaces.iter().flat_map(|&(_, number)| throttle::names(number)));
         }
+        // A link that is held keeps its program in place without a file.
+        self.programs.retain(|name, _| wanted.contains(name));
         self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
     }
 
@@ -250,16 +367,11 @@ impl Traffic {
         if is_wanted == self.throttling.is_some() {
             return Ok(());
         }
-        let started =
-            if is_wanted { Throttling::start(&self.folder, &self.interfaces).map(Some) } else { Ok(None) };
-        let (throttling, failed) = match started {
-            Ok(throttling) => (throttling, Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        self.throttling = throttling;
+        self.throttling = None;
+        let started = if is_wanted { self.start_throttling() } else { Ok(()) };
         // Also what is half there.
         self.keep_programs()?;
-        failed
+        started
     }
 
     /// What is counted and limited of UDP, while that is wanted.
@@ -389,6 +501,11 @@ pub fn is_seen() -> bool {
 /// The time that the kernel's programs go by.
 pub fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux always has CLOCK_MONOTONIC").into()
+}
+
+/// Whether an application is a port.
+fn has_ports<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> bool {
+    rules.into_iter().any(|rule| rule.port.is_some())
 }
 
 /// No application is in two, or inside another: both would count.

@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use weir_agent::live::endpoint::endpoint;
 use weir_agent::live::{self, Link, Settings};
-use weir_agent::queues::{self, Desired, Interface, QueueError};
+use weir_agent::queues::{self, Desired, Device, Interface, QueueError, Replace};
 use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
@@ -36,7 +36,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.traffic.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     // A missing interface is an error now, not at the first order for it.
-    interfaces.iter().try_for_each(|interface| interface.segments().map(drop)).map_err(failure)?;
+    interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(failure)?;
     let settings = Settings { coordinator, host: args.host, links, door, dry_run: args.dry_run };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
@@ -44,13 +44,16 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         [] => None,
         applications => Some(Traffic::start(applications, &interfaces).map_err(traffic_failure)?),
     };
-    let (traffic, ended) = runtime.block_on(live::run(settings, traffic, asked_to_stop()));
+    let (left, ended) = runtime.block_on(live::run(settings, traffic, asked_to_stop()));
     // A running change of queues ends before the queues are removed.
     drop(runtime);
-    if let Some(traffic) = traffic {
+    if let Some(traffic) = left.traffic {
         stop(traffic)?;
     }
-    for interface in interfaces.iter().filter(|_| !args.dry_run) {
+    // A change that ended just now may have made queues at an interface that was not checked before.
+    let known =
+        left.interfaces.iter().chain(interfaces.iter().filter(|interface| interface.index().is_some()));
+    for interface in known.filter(|_| !args.dry_run) {
         interface.restore().map_err(failure)?;
     }
     ended.map_err(Failure::undone)
@@ -58,13 +61,13 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
 
 fn queues(args: &args::AgentQueues) -> Result<(), Failure> {
     let interface = &args.interface;
-    let segments = interface.segments().map_err(failure)?;
+    let segments = Device::read(interface).map_err(failure)?.segments;
     let desired =
         Desired::new(args.rate, segments, &args.weights, &BTreeMap::new()).map_err(Failure::input)?;
     let text = if args.dry_run {
         interface.commands(&desired).map_err(failure)?
     } else {
-        let list = interface.reconcile(&desired).map_err(failure)?;
+        let list = interface.reconcile(&desired, Replace::Restorable).map_err(failure)?;
         format!("{interface}: {} queues, {} changes\n", args.weights.len(), list.len())
     };
     Ok(output::print(text)?)
@@ -101,6 +104,7 @@ fn stop(traffic: Traffic) -> Result<(), Failure> {
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
     while !interrupt::asked() {
         traffic.refresh().map_err(traffic_failure)?;
+        traffic.repair().map_err(traffic_failure)?;
         let mut text = String::new();
         while let Some(event) = traffic.event() {
             text += &line(traffic, &event);

@@ -18,7 +18,7 @@ use crate::render;
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     let coordinator = connect(args)?;
     match &args.command {
-        CtlCommand::Status => show(args, HOSTS, coordinator.get("/v1/hosts")?),
+        CtlCommand::Hosts => show(args, HOSTS, coordinator.get("/v1/hosts")?),
         CtlCommand::Switches => show(args, SWITCHES, coordinator.get("/v1/switches")?),
         CtlCommand::Queues => show(args, QUEUES, coordinator.get("/v1/queues")?),
         CtlCommand::Coflows => show(args, COFLOWS, coordinator.coflows()?),
@@ -54,9 +54,17 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
 }
 
 /// Keys of responses, as columns.
-const HOSTS: &[&str] =
-    &["name", "present", "silent_seconds", "told", "obeys", "send_bytes_per_second", "recv_bytes_per_second"];
-const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "ports"];
+const HOSTS: &[&str] = &[
+    "name",
+    "present",
+    "silent_seconds",
+    "told",
+    "obeys",
+    "send_bytes_per_second",
+    "recv_bytes_per_second",
+    "conflicts",
+];
+const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "ports", "conflicts"];
 const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
@@ -72,7 +80,7 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
     let plain = |value: &Value| match value {
         Value::Array(items) if args.output.format != Format::Json => {
             let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
-            Value::from(items.iter().map(word).collect::<Vec<_>>().join(" "))
+            Value::from(items.iter().map(word).collect::<Vec<_>>().join(", "))
         }
         // Only rates are objects, with bytes per second as their only value.
         Value::Object(rate) => rate.values().next().cloned().unwrap_or_default(),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report};
+use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report, Restored};
 
 use crate::plane::{
     Doubts, HostState, Plane, Refusal, Registration, Services, Share, Standing, Summary, Transfer,
@@ -68,6 +68,8 @@ pub struct Overview {
     pub doubts: Doubts,
     /// See [`Plane::refusals`].
     pub refusals: Refusals,
+    /// See [`Plane::restored`].
+    pub restored: Restored,
     /// Orders that were not sent, since those before them were not taken, so far.
     pub dropped: u64,
     /// What schedules take.
@@ -192,6 +194,7 @@ impl State {
             attending: self.lines.iter().flatten().filter(|line| !line.orders.is_closed()).count(),
             doubts: self.plane.doubts(),
             refusals: self.plane.refusals(),
+            restored: self.plane.restored(),
             dropped: self.dropped,
             schedules: self.schedules.timing(),
             histogram: self.histogram,

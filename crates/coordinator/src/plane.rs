@@ -41,7 +41,8 @@ pub use doubts::Doubts;
 pub use request::{Refusal, Registration, Transfer};
 pub use show::{HostState, Progress, Share, Standing, Summary};
 pub use weir_proto::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way,
+    Arrival, Conflict, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Refusals, Report, Restored,
+    Seen, Way,
 };
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
@@ -136,6 +137,10 @@ struct Host {
     limits: allocator::Limits,
     /// What it last said that it had refused.
     refused: Refusals,
+    /// What it last reported as restored.
+    restored: Restored,
+    /// The conflicts in its last report.
+    conflicts: Vec<Conflict>,
 }
 
 impl Host {
@@ -242,6 +247,8 @@ pub struct Plane {
     doubts: Doubts,
     /// What all say that they have refused.
     refusals: Refusals,
+    /// The kernel objects that all agents have restored.
+    restored: Restored,
     /// How many schedules there were.
     ticks: u64,
     /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
@@ -283,6 +290,7 @@ impl Plane {
             flows: 0,
             doubts,
             refusals: Refusals::default(),
+            restored: Restored::default(),
             ticks: 0,
             ended: Vec::new(),
             arrivals: None,

@@ -4,17 +4,20 @@
 //! turned into the former only if it can be meant. Limits on lengths hold before memory is taken: a message of [`MOST_REPORT`] or
 //! [`MOST_ORDER`] bytes takes at most some twenty times that while it is read.
 
+mod conflict;
 mod order;
 mod pack;
-mod refusals;
+mod totals;
 
 use std::time::Duration;
 
+pub use conflict::{Conflict, Reason};
 pub use order::{
     Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon,
 };
 pub use pack::Malformed;
-pub use wire::Refusals;
+pub use totals::Totals;
+pub use wire::{Refusals, Restored};
 
 /// The bytes of a full packet: 1,500, and the Ethernet header. Links count these.
 pub const FRAME: u32 = 1514;
@@ -46,6 +49,9 @@ pub const MOST_FOUND: usize = 1 << 12;
 
 /// The most ways by which a host measures what arrives, or limits what it sends, and so the most in a report or an order.
 pub const MOST_WAYS: usize = 1 << 10;
+
+/// The maximum number of conflicts in a report. An agent leaves out the others.
+pub const MAX_CONFLICTS: usize = 64;
 
 /// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows and [`MOST_FOUND`] others, each with the longest id, and
 /// [`MOST_WAYS`].

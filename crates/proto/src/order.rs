@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FRAME, LONGEST_ID, MOST_CLASSES, PAYLOAD, Refusals};
+use crate::{Conflict, FRAME, LONGEST_ID, MOST_CLASSES, PAYLOAD, Refusals, Restored};
 
 /// A flow: its coflow's id, and its place in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +103,12 @@ pub struct Report {
     pub arrivals: Vec<Arrival>,
     /// The orders that it refused since it began.
     pub refusals: Refusals,
+    /// The kernel objects that the agent restored since it started.
+    pub restored: Restored,
+    /// The interfaces that differ from the agent's orders now: at most [`MAX_CONFLICTS`].
+    ///
+    /// [`MAX_CONFLICTS`]: crate::MAX_CONFLICTS
+    pub conflicts: Vec<Conflict>,
 }
 
 /// The mark (DSCP) of a class: 1 to [`MOST_CLASSES`].

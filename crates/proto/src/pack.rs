@@ -7,7 +7,10 @@ use std::time::Duration;
 use crate::order::{
     Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id,
 };
-use crate::{MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS, Refusals, wire};
+use crate::{
+    Conflict, MAX_CONFLICTS, MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS,
+    Refusals, Restored, wire,
+};
 
 /// Why a message is no order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +41,11 @@ pub enum Malformed {
     /// A list that is out of order, or names something twice.
     #[error("{0} out of order: expected each once, in order")]
     Unsorted(&'static str),
+    /// An interface that differs from the agent's orders.
+    #[error(
+        "a conflict: expected an interface's name of 1 to 15 bytes, a reason from 1 to 5 and at most 200 bytes of text"
+    )]
+    Conflict,
     /// A weight.
     #[error("a weight: expected a finite number above 0")]
     Weight,
@@ -269,6 +277,8 @@ impl From<&Report> for wire::Report {
             arrivals: pack_arrivals(&report.arrivals),
             refusals: Some(report.refusals).filter(|refusals| *refusals != Refusals::default()),
             demands: demands.collect(),
+            restored: Some(report.restored).filter(|restored| *restored != Restored::default()),
+            conflicts: report.conflicts.iter().map(wire::Conflict::from).collect(),
         }
     }
 }
@@ -309,7 +319,18 @@ impl TryFrom<wire::Report> for Report {
         let found = found.collect();
         let arrivals = unpack_arrivals(report.arrivals)?;
         let refusals = report.refusals.unwrap_or_default();
-        Ok(Report { obeys: (report.epoch, report.seq), flows, found, arrivals, refusals })
+        let restored = report.restored.unwrap_or_default();
+        limit("conflicts", report.conflicts.len(), MAX_CONFLICTS)?;
+        let conflicts = report.conflicts.into_iter().map(Conflict::try_from).collect::<Result<_, _>>()?;
+        Ok(Report {
+            obeys: (report.epoch, report.seq),
+            flows,
+            found,
+            arrivals,
+            refusals,
+            restored,
+            conflicts,
+        })
     }
 }
 

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{Demand, Found, MOST_FOUND, Queues};
+use weir_proto::{Demand, Found, MOST_FOUND, Queues, Restored, Totals};
 
 use super::demands::{Demands, HOLD};
 use super::throttle::Throttles;
 use crate::lease::Peer;
 use crate::traffic::{ApplicationId, Class, Event, Happened, LEAST_PACE, Rule, Traffic, TrafficError};
 
-/// How often is looked for cgroups that came again.
+/// How often the agent looks for cgroups that were created again, and for programs and maps that another process removed.
 const REFRESH: Duration = Duration::from_millis(250);
 
 /// How often connections are counted at least, and at most.
@@ -62,6 +62,8 @@ pub struct Applications {
     /// What they ask for, if somebody wants to know.
     demands: Option<Demands>,
     refreshed: Instant,
+    /// What was restored so far.
+    restored: Restored,
     counted: Instant,
     /// How long that took.
     took: Duration,
@@ -85,6 +87,7 @@ impl Applications {
             tallies,
             demands: None,
             refreshed: now,
+            restored: Restored::default(),
             counted: now,
             took: Duration::ZERO,
             // Those that an agent before knew are counted at once.
@@ -155,6 +158,7 @@ impl Applications {
         if now.duration_since(self.refreshed) >= REFRESH {
             self.refreshed = now;
             self.traffic.refresh()?;
+            self.repair()?;
         }
         let every = match &self.demands {
             Some(_) => Demands::period(),
@@ -165,6 +169,23 @@ impl Applications {
             self.count(now)?;
         }
         Ok(())
+    }
+
+    fn repair(&mut self) -> Result<(), TrafficError> {
+        let restored = self.traffic.repair()?;
+        if restored != Restored::default() {
+            let (programs, maps) = (restored.programs, restored.maps);
+            super::say(&format!(
+                "restored {programs} BPF programs and {maps} BPF maps or entries that another process had removed"
+            ));
+            self.restored = self.restored.plus(restored);
+        }
+        Ok(())
+    }
+
+    /// The kernel objects that were restored so far.
+    pub fn restored(&self) -> Restored {
+        self.restored
     }
 
     /// What an application has with a host; none if it is none of these, or there are too many, which [`MOST_FOUND`] says.

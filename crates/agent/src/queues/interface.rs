@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use serde::{Deserialize, Serialize};
 
 use super::actual::{Actual, ParseError, Root};
 use super::change::{Change, changes};
-use super::desired::Desired;
+use super::desired::{Desired, DesiredError};
 use super::ids;
 use crate::batch::{BatchError, ask, feed};
-use crate::htb::PAYLOAD;
 
 /// Where is remembered what was there; the system empties it when it starts, and has no queues of ours then. No bed of the
 /// testbed can have this name.
@@ -31,6 +31,9 @@ pub enum QueueError {
     /// What they print.
     #[error(transparent)]
     Parse(#[from] ParseError),
+    /// Queues that cannot exist.
+    #[error(transparent)]
+    Desired(#[from] DesiredError),
     /// Somebody's root queue that could not be put back.
     #[error(
         "{interface} has a root queue `{kind}` that somebody set up and that could not be put back: expected the kernel's own, \
@@ -78,6 +81,15 @@ impl fmt::Display for Interface {
     }
 }
 
+/// Which root queueing disciplines of other processes the agent may replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// Those that [`Interface::restore`] can set up again: the kernel's default, `pfifo` and `bfifo`.
+    Restorable,
+    /// The kernel's default only. A queueing discipline that appears in place of the agent's is another process's decision.
+    KernelDefault,
+}
+
 /// The root queue before ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -96,12 +108,6 @@ pub enum Remembered {
 }
 
 #[derive(Deserialize)]
-struct Link {
-    gso_max_size: u32,
-    gso_max_segs: u32,
-}
-
-#[derive(Deserialize)]
 struct Rooted {
     dev: String,
     handle: String,
@@ -110,19 +116,14 @@ struct Rooted {
 }
 
 impl Interface {
-    /// The most segments of a packet before the card, or its driver, cuts it.
-    ///
-    /// # Errors
-    /// If there is no such interface.
-    pub fn segments(&self) -> Result<u32, QueueError> {
-        let text = ask("ip", &["-d", "-j", "link", "show", "dev", &self.0])?;
-        let wrong = || ParseError {
-            line: text.chars().take(200).collect(),
-            expected: "a link with gso_max_size and gso_max_segs",
-        };
-        let links: Vec<Link> = serde_json::from_str(&text).map_err(|_| wrong())?;
-        let link = links.first().ok_or_else(wrong)?;
-        Ok(link.gso_max_segs.min(link.gso_max_size.div_ceil(PAYLOAD)).max(1))
+    /// The number of the interface with this name; none if no interface has the name.
+    pub fn index(&self) -> Option<u32> {
+        if_nametoindex(self.0.as_str()).ok()
+    }
+
+    /// The present name of the interface with a number; none if it does not exist, or has a name that `tc` cannot be given.
+    pub fn with_index(index: u32) -> Option<Interface> {
+        if_indextoname(index).ok()?.to_str().ok()?.parse().ok()
     }
 
     /// What it has now.
@@ -144,10 +145,10 @@ impl Interface {
     /// What would be changed, as commands, a line each. Changes nothing.
     ///
     /// # Errors
-    /// As [`Interface::reconcile`].
+    /// As [`Interface::reconcile`], where any root queueing discipline that can be restored may be replaced.
     pub fn commands(&self, desired: &Desired) -> Result<String, QueueError> {
         let actual = self.read()?;
-        self.before(&actual.root)?;
+        self.before(&actual.root, Replace::Restorable)?;
         let command = |change: &Change| format!("tc {}\n", change.line(&self.0));
         Ok(changes(desired, &actual).iter().map(command).collect())
     }
@@ -158,10 +159,10 @@ impl Interface {
     /// # Errors
     /// If that cannot be done. Then some of it may be done, which the next time finds; a root queue that could not be put
     /// back is not touched.
-    pub fn reconcile(&self, desired: &Desired) -> Result<Vec<Change>, QueueError> {
+    pub fn reconcile(&self, desired: &Desired, replace: Replace) -> Result<Vec<Change>, QueueError> {
         let one = lock()?;
         let actual = self.read()?;
-        let before = self.before(&actual.root)?;
+        let before = self.before(&actual.root, replace)?;
         let list = changes(desired, &actual);
         if let Some(before) = before {
             self.remember(&before)?;
@@ -202,12 +203,16 @@ impl Interface {
     }
 
     /// What will have to be put back; none if it is known already.
-    fn before(&self, root: &Root) -> Result<Option<Remembered>, QueueError> {
+    fn before(&self, root: &Root, replace: Replace) -> Result<Option<Remembered>, QueueError> {
         match root.clone() {
             Root::Ours => Ok(None),
             Root::Default => Ok(Some(Remembered::Default)),
-            Root::Fifo { kind, handle, limit } => Ok(Some(Remembered::Fifo { kind, handle, limit })),
-            Root::Other(kind) => Err(QueueError::Root { interface: self.clone(), kind }),
+            Root::Fifo { kind, handle, limit } if replace == Replace::Restorable => {
+                Ok(Some(Remembered::Fifo { kind, handle, limit }))
+            }
+            Root::Fifo { kind, .. } | Root::Other(kind) => {
+                Err(QueueError::Root { interface: self.clone(), kind })
+            }
         }
     }
 
@@ -219,9 +224,10 @@ impl Interface {
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| file(&path, error))
     }
 
-    /// Interfaces of different namespaces have the same names.
+    /// By number, which stays when an interface is renamed. Interfaces of different namespaces have the same numbers.
     fn file(&self) -> Result<PathBuf, QueueError> {
-        Ok(Path::new(PLACE).join(format!("{}{}.json", prefix()?, self.0)))
+        let number = self.index().unwrap_or(0);
+        Ok(Path::new(PLACE).join(format!("{}{number}.json", prefix()?)))
     }
 }
 

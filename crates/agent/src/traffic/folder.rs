@@ -21,7 +21,7 @@ const LAYOUT: &str = "1";
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -64,10 +64,30 @@ impl Folder {
     fn lock(path: PathBuf) -> Result<Folder, TrafficError> {
         let file = File::open(&path).map_err(|error| TrafficError::file(&path, error))?;
         match file.try_lock() {
-            Ok(()) => Ok(Folder { path, _lock: file }),
+            Ok(()) => Ok(Folder { path, lock: file }),
             Err(TryLockError::WouldBlock) => Err(TrafficError::Busy),
             Err(TryLockError::Error(error)) => Err(TrafficError::file(&path, error)),
         }
+    }
+
+    /// Makes the folder again if another process deleted it, and returns whether one had.
+    ///
+    /// # Errors
+    /// If the folder cannot be made, or another agent made it meanwhile.
+    pub fn restore(&mut self) -> Result<bool, TrafficError> {
+        let failed = |error| TrafficError::file(&self.path, error);
+        let held = self.lock.metadata().map_err(failed)?.ino();
+        if fs::metadata(&self.path).is_ok_and(|found| found.ino() == held) {
+            return Ok(false);
+        }
+        fs::create_dir_all(&self.path).map_err(failed)?;
+        *self = Folder::lock(self.path.clone())?;
+        Ok(true)
+    }
+
+    /// Whether a file of this name exists.
+    pub fn has(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.path.join(name)).is_ok()
     }
 
     pub fn path(&self) -> &Path {

@@ -28,7 +28,12 @@ pub(super) struct Maps {
     paces: HashMap<MapData, [u8; ENDS], Pace>,
     events: RingBuf<MapData>,
     counts: Array<MapData, u64>,
+    /// All of these, to pin them again.
+    pins: Vec<(&'static str, MapData)>,
 }
+
+/// The names of the maps' files.
+const NAMES: [&str; 5] = ["classes", "connections", "paces", "events", "counts"];
 
 impl Maps {
     pub fn open(folder: &Folder) -> Result<Maps, TrafficError> {
@@ -37,18 +42,36 @@ impl Maps {
             map.map_err(|error| TrafficError::kernel(name, &error))
         };
         let failed = |error: MapError| TrafficError::kernel("maps", &error);
+        let pin = |name: &'static str| {
+            let map = MapData::from_pin(folder.path().join(name));
+            map.map(|map| (name, map)).map_err(|error| TrafficError::kernel(name, &error))
+        };
         Ok(Maps {
             classes: open("classes")?.try_into().map_err(failed)?,
             connections: open("connections")?.try_into().map_err(failed)?,
             paces: open("paces")?.try_into().map_err(failed)?,
             events: open("events")?.try_into().map_err(failed)?,
             counts: open("counts")?.try_into().map_err(failed)?,
+            pins: NAMES.into_iter().map(pin).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Pins the maps again whose files were deleted, and returns how many. The programs and the agent keep maps without a file.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn repin(&self, folder: &Folder) -> Result<u64, TrafficError> {
+        let mut count = 0;
+        for (name, map) in self.pins.iter().filter(|(name, _)| !folder.has(name)) {
+            map.pin(folder.path().join(name)).map_err(|error| TrafficError::kernel(name, &error))?;
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// Whether a file of the folder is one of these.
     pub fn is_one(name: &str) -> bool {
-        matches!(name, "classes" | "connections" | "paces" | "events" | "counts")
+        NAMES.contains(&name)
     }
 
     pub fn set_class(
@@ -61,6 +84,28 @@ impl Maps {
         let Some(class) = class else { return gone(self.classes.remove(&place), "classes") };
         let failed = |error: MapError| TrafficError::kernel("classes", &error);
         self.classes.insert(place, class.priority(), 0).map_err(failed)
+    }
+
+    /// Sets the class of an application at an interface if it is another one, and returns whether it was.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn restore_class(
+        &mut self,
+        application: u64,
+        interface: u32,
+        class: Option<Class>,
+    ) -> Result<bool, TrafficError> {
+        let found = match self.classes.get(&place(application, interface), 0) {
+            Ok(priority) => Some(priority),
+            Err(MapError::KeyNotFound) => None,
+            Err(error) => return Err(TrafficError::kernel("classes", &error)),
+        };
+        if found == class.map(Class::priority) {
+            return Ok(false);
+        }
+        self.set_class(application, interface, class)?;
+        Ok(true)
     }
 
     fn keep_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {

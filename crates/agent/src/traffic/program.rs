@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixDatagram;
 
-use aya::programs::links::{FdLink, LinkOrder};
+use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{
     CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Program, ProgramError, SchedClassifier, SockOps,
@@ -14,6 +14,7 @@ use nix::libc;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::GetStruct;
 
+use super::attached::{Attached, Programs};
 use super::cgroup::{Cgroup, FIRST};
 use super::folder::Folder;
 use super::{LEAST_PACE, TrafficError};
@@ -75,26 +76,34 @@ pub(super) fn name(number: u32) -> String {
     format!("{number}-mark")
 }
 
-/// Puts programs at an application's cgroup, and takes away those that were there.
-pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<(), TrafficError> {
+/// The names of the programs that an application needs. Packets of a port get their class at the interface.
+pub(super) fn needed(id: u64, is_port: bool) -> impl Iterator<Item = String> {
+    names(id).into_iter().skip(usize::from(is_port))
+}
+
+/// Puts programs at an application's cgroup, in place of those that were there.
+pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<Programs, TrafficError> {
     let mut bpf = application(folder, cgroup.id, cgroup.port)?;
     let failed = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
     let [first, second] = names(cgroup.id);
     // The kernel takes no flags for links, which are always several.
     let several = CgroupAttachMode::Single;
 
-    // Packets of a port have their class at the interface.
+    let mut programs = Programs::new();
     if cgroup.port.is_none() {
         let steer: &mut CgroupSkb = program(&mut bpf, "steer");
         steer.load().map_err(failed)?;
         let link = steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, several).map_err(failed)?;
-        stay(folder, &first, steer.take_link(link).map_err(failed)?)?;
+        let attached = Attached::pin(folder, &first, steer.take_link(link).map_err(failed)?)?;
+        programs.insert(first, attached);
     }
 
     let follow: &mut SockOps = program(&mut bpf, "follow");
     follow.load().map_err(failed)?;
     let link = follow.attach(&cgroup.folder, several).map_err(failed)?;
-    stay(folder, &second, follow.take_link(link).map_err(failed)?)
+    let attached = Attached::pin(folder, &second, follow.take_link(link).map_err(failed)?)?;
+    programs.insert(second, attached);
+    Ok(programs)
 }
 
 /// Puts the program at an interface, and takes away that which was there. If there are ports, it looks packets' up that have no class.
@@ -103,7 +112,7 @@ pub(super) fn mark(
     interface: &Interface,
     number: u32,
     ports: bool,
-) -> Result<(), TrafficError> {
+) -> Result<Attached, TrafficError> {
     let place = interface.to_string();
     let (classes, ports) = (MOST_SERVICES as u32, u32::from(ports));
     let mut loader = EbpfLoader::new();
@@ -114,7 +123,7 @@ pub(super) fn mark(
 
     let (mark, link) = at_egress(&mut bpf, "mark", interface)?;
     let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&place, &error))?;
-    stay(folder, &name(number), link)
+    Attached::pin(folder, &name(number), link)
 }
 
 /// Loads a program for interfaces.
@@ -147,15 +156,4 @@ pub(super) fn at<'a>(
     let link = program.attach_with_options(&place, way, order);
     let link = link.map_err(|error| TrafficError::kernel(&place, &error))?;
     Ok((program, link))
-}
-
-/// Links live as long as their file.
-pub(super) fn stay<L: TryInto<FdLink>>(folder: &Folder, name: &str, link: L) -> Result<(), TrafficError>
-where
-    L::Error: std::error::Error,
-{
-    let link = link.try_into().map_err(|error| TrafficError::kernel(name, &error))?;
-    folder.replace(name, |path| {
-        link.pin(path).map(drop).map_err(|error| TrafficError::kernel(&path.display().to_string(), &error))
-    })
 }

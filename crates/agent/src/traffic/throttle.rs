@@ -11,6 +11,7 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use weir_core::units::Rate;
 use weir_proto::{Mark, Way};
 
+use super::attached::{Attached, Programs};
 use super::cgroup::FIRST;
 use super::folder::Folder;
 use super::maps::gone;
@@ -57,7 +58,11 @@ pub(super) fn names(number: u32) -> [String; 2] {
 
 impl Throttling {
     /// Puts the programs at interfaces, each with its number, and takes away those that were there.
-    pub(super) fn start(folder: &Folder, places: &[(Interface, u32)]) -> Result<Throttling, TrafficError> {
+    pub(super) fn start(
+        folder: &Folder,
+        places: &[(Interface, u32)],
+    ) -> Result<(Throttling, Programs), TrafficError> {
+        let mut programs = Programs::new();
         let classes = MOST_SERVICES as u32;
         let mut loader = EbpfLoader::new();
         // Without the kernel's own types, which these programs do not look at.
@@ -71,11 +76,13 @@ impl Throttling {
                 let (program, link) = at(&mut bpf, name, interface, place)?;
                 let link = program.take_link(link);
                 let link = link.map_err(|error| TrafficError::kernel(&interface.to_string(), &error))?;
-                program::stay(folder, &format!("{number}-{name}"), link)?;
+                let name = format!("{number}-{name}");
+                let attached = Attached::pin(folder, &name, link)?;
+                programs.insert(name, attached);
             }
         }
         let (arrivals, limits) = (map(&mut bpf, "arrivals")?, map(&mut bpf, "limits")?);
-        Ok(Throttling { arrivals, limits, buckets: map(&mut bpf, "buckets")? })
+        Ok((Throttling { arrivals, limits, buckets: map(&mut bpf, "buckets")? }, programs))
     }
 
     /// What came by all ways that are known, in no order.

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::{Keeper, Peer, Refused};
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Limit, MOST_FOUND, Order, Pace, Queues, Refusals};
+use weir_proto::{FlowKey, Limit, MOST_FOUND, Order, Pace, Queues, Refusals, Totals};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
@@ -334,7 +334,7 @@ proptest! {
                 prop_assert_eq!((rates, limits, keeper.queues(ms(at)).into_owned()), account(&believed, at));
                 prop_assert!(later < 100_000 || keeper.rates(ms(at)).next().is_none());
             }
-            let all = keeper.refusals().by_reason();
+            let all = keeper.refusals().by_name();
             prop_assert_eq!(all.into_iter().map(|(_, count)| count).sum::<u64>(), refused);
         }
     }

@@ -17,7 +17,7 @@ use crate::wait::wait_for;
 use nix::sys::socket::{setsockopt, sockopt};
 use weir_agent::batch::{ask, feed};
 use weir_agent::htb::dscp;
-use weir_agent::queues::{Desired, Limited, QueueError, cleanup};
+use weir_agent::queues::{Desired, Device, Limited, QueueError, Replace, cleanup};
 
 const LINK: f64 = 50.0;
 
@@ -26,7 +26,7 @@ const WAITING: usize = 8 << 20;
 
 fn desired(weights: &[f64], limited: &BTreeMap<u16, Limited>) -> Desired {
     let link = format!("{LINK}Mbit").parse().unwrap();
-    Desired::new(link, interface().segments().unwrap(), weights, limited).unwrap()
+    Desired::new(link, Device::read(&interface()).unwrap().segments, weights, limited).unwrap()
 }
 
 /// Connections of TCP to the other end, one for each queue, that send as fast as they can.
@@ -100,7 +100,7 @@ fn queues() -> String {
 fn shares_follow_the_weights_and_turn_with_them() {
     let Some(pair) = pair("turn") else { return };
     let before = queues();
-    interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new())).unwrap();
+    interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     let flood = flood(&pair, &[0, 1]);
     let share = |expected: f64| {
         // A busy machine may disturb one measurement; a wrong rate never fits.
@@ -113,10 +113,15 @@ fn shares_follow_the_weights_and_turn_with_them() {
         });
     };
     share(0.25);
-    let list = interface().reconcile(&desired(&[3.0, 1.0], &BTreeMap::new())).unwrap();
+    let list = interface().reconcile(&desired(&[3.0, 1.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     assert_eq!(list.len(), 2, "{list:?}");
     share(0.75);
-    assert!(interface().reconcile(&desired(&[3.0, 1.0], &BTreeMap::new())).unwrap().is_empty());
+    assert!(
+        interface()
+            .reconcile(&desired(&[3.0, 1.0], &BTreeMap::new()), Replace::Restorable)
+            .unwrap()
+            .is_empty()
+    );
     drop(flood);
     assert_eq!(cleanup().unwrap(), [interface()]);
     assert_eq!(queues(), before);
@@ -125,7 +130,7 @@ fn shares_follow_the_weights_and_turn_with_them() {
 #[test]
 fn a_change_of_weights_loses_no_packet() {
     let Some(pair) = pair("loss") else { return };
-    interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new())).unwrap();
+    interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     let flood = flood(&pair, &[1]);
     let socket = pair.there(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
     let to = socket.local_addr().unwrap();
@@ -163,7 +168,10 @@ fn a_change_of_weights_loses_no_packet() {
     });
     for turn in 0..100 {
         let weights = if turn % 2 == 0 { [3.0, 1.0] } else { [1.0, 3.0] };
-        assert_eq!(interface().reconcile(&desired(&weights, &BTreeMap::new())).unwrap().len(), 2);
+        assert_eq!(
+            interface().reconcile(&desired(&weights, &BTreeMap::new()), Replace::Restorable).unwrap().len(),
+            2
+        );
     }
     stop.store(true, Ordering::Relaxed);
     let (sent, seen) = (sender.join().unwrap(), receiver.join().unwrap());
@@ -185,8 +193,8 @@ fn a_limited_flow_has_its_rate_and_the_queues_the_rest() {
     setsockopt(&socket, sockopt::RcvBufForce, &WAITING).unwrap();
     let (from, to) = (v4(sender.local_addr().unwrap()), v4(socket.local_addr().unwrap()));
     let limited = BTreeMap::from([(3, Limited { from, to, rate: "10Mbit".parse().unwrap() })]);
-    interface().reconcile(&desired(&[1.0, 3.0], &limited)).unwrap();
-    assert!(interface().reconcile(&desired(&[1.0, 3.0], &limited)).unwrap().is_empty());
+    interface().reconcile(&desired(&[1.0, 3.0], &limited), Replace::Restorable).unwrap();
+    assert!(interface().reconcile(&desired(&[1.0, 3.0], &limited), Replace::Restorable).unwrap().is_empty());
     let flood = flood(&pair, &[0, 1]);
     let stop = Arc::clone(&flood.stop);
     let arrived = Arc::new(AtomicU64::new(0));
@@ -218,9 +226,14 @@ fn a_limited_flow_has_its_rate_and_the_queues_the_rest() {
         udp.is_within(9.6, 10.4) && tcp.iter().zip([10.0, 30.0]).all(fits)
     });
     // Without it there is one class, one queue and one filter less, and the others have other rates.
-    let list = interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new())).unwrap();
+    let list = interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     assert_eq!(list.len(), 5, "{list:?}");
-    assert!(interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new())).unwrap().is_empty());
+    assert!(
+        interface()
+            .reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -236,7 +249,12 @@ fn cycles_of_queues_leave_nothing() {
         let before = queues();
         for cycle in 0..if setting.is_empty() { campaign(40, 200) } else { 5 } {
             let weights = [1.0, 3.0, f64::from(cycle % 7 + 1)];
-            assert!(!interface().reconcile(&desired(&weights, &BTreeMap::new())).unwrap().is_empty());
+            assert!(
+                !interface()
+                    .reconcile(&desired(&weights, &BTreeMap::new()), Replace::Restorable)
+                    .unwrap()
+                    .is_empty()
+            );
             assert!(interface().restore().unwrap());
         }
         assert_eq!(queues(), before);
@@ -260,7 +278,7 @@ fn what_is_not_ours_stays() {
         "qdisc add dev e0 root handle 9: htb default 1\nclass add dev e0 parent 9: classid 9:1 htb rate 1mbit\n",
     );
     let before = queues();
-    let refused = interface().reconcile(&desired(&[1.0], &BTreeMap::new()));
+    let refused = interface().reconcile(&desired(&[1.0], &BTreeMap::new()), Replace::Restorable);
     assert!(matches!(refused, Err(QueueError::Root { ref kind, .. }) if kind == "htb"), "{refused:?}");
     assert_eq!((queues(), cleanup().unwrap()), (before, vec![]));
     tc("qdisc del dev e0 root\nqdisc add dev e0 clsact\n\
@@ -268,7 +286,7 @@ fn what_is_not_ours_stays() {
     let clsact = || ask("tc", &["filter", "show", "dev", "e0", "ingress"]).unwrap();
     let mine = || ask("tc", &["filter", "show", "dev", "e0", "parent", "7765:", "prio", "9"]).unwrap();
     let before = clsact();
-    interface().reconcile(&desired(&[1.0, 2.0, 3.0], &BTreeMap::new())).unwrap();
+    interface().reconcile(&desired(&[1.0, 2.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     tc("filter add dev e0 parent 7765: protocol ip prio 9 u32 match ip sport 22 0xffff flowid 7765:100\n\
         class add dev e0 parent 7765:1 classid 7765:2222 htb rate 1mbit\n");
     let filter = mine();
@@ -276,8 +294,14 @@ fn what_is_not_ours_stays() {
     tc(
         "filter del dev e0 parent 7765: protocol ip prio 30565\nclass change dev e0 parent 7765:1 classid 7765:101 htb rate 1mbit\n",
     );
-    let list = interface().reconcile(&desired(&[1.0, 2.0], &BTreeMap::new())).unwrap();
-    assert!(interface().reconcile(&desired(&[1.0, 2.0], &BTreeMap::new())).unwrap().is_empty(), "{list:?}");
+    let list = interface().reconcile(&desired(&[1.0, 2.0], &BTreeMap::new()), Replace::Restorable).unwrap();
+    assert!(
+        interface()
+            .reconcile(&desired(&[1.0, 2.0], &BTreeMap::new()), Replace::Restorable)
+            .unwrap()
+            .is_empty(),
+        "{list:?}"
+    );
     assert_eq!((clsact(), mine()), (before.clone(), filter));
     assert!(interface().read().unwrap().classes.contains_key(&0x2222));
     // Queues outlive whoever made them, and a file that is lost: then the kernel's own comes back.

@@ -16,7 +16,7 @@ use crate::programs::{Python, events, flood, rules, sink, speed, start, there};
 use crate::wait::wait_for;
 use crate::wire::{Packet, capture};
 use weir_agent::batch::feed;
-use weir_agent::queues::{Change, Desired};
+use weir_agent::queues::{Change, Desired, Device, Replace};
 use weir_agent::traffic::{Class, Connection, Ends, Happened, Rule, Traffic, TrafficError, cleanup};
 
 #[test]
@@ -364,12 +364,12 @@ fn two_applications_share_by_weight() {
     let Some((pair, mut traffic)) = start(test, &[(&one, 1), (&three, 2)]) else { return };
     let desired = Desired::new(
         "50Mbit".parse().unwrap(),
-        interface().segments().unwrap(),
+        Device::read(&interface()).unwrap().segments,
         &[1.0, 3.0],
         &BTreeMap::new(),
     );
     let desired = desired.unwrap();
-    interface().reconcile(&desired).unwrap();
+    interface().reconcile(&desired, Replace::Restorable).unwrap();
     let (mut first, a, _) = flood(&pair, &one, &mut traffic);
     let (mut second, b, _) = flood(&pair, &three, &mut traffic);
     let share = |traffic: &Traffic| {
@@ -395,7 +395,8 @@ fn two_applications_share_by_weight() {
     assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
     comes_to(&traffic, 0.75);
     // The queues of the classes change places too.
-    let changes = interface().reconcile(&desired.with_classes(&[1, 0]).unwrap()).unwrap();
+    let changes =
+        interface().reconcile(&desired.with_classes(&[1, 0]).unwrap(), Replace::Restorable).unwrap();
     assert!(
         changes.iter().all(|c| matches!(c, Change::DropFilter(_) | Change::AddFilter(..))),
         "{changes:?}"

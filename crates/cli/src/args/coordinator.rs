@@ -77,7 +77,7 @@ impl Credentials {
 /// `weir ctl`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  weir ctl status
+  weir ctl hosts
   weir ctl coflows --format csv
   weir ctl policy set saath:d=4
   weir ctl policy set tree:examples/serve-tree.toml
@@ -101,9 +101,9 @@ pub struct Ctl {
 /// The subcommands of `weir ctl`.
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
-    /// List the hosts, and whether their agents are connected
-    Status,
-    /// List the switches, and whether their agents are connected
+    /// List the hosts, whether their agents are connected, and interfaces that differ from their orders
+    Hosts,
+    /// List the switches, whether their agents are connected, and interfaces that differ from their orders
     Switches,
     /// List the queues that links should have
     Queues,

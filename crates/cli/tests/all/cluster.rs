@@ -113,7 +113,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     let serving = Serving::start(&place.path("serve.toml"));
     let local = |address: &str| format!("localhost:{}", address.rsplit(':').next().unwrap());
     let (agents, api) = (local(&serving.agents), local(&serving.api));
-    let status = commands(&page).into_iter().find(|line| line.starts_with("weir ctl status")).unwrap();
+    let status = commands(&page).into_iter().find(|line| line.starts_with("weir ctl hosts")).unwrap();
     let status = with(&status, &[("weir.example:7701", &api)]);
     let is_present =
         || place.print(&status["weir ".len()..]).lines().any(|line| line.starts_with("node-1  true"));
@@ -161,7 +161,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     );
     ends_well(python(&put));
     assert_eq!(ends_well(receiver), format!("{}\n", 1 << 20));
-    let coflows = status["weir ".len()..].replace("ctl status", "ctl coflows --format csv");
+    let coflows = status["weir ".len()..].replace("ctl hosts", "ctl coflows --format csv");
     wait_for("all bytes of the coflow", || {
         place.print(&coflows).lines().any(|line| line.starts_with("first,ads,sort,1,1,1048576"))
     });

@@ -354,6 +354,7 @@ async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
             found: (1..7).map(found).collect(),
             arrivals: vec![Arrival { way, rate: u64::MAX }],
             refusals: Refusals { rate: turn, ..Refusals::default() },
+            ..Report::default()
         }
     };
     let (said, reports) = tokio::sync::mpsc::channel(1);

@@ -22,6 +22,7 @@ mod kernel;
 mod live;
 mod pair;
 mod profile;
+mod repair;
 mod switch;
 mod testbed;
 mod throttle;

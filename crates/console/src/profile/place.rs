@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::{Child, Command};
 
-use weir_agent::queues::{Desired, Interface, QueueError, Root};
+use weir_agent::queues::{Desired, Device, Interface, QueueError, Replace, Root};
 use weir_core::saba::Fraction;
 use weir_core::saba::profile::FRACTIONS;
 use weir_core::units::Rate;
@@ -68,7 +68,7 @@ impl<'a> Place<'a> {
     /// # Errors
     /// One that is not there or has queues of Weir's already, or a link that cannot be throttled so far.
     pub fn interface(interface: Interface, rate: Rate) -> Result<Place<'a>, Failure> {
-        let segments = interface.segments().map_err(Failure::undone)?;
+        let segments = Device::read(&interface).map_err(Failure::undone)?.segments;
         for part in [FRACTIONS[0], Fraction::ALL] {
             desired(rate, segments, part).map_err(|error| {
                 Failure::input(format_args!("--rate: {} of it: {}", whole_percent(part.get()), error.message))
@@ -107,7 +107,8 @@ impl<'a> Place<'a> {
             }
             Place::Interface { interface, rate, segments } => {
                 let desired = desired(*rate, *segments, part)?;
-                interface.reconcile(&desired).map(drop).map_err(|error: QueueError| Failure::undone(error))
+                let changed = interface.reconcile(&desired, Replace::Restorable);
+                changed.map(drop).map_err(|error: QueueError| Failure::undone(error))
             }
         }
     }

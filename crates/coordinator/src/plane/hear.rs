@@ -1,7 +1,7 @@
 //! What hosts say.
 
 use weir_core::units::Bytes;
-use weir_proto::{Report, Seen, reckon};
+use weir_proto::{Report, Seen, Totals, reckon};
 
 use super::{Pace, Plane, UNKNOWN};
 
@@ -20,6 +20,9 @@ impl Plane {
         // Totals, so that a report that is lost loses nothing.
         self.refusals = self.refusals.plus(report.refusals.since(known.refused));
         known.refused = report.refusals;
+        self.restored = self.restored.plus(report.restored.since(known.restored));
+        known.restored = report.restored;
+        known.conflicts.clone_from(&report.conflicts);
         let (epoch, seq) = report.obeys;
         let obeys = if epoch == self.epoch { seq } else { 0 };
         if obeys > known.obeys {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_proto::{FlowKey, Pace, Refusals};
+use weir_proto::{Conflict, FlowKey, Pace, Refusals, Restored};
 
 use super::{Coflow, Doubts, Plane, Registration, Transfer};
 
@@ -63,7 +63,7 @@ pub struct Share {
 }
 
 /// A host or switch as it stands.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct HostState {
     /// Seconds since it was heard of; none if it never was.
     pub silent: Option<f64>,
@@ -73,6 +73,8 @@ pub struct HostState {
     pub told: u64,
     /// See [`HostState::told`].
     pub obeys: u64,
+    /// The interfaces that differ from the orders, by the last report.
+    pub conflicts: Vec<Conflict>,
 }
 
 impl Plane {
@@ -84,6 +86,11 @@ impl Plane {
     /// The orders that hosts and switches have refused, by what they said so far. What an agent refused before this began counts as well.
     pub fn refusals(&self) -> Refusals {
         self.refusals
+    }
+
+    /// The kernel objects that agents have restored, by their reports.
+    pub fn restored(&self) -> Restored {
+        self.restored
     }
 
     /// What was decided last.
@@ -179,6 +186,7 @@ impl Plane {
             present: host.present,
             told: host.seq,
             obeys: host.obeys,
+            conflicts: host.conflicts.clone(),
         };
         self.hosts.iter().map(state).collect()
     }

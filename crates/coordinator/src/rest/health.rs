@@ -17,6 +17,8 @@ use prometheus_client::registry::{Registry as Metrics, Unit};
 use tokio::time::timeout;
 
 use super::{Api, Who, may_see};
+use weir_proto::{Reason, Totals};
+
 use crate::master::Overview;
 use crate::plane::HostState;
 use crate::problem::Problem;
@@ -53,12 +55,17 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
     let overview = overview(&api).await?;
     let states = api.registry.handle().host_states().await?;
     let (hosts, switches) = states.split_at(api.registry.hosts().len());
+    let conflicts = |states: &[HostState], reason| {
+        let all = states.iter().flat_map(|state| &state.conflicts);
+        all.filter(|conflict| conflict.reason() == reason).count()
+    };
     let present = |states: &[HostState]| states.iter().filter(|state| state.present).count();
     let figures = Figures {
         hosts: (hosts.len(), present(hosts)),
         switches: (switches.len(), present(switches)),
         epoch: api.registry.epoch(),
         over_limits: api.admission.refused(),
+        conflicts: Reason::ALL.map(|reason| (reason.name(), conflicts(&states, reason))),
         overview,
     };
     let mut all = Metrics::default();
@@ -79,13 +86,15 @@ struct Figures {
     switches: (usize, usize),
     epoch: u64,
     over_limits: u64,
+    /// Interfaces that differ from orders, by reason.
+    conflicts: [(&'static str, usize); 5],
 }
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, .. } =
             &self.overview;
-        let Overview { reports, passed_on, refusals, .. } = &self.overview;
+        let Overview { reports, passed_on, refusals, restored, .. } = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
             ("weir_coflows", "Coflows that are known", *coflows as u64),
@@ -122,13 +131,23 @@ impl Collector for Figures {
         ];
         let by_reason = [
             ("weir_doubts", "Parts of reports that were not believed", &doubts[..]),
-            ("weir_orders_refused", "Orders that agents refused", &refusals.by_reason()),
+            ("weir_orders_refused", "Orders that agents refused", &refusals.by_name()),
         ];
         for (name, help, counts) in by_reason {
             let mut all = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for &(reason, count) in counts {
                 ConstCounter::new(count).encode(all.encode_family(&[("reason", reason)])?)?;
             }
+        }
+        let help = "Kernel objects that agents restored after another process had removed or changed them";
+        let mut all = encoder.encode_descriptor("weir_restored_objects", help, None, MetricType::Counter)?;
+        for (kind, count) in restored.by_name() {
+            ConstCounter::new(count).encode(all.encode_family(&[("kind", kind)])?)?;
+        }
+        let help = "Interfaces of hosts and switches that differ from their orders";
+        let mut all = encoder.encode_descriptor("weir_interface_conflicts", help, None, MetricType::Gauge)?;
+        for (reason, count) in self.conflicts {
+            ConstGauge::new(count as i64).encode(all.encode_family(&[("reason", reason)])?)?;
         }
         let help = "What schedules take, until their orders are on their way";
         let mut schedules =

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_proto::{FlowKey, Pace};
+use weir_proto::{Conflict, FlowKey, Pace};
 
 use super::body::{Asked, page_size};
 use super::{Api, Who, may_see, refused};
@@ -51,6 +51,8 @@ pub struct HostState {
     told: u64,
     /// The number of the last order that it says it carries out.
     obeys: u64,
+    /// The interfaces that differ from the host's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
+    conflicts: Vec<String>,
 }
 
 /// A switch as it stands.
@@ -68,6 +70,8 @@ pub struct SwitchState {
     told: u64,
     /// The number of the last order that it says it carries out.
     obeys: u64,
+    /// The interfaces that differ from the switch's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
+    conflicts: Vec<String>,
 }
 
 /// Which part of the allocation.
@@ -120,6 +124,7 @@ pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostStat
         silent_seconds: state.silent,
         told: state.told,
         obeys: state.obeys,
+        conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
     });
     Ok(Json(hosts.collect()))
 }
@@ -143,6 +148,7 @@ pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<Switc
         silent_seconds: state.silent,
         told: state.told,
         obeys: state.obeys,
+        conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
     });
     Ok(Json(switches.collect()))
 }

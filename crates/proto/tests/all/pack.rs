@@ -8,8 +8,9 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    Arrival, Demand, FlowKey, Found, LONGEST_ID, Limit, MOST_FOUND, MOST_REPORT, MOST_SEEN, MOST_WAYS,
-    Malformed, Mark, Order, Pace, Queues, Refusals, Report, Seen, Way, wire,
+    Arrival, Conflict, Demand, FlowKey, Found, LONGEST_ID, Limit, MAX_CONFLICTS, MOST_FOUND, MOST_REPORT,
+    MOST_SEEN, MOST_WAYS, Malformed, Mark, Order, Pace, Queues, Reason, Refusals, Report, Restored, Seen,
+    Way, wire,
 };
 
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -95,13 +96,26 @@ fn report() -> impl Strategy<Value = Report> {
     let refusals = prop_oneof![Just([0; 4]), any::<[u64; 4]>()].prop_map(|[older, gap, flows, classes]| {
         Refusals { older, gap, flows, classes, ..Refusals::default() }
     });
-    (any::<(u64, u64)>(), flows, found, arrivals(), refusals).prop_map(
-        move |(obeys, flows, found, arrivals, refusals): (_, BTreeMap<_, _>, _, _, _)| Report {
+    let restored = any::<[u64; 3]>().prop_map(|[queues, programs, maps]| Restored { queues, programs, maps });
+    let reason = (0..Reason::ALL.len()).prop_map(|at| Reason::ALL[at]);
+    let conflict = ("[a-z]{1,15}", reason, ".{0,60}")
+        .prop_map(|(name, reason, text)| Conflict::new(&name, reason, &text));
+    let agent = (refusals, restored, prop::collection::vec(conflict, 0..4));
+    (any::<(u64, u64)>(), flows, found, arrivals(), agent).prop_map(
+        move |(obeys, flows, found, arrivals, (refusals, restored, conflicts)): (
+            _,
+            BTreeMap<_, _>,
+            _,
+            _,
+            _,
+        )| Report {
             obeys,
             flows: flows.into_iter().map(seen).collect(),
             found: found.into_iter().map(is).collect(),
             arrivals,
             refusals,
+            restored,
+            conflicts,
         },
     )
 }
@@ -348,7 +362,10 @@ fn limits_fit_each_other() {
         classes: most,
         limits: most,
     };
-    let report = Report { obeys: (most, most), flows, found, arrivals, refusals };
+    let restored = Restored { queues: most, programs: most, maps: most };
+    let long = "x".repeat(200);
+    let conflicts = vec![Conflict::new(&long, Reason::Refused, &long); MAX_CONFLICTS];
+    let report = Report { obeys: (most, most), flows, found, arrivals, refusals, restored, conflicts };
     let length = wire::Up::report(&report).encoded_len();
     assert!(length <= MOST_REPORT, "{length} bytes");
 }

@@ -1,0 +1,501 @@
+//! Keeps the interfaces of a host or switch as ordered: their queues, and the packets of applications in these queues.
+//!
+//! The agent compares an interface with its orders when an order changes, when the kernel reports a change of the interface, and
+//! every few seconds in case a notification was lost. It changes only what differs. Queues that another process removed are
+//! restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep_until;
+use weir_core::units::Rate;
+use weir_proto::{Conflict, MAX_CONFLICTS, Queues, Reason};
+
+use super::{Link, Shared, Wanted, say};
+use crate::notifications::{Changed, Notifications};
+use crate::queues::{Desired, Device, Interface, Limited, QueueError, Replace};
+
+/// How long the agent waits before it tries again what failed: doubled after each failure.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// The minimum time between two checks after notifications, and between two changes where UDP flows have rates: each starts processes.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `PART`.
+const PERIOD: Duration = Duration::from_secs(5);
+const PART: u32 = 20;
+
+/// What a link should have: its queues, if an order names some, and the classes of UDP flows.
+type Target = (Option<Queues>, BTreeMap<u16, Limited>);
+
+/// The state of all interfaces, as reported to the coordinator.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Interfaces that differ from their orders, at most [`MAX_CONFLICTS`].
+    pub conflicts: Vec<Conflict>,
+    /// How many queueing objects were restored.
+    pub restored: u64,
+    /// The present names of the interfaces that exist.
+    pub names: Vec<Interface>,
+}
+
+/// An interface that the agent keeps as ordered.
+#[derive(Debug)]
+struct Managed {
+    /// The number of the link at the coordinator.
+    link: u32,
+    /// How many interfaces share the link evenly, and the rate of each.
+    among: f64,
+    part: Rate,
+    /// The name in the agent's options.
+    name: Interface,
+    target: Target,
+    /// The state at the last check; none if the interface did not exist.
+    device: Option<Device>,
+    /// What the last check configured; none before the first order.
+    applied: Option<Applied>,
+    conflicts: Vec<Conflict>,
+    checked: Option<Instant>,
+    due: Instant,
+    wait: Duration,
+}
+
+/// What was configured at an interface.
+#[derive(Debug, Clone, PartialEq)]
+struct Applied {
+    target: Target,
+    rate: Rate,
+    /// That rate over the interface's part of the link's rate.
+    fraction: f64,
+    segments: u32,
+}
+
+/// The result of a check.
+struct Checked {
+    /// None if the interface does not exist.
+    device: Option<Device>,
+    applied: Option<Applied>,
+    /// How many queueing objects were changed.
+    changes: Result<usize, QueueError>,
+}
+
+/// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped.
+pub async fn keep(shared: &Shared, links: &[Link], mut ordered: watch::Receiver<Wanted>) {
+    let mut notifications = match Notifications::open() {
+        Ok(notifications) => Some(notifications),
+        Err(error) => {
+            say(&format!(
+                "no notifications about interfaces ({error}); checking every {} s",
+                PERIOD.as_secs()
+            ));
+            None
+        }
+    };
+    let mut all: Vec<Managed> =
+        (0u32..).zip(links).flat_map(|(number, link)| Managed::of(number, link)).collect();
+    let mut status = Status::default();
+    loop {
+        check_due(shared, &mut all, &mut status).await;
+        let next = all.iter().map(|managed| managed.due).min();
+        tokio::select! {
+            biased;
+            changed = ordered.changed() => match changed {
+                Ok(()) => order(&mut all, ordered.borrow_and_update().clone()),
+                Err(_) => return,
+            },
+            changed = next_change(&mut notifications) => notice(&mut all, changed),
+            () = async { match next {
+                Some(next) => sleep_until(next.into()).await,
+                None => pending().await,
+            } } => {}
+        }
+    }
+}
+
+/// Prints the commands that orders would lead to, until the last sender of orders is dropped.
+pub async fn print(links: &[Link], mut ordered: watch::Receiver<Wanted>) {
+    let mut all: Vec<Managed> =
+        (0u32..).zip(links).flat_map(|(number, link)| Managed::of(number, link)).collect();
+    while ordered.changed().await.is_ok() {
+        order(&mut all, ordered.borrow_and_update().clone());
+        for managed in
+            all.iter_mut().filter(|managed| managed.applied.is_some() || managed.target != Target::default())
+        {
+            let Job { name, part, target, applied, .. } = managed.job();
+            if applied.is_some_and(|applied| applied.target == target) {
+                continue;
+            }
+            let commands = Device::read(&name).and_then(|device| {
+                let next = Applied::new(part, target, &device);
+                let commands = name.commands(&next.desired()?)?;
+                managed.applied = Some(next);
+                Ok(commands)
+            });
+            match commands {
+                // A closed pipe has no reader to tell.
+                Ok(commands) => drop(io::stdout().write_all(commands.as_bytes())),
+                Err(error) => say(&format!("{name}: {error}")),
+            }
+        }
+    }
+}
+
+/// Waits for a notification; for ever if there are none.
+async fn next_change(notifications: &mut Option<Notifications>) -> Changed {
+    loop {
+        let Some(open) = notifications else { return pending().await };
+        match open.changed().await {
+            Ok(changed) => return changed,
+            Err(error) => {
+                say(&format!(
+                    "notifications about interfaces failed ({error}); checking every {} s",
+                    PERIOD.as_secs()
+                ));
+                *notifications = None;
+            }
+        }
+    }
+}
+
+/// Takes in an order: interfaces whose target changed are due.
+fn order(all: &mut [Managed], mut wanted: Wanted) {
+    let now = Instant::now();
+    let queues = std::mem::take(&mut wanted.queues);
+    for managed in all {
+        // Only a host has flows, and it has one link.
+        let limited = if managed.link == 0 { wanted.limited.clone() } else { BTreeMap::new() };
+        let target = (queues.get(&managed.link).cloned(), limited);
+        if target == managed.target {
+            continue;
+        }
+        managed.target = target;
+        managed.wait = FIRST_WAIT;
+        // Rates of UDP flows change with each schedule.
+        managed.due = if managed.target.1.is_empty() { now } else { managed.after_pause(now) };
+    }
+}
+
+/// Takes in a notification: interfaces that it is about are due, and those that do not exist.
+fn notice(all: &mut [Managed], changed: Changed) {
+    let now = Instant::now();
+    for managed in all {
+        let is_about = match (&changed, &managed.device) {
+            (Changed::Interfaces(indexes), Some(device)) => indexes.contains(&device.index),
+            _ => true,
+        };
+        if is_about {
+            managed.due = managed.due.min(managed.after_pause(now));
+        }
+    }
+}
+
+/// Checks all interfaces that are due, and updates the status that is reported.
+async fn check_due(shared: &Shared, all: &mut [Managed], status: &mut Status) {
+    let began = Instant::now();
+    let is_due = |managed: &&mut Managed| managed.due <= began;
+    if !all.iter_mut().any(|managed| is_due(&managed)) {
+        return;
+    }
+    for managed in all.iter_mut().filter(is_due) {
+        let job = managed.job();
+        // It does not panic, and the runtime's end waits for it.
+        let Ok(checked) = spawn_blocking(move || job.run()).await else { return };
+        status.restored += managed.take(checked, shared);
+    }
+    let now = Instant::now();
+    let period = PERIOD.max((now - began) * PART);
+    for managed in all.iter_mut().filter(is_due) {
+        managed.checked = Some(now);
+        managed.due = now + managed.next_wait(period);
+    }
+    status.conflicts =
+        all.iter().flat_map(|managed| &managed.conflicts).take(MAX_CONFLICTS).cloned().collect();
+    status.names = all.iter().filter_map(|managed| Some(managed.device.as_ref()?.name.clone())).collect();
+    shared.lock().interfaces.clone_from(status);
+}
+
+/// A check of one interface, in a thread of its own: it starts processes.
+struct Job {
+    name: Interface,
+    part: Rate,
+    target: Target,
+    before: Option<Device>,
+    applied: Option<Applied>,
+}
+
+impl Job {
+    fn run(self) -> Checked {
+        let missing = || Checked { device: None, applied: None, changes: Ok(0) };
+        // A renamed interface keeps its number, and its queues.
+        let by_number = self.before.as_ref().and_then(|device| Interface::with_index(device.index));
+        let Some(name) = by_number.or_else(|| self.name.index().map(|_| self.name.clone())) else {
+            return missing();
+        };
+        let device = match Device::read(&name) {
+            Ok(device) => device,
+            // It was deleted after its name was looked up.
+            Err(_) if name.index().is_none() => return missing(),
+            Err(error) => {
+                return Checked { device: self.before, applied: self.applied, changes: Err(error) };
+            }
+        };
+        let is_same = self.before.as_ref().is_some_and(|before| before.index == device.index);
+        let applied = self.applied.filter(|_| is_same);
+        if self.target == Target::default() && applied.is_none() {
+            return Checked { device: Some(device), applied: None, changes: Ok(0) };
+        }
+        let replace = if applied.is_some() { Replace::KernelDefault } else { Replace::Restorable };
+        let next = Applied::new(self.part, self.target, &device);
+        let changes = next.desired().and_then(|desired| name.reconcile(&desired, replace));
+        match changes {
+            Ok(list) => Checked { device: Some(device), applied: Some(next), changes: Ok(list.len()) },
+            Err(error) => Checked { device: Some(device), applied, changes: Err(error) },
+        }
+    }
+}
+
+impl Applied {
+    /// What a target means at a device: queues share its speed if that is below its part of the link's rate.
+    fn new(part: Rate, target: Target, device: &Device) -> Applied {
+        let rate = device.speed.filter(|&speed| speed < part).unwrap_or(part);
+        Applied { target, rate, fraction: rate.get() / part.get(), segments: device.segments }
+    }
+
+    fn desired(&self) -> Result<Desired, QueueError> {
+        let (queues, limited) = &self.target;
+        let limited = &scaled(limited, self.fraction);
+        // Without ordered queues all packets share one.
+        let (weights, queue_of) =
+            queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of));
+        Ok(Desired::new(self.rate, self.segments, weights, limited)
+            .and_then(|desired| desired.with_classes(queue_of))?)
+    }
+}
+
+/// UDP flows with a fraction of their rates.
+fn scaled(flows: &BTreeMap<u16, Limited>, fraction: f64) -> BTreeMap<u16, Limited> {
+    let scale = |rate: Rate| Rate::new(rate.get() * fraction).unwrap_or(rate);
+    flows.iter().map(|(&class, flow)| (class, Limited { rate: scale(flow.rate), ..*flow })).collect()
+}
+
+impl Managed {
+    fn of(number: u32, link: &Link) -> impl Iterator<Item = Managed> {
+        let among = link.interfaces.len() as f64;
+        let part = Rate::new(link.rate.get() / among).unwrap_or(Rate::ZERO);
+        let now = Instant::now();
+        link.interfaces.iter().map(move |name| Managed {
+            link: number,
+            among,
+            part,
+            name: name.clone(),
+            target: Target::default(),
+            device: None,
+            applied: None,
+            conflicts: Vec::new(),
+            checked: None,
+            due: now,
+            wait: FIRST_WAIT,
+        })
+    }
+
+    /// The time after the minimum pause since the last check.
+    fn after_pause(&self, now: Instant) -> Instant {
+        self.checked.map_or(now, |checked| now.max(checked + PAUSE))
+    }
+
+    fn job(&self) -> Job {
+        let (queues, limited) = self.target.clone();
+        // A flow leaves by one of the link's interfaces, and nothing says by which.
+        let limited = scaled(&limited, 1.0 / self.among);
+        Job {
+            name: self.name.clone(),
+            part: self.part,
+            target: (queues, limited),
+            before: self.device.clone(),
+            applied: self.applied.clone(),
+        }
+    }
+
+    /// Takes in the result of a check, logs what changed, and returns how many queueing objects were restored.
+    fn take(&mut self, checked: Checked, shared: &Shared) -> u64 {
+        let is_first = self.checked.is_none();
+        for line in events(self.device.as_ref(), checked.device.as_ref(), is_first) {
+            say(&format!("{}: {line}", self.name));
+        }
+        let mut conflicts = Vec::new();
+        let mut restored = 0;
+        let was_applied = self.applied.take();
+        self.applied = checked.applied;
+        match checked.changes {
+            Ok(count) if count > 0 && was_applied.is_some() && was_applied == self.applied => {
+                restored = count as u64;
+                say(&format!(
+                    "{}: restored {count} queueing objects that another process had removed or changed",
+                    self.name
+                ));
+            }
+            Ok(_)
+                if was_applied.map(|applied| applied.target.0)
+                    != self.applied.as_ref().map(|applied| applied.target.0.clone()) =>
+            {
+                if let Err(why) = self.classify(shared) {
+                    self.applied = None;
+                    conflicts.push((Reason::Refused, why));
+                }
+            }
+            Ok(_) => {}
+            Err(QueueError::Root { kind, .. }) => conflicts.push((Reason::ForeignQdisc, kind)),
+            Err(error) => conflicts.push((Reason::Refused, error.to_string())),
+        }
+        match &checked.device {
+            None => conflicts.push((Reason::Missing, String::new())),
+            Some(device) if !device.is_up => conflicts.push((Reason::Down, String::new())),
+            Some(_) => {}
+        }
+        let slow = checked.device.as_ref().and_then(|device| device.speed).filter(|&speed| speed < self.part);
+        conflicts.extend(slow.map(|speed| (Reason::Slow, speed.to_string())));
+        self.device = checked.device;
+        self.enter(conflicts);
+        restored
+    }
+
+    /// Puts the packets of applications into ordered queues. After the queues: packets of a missing class share the queue of packets
+    /// without a class.
+    fn classify(&self, shared: &Shared) -> Result<(), String> {
+        let Some(queues) = self.target.0.as_ref() else { return Ok(()) };
+        shared.lock().applications.as_mut().map_or(Ok(()), |known| known.classify(queues))
+    }
+
+    /// Replaces the conflicts, and logs those that are new or resolved.
+    fn enter(&mut self, conflicts: Vec<(Reason, String)>) {
+        let name = self.name.to_string();
+        let conflicts: Vec<Conflict> =
+            conflicts.iter().map(|(reason, detail)| Conflict::new(&name, *reason, detail)).collect();
+        for new in conflicts.iter().filter(|conflict| !self.conflicts.contains(conflict)) {
+            say(&format!("conflict: {new}; {}", advice(new.reason())));
+        }
+        let reasons = |reason| conflicts.iter().any(|conflict| conflict.reason() == reason);
+        for old in self.conflicts.iter().filter(|conflict| !reasons(conflict.reason())) {
+            say(&format!("conflict resolved: {old}"));
+        }
+        self.conflicts = conflicts;
+    }
+
+    /// How long until the next check: longer each time while another process is in the way.
+    fn next_wait(&mut self, period: Duration) -> Duration {
+        let is_blocked =
+            |conflict: &Conflict| matches!(conflict.reason(), Reason::ForeignQdisc | Reason::Refused);
+        if !self.conflicts.iter().any(is_blocked) {
+            self.wait = FIRST_WAIT;
+            return period;
+        }
+        let wait = self.wait;
+        self.wait = (wait * 2).min(LONGEST_WAIT);
+        wait
+    }
+}
+
+/// What the agent does about a conflict.
+fn advice(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ForeignQdisc => {
+            "it stays; the agent checks again after 1 s to 60 s, and restores its queues when it is removed"
+        }
+        Reason::Missing => "the agent configures the interface when it appears",
+        Reason::Down => "its queues stay",
+        Reason::Slow => "its queues share this speed",
+        Reason::Refused => "the agent tries again after 1 s to 60 s",
+    }
+}
+
+/// What happened to an interface between two checks, a line each.
+fn events(before: Option<&Device>, after: Option<&Device>, is_first: bool) -> Vec<String> {
+    let (before, after) = match (before, after) {
+        (None, Some(device)) if !is_first => return vec![format!("appeared as interface {}", device.index)],
+        (Some(before), Some(after)) => (before, after),
+        // A conflict says that the interface is missing.
+        _ => return Vec::new(),
+    };
+    if before.index != after.index {
+        return vec![format!("recreated: was interface {}, is interface {}", before.index, after.index)];
+    }
+    let mut lines = Vec::new();
+    if before.name != after.name {
+        lines.push(format!("renamed from {} to {}; its queues and programs stay", before.name, after.name));
+    }
+    if before.is_up != after.is_up {
+        lines.push(if after.is_up { "up" } else { "down" }.to_owned());
+    }
+    if before.mtu != after.mtu {
+        lines.push(format!("MTU changed from {} to {}", before.mtu, after.mtu));
+    }
+    if before.speed != after.speed {
+        let text = |speed: Option<Rate>| speed.map_or("unknown".to_owned(), |speed| speed.to_string());
+        lines.push(format!("speed changed from {} to {}", text(before.speed), text(after.speed)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(index: u32, name: &str) -> Device {
+        Device {
+            index,
+            name: name.parse().unwrap(),
+            is_up: true,
+            mtu: 1500,
+            segments: 46,
+            speed: Rate::new(1.25e9),
+        }
+    }
+
+    #[test]
+    fn each_change_of_an_interface_is_one_line() {
+        let before = device(7, "eth0");
+        let lines = |after: Option<Device>| events(Some(&before), after.as_ref(), false);
+        assert_eq!(lines(Some(device(7, "eth0"))), Vec::<String>::new());
+        assert_eq!(lines(None), Vec::<String>::new());
+        assert_eq!(lines(Some(device(9, "eth0"))), ["recreated: was interface 7, is interface 9"]);
+        let other = Device { is_up: false, mtu: 9000, speed: Rate::new(1.25e8), ..device(7, "lan0") };
+        assert_eq!(
+            lines(Some(other)),
+            [
+                "renamed from eth0 to lan0; its queues and programs stay",
+                "down",
+                "MTU changed from 1500 to 9000",
+                "speed changed from 10Gbit to 1Gbit"
+            ]
+        );
+        assert_eq!(events(None, Some(&before), true), Vec::<String>::new());
+        assert_eq!(events(None, Some(&before), false), ["appeared as interface 7"]);
+    }
+
+    #[test]
+    fn waits_double_while_another_process_is_in_the_way() {
+        let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
+        let mut managed = Managed::of(0, &link).next().unwrap();
+        managed.enter(vec![(Reason::ForeignQdisc, "fq".to_owned())]);
+        let waits: Vec<u64> = (0..8).map(|_| managed.next_wait(PERIOD).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        managed.enter(vec![(Reason::Down, String::new())]);
+        assert_eq!(managed.next_wait(PERIOD), PERIOD);
+        managed.enter(vec![(Reason::Refused, String::new())]);
+        assert_eq!(managed.next_wait(PERIOD), FIRST_WAIT);
+    }
+
+    #[test]
+    fn queues_share_the_speed_of_an_interface_that_is_slower_than_its_link() {
+        let part = Rate::new(1.25e9).unwrap();
+        let rate = |speed| Applied::new(part, Target::default(), &Device { speed, ..device(7, "eth0") }).rate;
+        assert_eq!(rate(None), part);
+        assert_eq!(rate(Rate::new(1.25e8)), Rate::new(1.25e8).unwrap());
+        assert_eq!(rate(Rate::new(5e9)), part);
+    }
+}

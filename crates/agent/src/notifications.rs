@@ -1,0 +1,133 @@
+//! Notifications of the kernel about interfaces and their queueing disciplines (rtnetlink, `man 7 rtnetlink`).
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+
+/// Groups, as bits: changes of links, and of queueing disciplines, classes and filters.
+const RTMGRP_LINK: u32 = 1;
+const RTMGRP_TC: u32 = 8;
+
+/// `struct nlmsghdr`, and the start of `struct ifinfomsg` and `struct tcmsg`: both have the interface's number after 4 bytes.
+const HEADER: usize = 16;
+const INDEX: usize = HEADER + 4;
+
+/// Interfaces that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// Interfaces with these numbers.
+    Interfaces(BTreeSet<u32>),
+    /// Any interface: the kernel dropped notifications.
+    Any,
+}
+
+/// A subscription in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Notifications {
+    /// A netlink socket: the runtime only polls it, for which all sockets are alike.
+    socket: UnixDatagram,
+}
+
+impl Notifications {
+    /// Subscribes. Needs a runtime with I/O.
+    ///
+    /// # Errors
+    /// If the kernel refuses the socket.
+    pub fn open() -> io::Result<Notifications> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, RTMGRP_LINK | RTMGRP_TC))?;
+        Ok(Notifications { socket: UnixDatagram::from_std(socket.into())? })
+    }
+
+    /// Waits for at least one notification, and returns the interfaces of all that are queued.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub async fn changed(&mut self) -> io::Result<Changed> {
+        self.socket.async_io(Interest::READABLE, || drain(&self.socket)).await
+    }
+}
+
+/// Reads everything that is queued. Fails with [`ErrorKind::WouldBlock`] if nothing is.
+fn drain(socket: &UnixDatagram) -> io::Result<Changed> {
+    let mut indexes = BTreeSet::new();
+    let mut is_any = false;
+    let mut buffer = [0; 1 << 15];
+    // A steady stream of notifications must not hold the caller.
+    for _ in 0..1024 {
+        match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC) {
+            Ok(0) | Err(Errno::EAGAIN) => break,
+            Ok(length) => {
+                is_any |= length > buffer.len();
+                indexes.extend(interfaces(&buffer[..length.min(buffer.len())]));
+            }
+            Err(Errno::ENOBUFS) => is_any = true,
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match (is_any, indexes.is_empty()) {
+        (true, _) => Ok(Changed::Any),
+        (false, true) => Err(ErrorKind::WouldBlock.into()),
+        (false, false) => Ok(Changed::Interfaces(indexes)),
+    }
+}
+
+/// The interfaces' numbers in a sequence of netlink messages, up to the first malformed one.
+fn interfaces(mut bytes: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    while let Some(length) = number(bytes, 0) {
+        let length = length as usize;
+        if length < HEADER || length > bytes.len() {
+            break;
+        }
+        found.extend(number(&bytes[..length], INDEX));
+        // Messages are aligned to 4 bytes.
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(length: u32, index: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 24];
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        bytes[20..].copy_from_slice(&index.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn each_message_names_its_interface() {
+        let both = [message(24, 7), message(24, 9)].concat();
+        assert_eq!(interfaces(&both), [7, 9]);
+    }
+
+    #[test]
+    fn malformed_messages_end_the_sequence() {
+        for length in [0, 15, 25, u32::MAX] {
+            let bytes = [message(24, 7), message(length, 9), message(24, 8)].concat();
+            let expected: &[u32] = if length == 25 { &[7, 9] } else { &[7] };
+            assert_eq!(interfaces(&bytes), expected, "{length}");
+        }
+        assert!(interfaces(&[]).is_empty());
+        assert!(interfaces(&[1, 2, 3]).is_empty());
+        // A message without a body names no interface.
+        assert!(interfaces(&message(16, 7)[..16]).is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! The state of an interface: what `ip` prints, and the speed.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use weir_core::units::Rate;
+
+use super::actual::ParseError;
+use super::interface::{Interface, QueueError};
+use crate::batch::ask;
+use crate::htb::PAYLOAD;
+
+/// Headers of IP and TCP with time stamps.
+const IP_AND_TCP: u32 = 52;
+
+/// An interface that exists, as the kernel reports it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// The interface's number. A deleted and recreated interface has another one.
+    pub index: u32,
+    /// The name now: an interface can be renamed.
+    pub name: Interface,
+    /// Whether the interface is up and has a carrier.
+    pub is_up: bool,
+    /// The maximum size of an IP packet, in bytes.
+    pub mtu: u32,
+    /// The maximum number of segments of a packet before the card or its driver splits it.
+    pub segments: u32,
+    /// The speed; none if the driver does not report one, or `/sys` belongs to another network namespace.
+    pub speed: Option<Rate>,
+}
+
+#[derive(Deserialize)]
+struct Link {
+    ifindex: u32,
+    ifname: String,
+    #[serde(default)]
+    address: String,
+    flags: Vec<String>,
+    mtu: u32,
+    gso_max_size: u32,
+    gso_max_segs: u32,
+}
+
+impl Device {
+    /// Reads the state of an interface by its name. Starts `ip` once.
+    ///
+    /// # Errors
+    /// If no interface has the name, or `ip` prints something unexpected.
+    pub fn read(name: &Interface) -> Result<Device, QueueError> {
+        let text = ask("ip", &["-d", "-j", "link", "show", "dev", &name.to_string()])?;
+        let mut device = Device::parse(&text)?;
+        let address = link(&text)?.address;
+        device.speed = speed(Path::new("/sys/class/net"), &device, &address);
+        Ok(device)
+    }
+
+    /// From what `ip -d -j link show dev NAME` prints.
+    fn parse(text: &str) -> Result<Device, ParseError> {
+        let link = link(text)?;
+        let name = link.ifname.parse().map_err(|_| wrong(text))?;
+        let by_offload = link.gso_max_segs.min(link.gso_max_size.div_ceil(PAYLOAD));
+        let by_mtu = link.mtu.saturating_sub(IP_AND_TCP).div_ceil(PAYLOAD);
+        let has = |flag: &str| link.flags.iter().any(|known| known == flag);
+        Ok(Device {
+            index: link.ifindex,
+            name,
+            is_up: has("UP") && has("LOWER_UP"),
+            mtu: link.mtu,
+            segments: by_offload.max(by_mtu).max(1),
+            speed: None,
+        })
+    }
+}
+
+fn link(text: &str) -> Result<Link, ParseError> {
+    let links: Vec<Link> = serde_json::from_str(text).map_err(|_| wrong(text))?;
+    links.into_iter().next().ok_or_else(|| wrong(text))
+}
+
+fn wrong(text: &str) -> ParseError {
+    ParseError {
+        line: text.chars().take(200).collect(),
+        expected: "a link with its name, flags, mtu, gso_max_size and gso_max_segs",
+    }
+}
+
+/// Reads the speed in `/sys/class/net`, if the folder there describes the same interface: `/sys` may belong to another network
+/// namespace, whose interfaces can have the same name and number but not the same address.
+fn speed(classes: &Path, device: &Device, address: &str) -> Option<Rate> {
+    let folder = classes.join(device.name.to_string());
+    let read = |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
+    if read("ifindex")? != device.index.to_string() || read("address")? != address {
+        return None;
+    }
+    // In Mbit/s; -1 if the driver does not report one.
+    let megabits: f64 = read("speed")?.parse().ok()?;
+    Rate::new(megabits * 1e6 / 8.0).filter(|rate| rate.get() > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(flags: &str, mtu: u32, size: u32, segments: u32) -> String {
+        format!(
+            r#"[{{"ifindex":7,"ifname":"eth0","address":"02:00:00:00:00:01","flags":[{flags}],"mtu":{mtu},"gso_max_size":{size},"gso_max_segs":{segments}}}]"#
+        )
+    }
+
+    #[test]
+    fn an_interface_is_up_with_a_carrier_only() {
+        let is_up = |flags| Device::parse(&printed(flags, 1500, 65536, 65535)).unwrap().is_up;
+        assert!(is_up(r#""BROADCAST","UP","LOWER_UP""#));
+        assert!(!is_up(r#""NO-CARRIER","BROADCAST","UP""#));
+        assert!(!is_up(r#""BROADCAST""#));
+    }
+
+    #[test]
+    fn segments_cover_the_largest_packet_before_and_after_offload() {
+        let segments = |mtu, size, count| Device::parse(&printed("", mtu, size, count)).unwrap().segments;
+        assert_eq!(segments(1500, 65536, 65535), 46);
+        assert_eq!(segments(1500, 65536, 1), 1);
+        assert_eq!(segments(9000, 65536, 1), 7);
+        assert_eq!(segments(68, 0, 0), 1);
+    }
+
+    #[test]
+    fn text_that_is_no_link_is_an_error() {
+        for text in ["", "[]", "{}", "[{\"ifindex\":7}]", "Device \"eth0\" does not exist."] {
+            assert!(Device::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn speed_is_read_from_the_same_interface_only() {
+        let place = tempfile::tempdir().unwrap();
+        let device = Device::parse(&printed("", 1500, 65536, 65535)).unwrap();
+        let write = |file: &str, text: &str| {
+            fs::create_dir_all(place.path().join("eth0")).unwrap();
+            fs::write(place.path().join("eth0").join(file), text).unwrap();
+        };
+        let read = || speed(place.path(), &device, "02:00:00:00:00:01");
+        assert_eq!(read(), None);
+        write("ifindex", "7\n");
+        write("address", "02:00:00:00:00:01\n");
+        write("speed", "10000\n");
+        assert_eq!(read(), Rate::new(1.25e9));
+        write("speed", "-1\n");
+        assert_eq!(read(), None);
+        write("speed", "10000\n");
+        write("address", "02:00:00:00:00:02\n");
+        assert_eq!(read(), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Programs at their places: links that the agent holds open, so that it sees when another process detaches them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aya::programs::links::FdLink;
+
+use super::TrafficError;
+use super::folder::Folder;
+
+/// What the kernel says about open files of this process.
+const FILES: &str = "/proc/self/fdinfo";
+
+/// A program at a cgroup or an interface.
+#[derive(Debug)]
+pub(super) struct Attached {
+    link: FdLink,
+    /// The kernel's description of the link.
+    info: PathBuf,
+}
+
+/// Programs by the names of their files in the folder.
+pub(super) type Programs = BTreeMap<String, Attached>;
+
+impl Attached {
+    /// Pins a link in the folder, in place of one of the same name. Looks at all open files of this process once.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or does not describe the link.
+    pub fn pin<L: TryInto<FdLink>>(folder: &Folder, name: &str, link: L) -> Result<Attached, TrafficError>
+    where
+        L::Error: std::error::Error,
+    {
+        let link = link.try_into().map_err(|error| TrafficError::kernel(name, &error))?;
+        let link = pinned(folder, name, link)?;
+        let id = link.info().map_err(|error| TrafficError::kernel(name, &error))?.id();
+        let info = file(id).map_err(|error| TrafficError::file(Path::new(FILES), error))?;
+        Ok(Attached { link, info })
+    }
+
+    /// Whether the program is still at its place: not if another process detached it, or the place was deleted.
+    pub fn is_in_place(&self) -> bool {
+        fs::read_to_string(&self.info).is_ok_and(|text| has_place(&text))
+    }
+
+    /// Pins the link again if its file was deleted, and returns whether it was. Takes the link along.
+    ///
+    /// # Errors
+    /// If the kernel refuses. The link is lost then.
+    pub fn repin(self, folder: &Folder, name: &str) -> Result<(Attached, bool), TrafficError> {
+        if folder.has(name) {
+            return Ok((self, false));
+        }
+        let link = pinned(folder, name, self.link)?;
+        Ok((Attached { link, info: self.info }, true))
+    }
+}
+
+/// The link, which has the same file descriptor after it was pinned.
+fn pinned(folder: &Folder, name: &str, link: FdLink) -> Result<FdLink, TrafficError> {
+    let mut pinned = None;
+    folder.replace(name, |path| {
+        let link =
+            link.pin(path).map_err(|error| TrafficError::kernel(&path.display().to_string(), &error))?;
+        pinned = Some(link.into());
+        Ok(())
+    })?;
+    Ok(pinned.expect("the link was pinned, or an error returned"))
+}
+
+/// The file that describes the link with this id.
+fn file(id: u32) -> std::io::Result<PathBuf> {
+    for entry in fs::read_dir(FILES)? {
+        let path = entry?.path();
+        // Files come and go meanwhile.
+        let is_it = |text: String| value(&text, "link_id:") == Some(u64::from(id));
+        if fs::read_to_string(&path).is_ok_and(is_it) {
+            return Ok(path);
+        }
+    }
+    Err(std::io::Error::other(format!(
+        "link {id} is not described: expected a kernel of version 6.6 or later"
+    )))
+}
+
+/// Whether a link's description names a cgroup or an interface.
+fn has_place(text: &str) -> bool {
+    ["ifindex:", "cgroup_id:"].iter().any(|key| value(text, key).is_some_and(|number| number != 0))
+}
+
+/// The number after a key, as in `ifindex:\t7`. The kernel adds a name in parentheses to some.
+fn value(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detached_link_names_no_place() {
+        let head = "pos:\t0\nflags:\t02000000\nmnt_id:\t16\nino:\t1061\n";
+        for (rest, expected) in [
+            (
+                "link_type:\ttcx\nlink_id:\t9\nprog_tag:\tab\nprog_id:\t11\nifindex:\t7\nattach_type:\t47 (tcx_egress)\n",
+                true,
+            ),
+            (
+                "link_type:\ttcx\nlink_id:\t9\nprog_tag:\tab\nprog_id:\t11\nifindex:\t0\nattach_type:\t47 (tcx_egress)\n",
+                false,
+            ),
+            ("link_type:\tcgroup\nlink_id:\t9\ncgroup_id:\t4711\nattach_type:\t3\n", true),
+            ("link_type:\tcgroup\nlink_id:\t9\ncgroup_id:\t0\nattach_type:\t3\n", false),
+            ("", false),
+        ] {
+            let text = format!("{head}{rest}");
+            assert_eq!(has_place(&text), expected, "{text}");
+            assert_eq!(value(&text, "link_id:"), (!rest.is_empty()).then_some(9));
+        }
+    }
+}

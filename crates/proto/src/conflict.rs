@@ -1,0 +1,135 @@
+//! Interfaces that differ from an agent's orders.
+
+use std::fmt;
+
+use crate::{Malformed, wire};
+
+/// The maximum length of an interface's name, in bytes.
+const MAX_NAME: usize = 15;
+
+/// The maximum length of a detail, in bytes.
+const MAX_DETAIL: usize = 200;
+
+/// Why an interface differs from the agent's orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Another process owns the root queueing discipline.
+    ForeignQdisc,
+    /// The interface does not exist.
+    Missing,
+    /// The interface is down, or its cable is unplugged.
+    Down,
+    /// The interface is slower than the link.
+    Slow,
+    /// The kernel refused a command.
+    Refused,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Reason; 5] =
+        [Reason::ForeignQdisc, Reason::Missing, Reason::Down, Reason::Slow, Reason::Refused];
+
+    /// The name in the API and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::ForeignQdisc => "foreign-qdisc",
+            Reason::Missing => "missing",
+            Reason::Down => "down",
+            Reason::Slow => "slow",
+            Reason::Refused => "refused",
+        }
+    }
+}
+
+/// An interface that differs from the agent's orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    interface: String,
+    reason: Reason,
+    detail: String,
+}
+
+impl Conflict {
+    /// A conflict at an interface, by the name in the agent's options. `detail` is the queueing discipline, the speed or the
+    /// kernel's message; control characters become spaces, and the part after 200 bytes is cut.
+    pub fn new(interface: &str, reason: Reason, detail: &str) -> Conflict {
+        let mut text: String = detail.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        text.truncate(text.floor_char_boundary(MAX_DETAIL));
+        let name = &interface[..interface.floor_char_boundary(MAX_NAME)];
+        Conflict { interface: name.to_owned(), reason, detail: text }
+    }
+
+    /// The interface, by the name in the agent's options.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.interface, self.reason.name())?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
+    }
+}
+
+impl From<&Conflict> for wire::Conflict {
+    fn from(Conflict { interface, reason, detail }: &Conflict) -> wire::Conflict {
+        let number = Reason::ALL.iter().position(|known| known == reason).map_or(0, |at| at as u32 + 1);
+        wire::Conflict { interface: interface.clone(), reason: number, detail: detail.clone() }
+    }
+}
+
+impl TryFrom<wire::Conflict> for Conflict {
+    type Error = Malformed;
+
+    fn try_from(wire::Conflict { interface, reason, detail }: wire::Conflict) -> Result<Conflict, Malformed> {
+        let is_text = |text: &str, max: usize| text.len() <= max && !text.chars().any(char::is_control);
+        let known = (reason as usize).checked_sub(1).and_then(|at| Reason::ALL.get(at));
+        let is_name = !interface.is_empty() && is_text(&interface, MAX_NAME);
+        match known {
+            Some(&reason) if is_name && is_text(&detail, MAX_DETAIL) => {
+                Ok(Conflict { interface, reason, detail })
+            }
+            _ => Err(Malformed::Conflict),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_survive_the_wire_and_invalid_ones_are_refused() {
+        for reason in Reason::ALL {
+            let long = format!("a\nb{}", "é".repeat(200));
+            let conflict = Conflict::new("eth0", reason, &long);
+            let wire = wire::Conflict::from(&conflict);
+            assert_eq!(Conflict::try_from(wire), Ok(conflict));
+        }
+        let good = wire::Conflict::from(&Conflict::new("eth0", Reason::Down, ""));
+        for bad in [
+            wire::Conflict { reason: 0, ..good.clone() },
+            wire::Conflict { reason: 6, ..good.clone() },
+            wire::Conflict { interface: String::new(), ..good.clone() },
+            wire::Conflict { interface: "x".repeat(16), ..good.clone() },
+            wire::Conflict { detail: "x".repeat(201), ..good.clone() },
+            wire::Conflict { detail: "\n".to_owned(), ..good },
+        ] {
+            assert_eq!(Conflict::try_from(bad), Err(Malformed::Conflict));
+        }
+    }
+
+    #[test]
+    fn a_conflict_reads_as_interface_reason_and_detail() {
+        let text = |detail| Conflict::new("eth0", Reason::ForeignQdisc, detail).to_string();
+        assert_eq!(text("fq 8001:"), "eth0: foreign-qdisc (fq 8001:)");
+        assert_eq!(text(""), "eth0: foreign-qdisc");
+    }
+}

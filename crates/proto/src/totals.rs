@@ -1,0 +1,61 @@
+//! Totals that an agent reports. They only rise while the agent runs, so a lost report loses no count.
+
+use crate::wire::{Refusals, Restored};
+
+/// Counts by name that an agent sums up from its start.
+pub trait Totals: Copy + Default {
+    /// Applies `op` to each count of `self` and `other`.
+    fn combine(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self;
+
+    /// Each count with its name.
+    fn by_name(&self) -> Vec<(&'static str, u64)>;
+
+    /// What was added since the agent reported `last`. If a count is below that of `last`, the agent has restarted.
+    fn since(self, last: Self) -> Self {
+        let restarted = self.by_name().iter().zip(last.by_name()).any(|(now, last)| now.1 < last.1);
+        if restarted { self } else { self.combine(last, u64::saturating_sub) }
+    }
+
+    /// The sum of both.
+    fn plus(self, more: Self) -> Self {
+        self.combine(more, u64::saturating_add)
+    }
+}
+
+/// Implements [`Totals`] for a message whose fields are all counts.
+macro_rules! totals {
+    ($message:ident: $($field:ident),+) => {
+        impl Totals for $message {
+            fn combine(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
+                $message { $($field: op(self.$field, other.$field)),+ }
+            }
+
+            fn by_name(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field)),+]
+            }
+        }
+    };
+}
+
+totals!(Refusals: older, repeated, gap, lease, unsorted, flows, interface, rate, weights, classes, limits);
+totals!(Restored: queues, programs, maps);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_rise_across_restarts_of_an_agent() {
+        let refused = |older, rate| Refusals { older, rate, ..Refusals::default() };
+        let reported = [refused(2, 1), refused(2, 4), refused(0, 1), refused(0, 1), refused(u64::MAX, 1)];
+        let (mut last, mut sum) = (Refusals::default(), Refusals::default());
+        let sums = reported.map(|now| {
+            sum = sum.plus(now.since(last));
+            last = now;
+            (sum.older, sum.rate)
+        });
+        assert_eq!(sums, [(2, 1), (2, 4), (2, 5), (2, 5), (u64::MAX, 5)]);
+        let names: Vec<&str> = sum.by_name().iter().map(|(name, _)| *name).collect();
+        assert_eq!((names.len(), names[0], names[10]), (11, "older", "limits"));
+    }
+}
