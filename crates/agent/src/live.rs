@@ -10,6 +10,7 @@
 //! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
 //! - `demands` are what these connections ask for, and what they may send.
 //! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
+//! - [`watchdog`] is a second process, which frees sockets when this one dies.
 //! - `interfaces` keeps the interfaces as ordered.
 //!
 //! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what goes
@@ -45,11 +46,13 @@ mod interfaces;
 mod link;
 mod socket;
 mod throttle;
+pub mod watchdog;
 
 use beat::Beat;
 use flows::Flows;
 use found::Applications;
 use link::Event;
+use watchdog::Watchdog;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
 const ALONE: Duration = Duration::from_millis(8);
@@ -68,6 +71,8 @@ pub struct Settings {
     pub links: Vec<Link>,
     /// Where programs find the agent: the path of a Unix socket; none if they are not to.
     pub door: Option<PathBuf>,
+    /// How to start a watchdog over the sockets of programs; none for a switch, and where `dry_run`.
+    pub watchdog: Option<watchdog::Start>,
     /// Whether interfaces stay as they are, and the `tc` commands that would change them are printed.
     pub dry_run: bool,
 }
@@ -98,6 +103,7 @@ struct Host {
     wanted: watch::Sender<Wanted>,
     /// What the interfaces differ in from orders, and what was restored at them.
     interfaces: interfaces::Status,
+    watchdog: Option<Watchdog>,
     /// What its link carries in bytes per second, if it has interfaces.
     shaped: Option<f64>,
     began: Instant,
@@ -150,7 +156,26 @@ impl Host {
 
     fn open(&mut self, key: FlowKey, owner: u64, socket: std::os::fd::OwnedFd) -> Result<(), flows::Refusal> {
         let rate = self.keeper.rate(&key, self.now());
-        self.flows.open(key, owner, socket, rate, self.shaped.is_some())
+        self.flows.open(key, owner, socket, rate, self.shaped.is_some())?;
+        self.watch();
+        Ok(())
+    }
+
+    /// Lets the watchdog know of the sockets, and until when they have rates.
+    fn watch(&mut self) {
+        let now = self.now();
+        let Some(watchdog) = &mut self.watchdog else { return };
+        match watchdog.ensure() {
+            Ok(true) => self.flows.hand_over_all(),
+            Ok(false) => {}
+            Err(error) => say(&format!(
+                "the watchdog cannot be started ({error}): rates of sockets would outlive this agent if it were killed"
+            )),
+        }
+        self.flows.hand_over(watchdog);
+        if let Some(ends) = self.keeper.ends() {
+            watchdog.renew(crate::traffic::now() + ends.saturating_sub(now), self.keeper.lease());
+        }
     }
 
     /// A coordinator is there, which wants to know what arrives, and what applications ask for, or does not.
@@ -253,6 +278,10 @@ pub async fn run(
         weighed: false,
         wanted,
         interfaces: interfaces::Status::default(),
+        watchdog: settings.watchdog.clone().map(|start| {
+            let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
+            Watchdog::new(start, &interfaces.collect::<Vec<_>>())
+        }),
         shaped: shaped.map(|link| link.rate.get()),
         began: Instant::now(),
     };
@@ -267,6 +296,7 @@ pub async fn run(
     };
     let mut host = shared.lock();
     host.flows.free();
+    host.watchdog = None;
     let traffic = host.applications.take().map(|applications| applications.traffic);
     (Left { traffic, interfaces: std::mem::take(&mut host.interfaces.names) }, ended)
 }
@@ -321,6 +351,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 let host = &mut *host;
                 host.flows.measure();
                 host.pace();
+                host.watch();
                 // Queues are others with orders, or when weights end, which a switch with many ports need not look for each time.
                 let weighed = host.keeper.weigh(host.now());
                 if host.shaped.is_some() || weighed != host.weighed {

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use weir_agent::live::endpoint::endpoint;
+use weir_agent::live::watchdog::{self, Start};
 use weir_agent::live::{self, Link, Settings};
 use weir_agent::queues::{self, Desired, Device, Interface, QueueError, Replace};
 use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
@@ -24,6 +25,7 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
         args::Agent::Queues(args) => queues(args),
         args::Agent::Traffic(args) => follow(args),
         args::Agent::Cleanup => cleanup(),
+        args::Agent::Watchdog { interfaces } => watch(interfaces),
     }
 }
 
@@ -37,7 +39,9 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     // A missing interface is an error now, not at the first order for it.
     interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(failure)?;
-    let settings = Settings { coordinator, host: args.host, links, door, dry_run: args.dry_run };
+    let program = "/proc/self/exe".into();
+    let watchdog = door.as_ref().map(|_| Start { program, args: vec!["agent".into(), "watchdog".into()] });
+    let settings = Settings { coordinator, host: args.host, links, door, watchdog, dry_run: args.dry_run };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
     let traffic = match &args.traffic.applications[..] {
@@ -57,6 +61,13 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         interface.restore().map_err(failure)?;
     }
     ended.map_err(Failure::undone)
+}
+
+/// Runs until the agent at the standard input has ended and its last lease is over.
+fn watch(interfaces: &[u32]) -> Result<(), Failure> {
+    interrupt::watch();
+    let agent = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::undone)?;
+    watchdog::run(agent, interfaces, interrupt::asked).map_err(Failure::undone)
 }
 
 fn queues(args: &args::AgentQueues) -> Result<(), Failure> {

@@ -6,15 +6,16 @@
 //! TCP is paced by the kernel and says what has arrived. UDP is not and does not: its packets have a class of their own at the interface
 //! ([`Flows::limited`]), and they count as sent at the rate that they were told, as far as that is known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Seen, reckon};
 
 use super::socket::{self, Info};
+use super::watchdog::Watchdog;
 use crate::news::News;
 use crate::queues::{Limited, ids};
 
@@ -47,14 +48,16 @@ pub enum Refusal {
 /// How a flow is sent.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// With what was acknowledged before it came.
-    Tcp { base: u64 },
+    /// With what was acknowledged before it came, and the pacing rate that the kernel was given last, if it was given one.
+    Tcp { base: u64, pacing: Option<u64> },
     /// With its ends, the number of its class, and what it has sent by this socket, as far as that is reckoned, by a time.
     Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, reckoned: f64, by: Instant },
 }
 
 #[derive(Debug)]
 struct Flow {
+    /// A number of its own, by which the watchdog knows its socket.
+    number: u64,
     owner: u64,
     socket: OwnedFd,
     way: Way,
@@ -73,6 +76,18 @@ pub struct Flows {
     open: BTreeMap<FlowKey, Flow>,
     /// What the coordinator was told of these, and of those that are over.
     pub news: News,
+    next: u64,
+    /// What the watchdog is still to be given or to close, in order.
+    pending: VecDeque<Handover>,
+}
+
+/// A change that the watchdog has to be told of.
+#[derive(Debug)]
+enum Handover {
+    /// A flow of this number has a socket.
+    Hold(FlowKey, u64),
+    /// It is gone.
+    Release(u64),
 }
 
 impl Flow {
@@ -81,10 +96,13 @@ impl Flow {
         if rate == self.rate {
             return;
         }
-        match self.way {
+        match &mut self.way {
             // A socket that takes no rate is gone, which is seen when it is asked.
-            Way::Tcp { .. } if socket::pace(&self.socket, rate).is_err() => {}
-            Way::Tcp { .. } => self.rate = rate,
+            Way::Tcp { pacing, .. } => {
+                if let Ok(given) = socket::pace(&self.socket, rate) {
+                    (self.rate, *pacing) = (rate, Some(given));
+                }
+            }
             Way::Udp { .. } => {
                 self.count(Instant::now());
                 self.rate = rate;
@@ -102,12 +120,16 @@ impl Flow {
 
     /// Asks the socket; the answer is whether the flow is over.
     fn measure(&mut self) -> bool {
-        let Way::Tcp { base } = self.way else {
+        let Way::Tcp { base, pacing } = self.way else {
             self.count(Instant::now());
             return self.done;
         };
         let Ok(info) = socket::info(&self.socket) else { return true };
-        let Info { acked, drained, shut, gone, .. } = info;
+        let Info { acked, drained, shut, gone, max_pacing, .. } = info;
+        // Another process changed the rate, as a former agent's watchdog does: it is set again.
+        if self.rate.is_some() && pacing.is_some_and(|pacing| pacing != max_pacing) {
+            self.rate = None;
+        }
         // The mark of the last packet counts as a byte.
         let sent = self.before + acked.saturating_sub(base).saturating_sub(u64::from(shut));
         self.sent = self.sent.max(sent);
@@ -135,7 +157,7 @@ impl Flows {
             return Err(Refusal::Full);
         }
         let way = match socket::info(&socket) {
-            Ok(info) if info.open => Way::Tcp { base: info.acked },
+            Ok(info) if info.open => Way::Tcp { base: info.acked, pacing: None },
             Ok(_) => return Err(Refusal::Socket),
             Err(_) => {
                 let ends = socket::datagrams(&socket).ok_or(Refusal::Socket)?;
@@ -148,8 +170,13 @@ impl Flows {
         };
         // A flow that goes on over another socket has sent what it has.
         let before = self.news.open(key.clone());
-        let mut flow = Flow { owner, socket, way, rate: None, before, sent: before, done: false };
+        let number = self.next;
+        self.next += 1;
+        let mut flow = Flow { number, owner, socket, way, rate: None, before, sent: before, done: false };
         flow.pace(rate);
+        if matches!(way, Way::Tcp { .. }) {
+            self.pending.push_back(Handover::Hold(key.clone(), number));
+        }
         self.open.insert(key, flow);
         Ok(())
     }
@@ -203,8 +230,36 @@ impl Flows {
         for (key, mut flow) in over {
             // The program may still have it.
             flow.pace(None);
+            if matches!(flow.way, Way::Tcp { .. }) {
+                self.pending.push_back(Handover::Release(flow.number));
+            }
             self.news.end(key, flow.sent);
         }
+    }
+
+    /// Tells the watchdog which sockets came and went, as far as it takes them now.
+    pub fn hand_over(&mut self, watchdog: &mut Watchdog) {
+        while let Some(next) = self.pending.front() {
+            let taken = match next {
+                Handover::Release(number) => watchdog.release(*number),
+                Handover::Hold(key, number) => match self.open.get(key).filter(|flow| flow.number == *number)
+                {
+                    Some(flow) => watchdog.hold(*number, flow.socket.as_fd()),
+                    // It is over already.
+                    None => true,
+                },
+            };
+            if !taken {
+                return;
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    /// A new watchdog has no sockets.
+    pub fn hand_over_all(&mut self) {
+        let sockets = self.open.iter().filter(|(_, flow)| matches!(flow.way, Way::Tcp { .. }));
+        self.pending = sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.number)).collect();
     }
 
     /// Puts rates on the sockets that differ.

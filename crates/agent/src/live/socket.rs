@@ -39,6 +39,8 @@ pub struct Info {
     pub shut: bool,
     /// Whether the connection is gone.
     pub gone: bool,
+    /// The pacing rate that was set, in bytes per second; `u64::MAX` if none was.
+    pub max_pacing: u64,
     /// The most payload of a packet.
     segment: u32,
 }
@@ -50,15 +52,17 @@ pub struct Info {
 pub fn info(socket: &impl AsFd) -> io::Result<Info> {
     let raw = getsockopt(socket, TcpInfo)?;
     let u32_at = |at: usize| u32::from_ne_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
-    let acked = (u64::from(u32_at(120)), u64::from(u32_at(124)));
-    let acked =
-        if cfg!(target_endian = "little") { acked.0 | acked.1 << 32 } else { acked.0 << 32 | acked.1 };
+    let u64_at = |at: usize| {
+        let (first, second) = (u64::from(u32_at(at)), u64::from(u32_at(at + 4)));
+        if cfg!(target_endian = "little") { first | second << 32 } else { first << 32 | second }
+    };
     let state = i32::from(raw[0]);
     const ESTABLISHED: i32 = 1;
     const FIN_WAIT2: i32 = 5;
     const CLOSE: i32 = 7;
     Ok(Info {
-        acked,
+        acked: u64_at(120),
+        max_pacing: u64_at(112),
         drained: u32_at(24) == 0 && u32_at(144) == 0,
         open: state == ESTABLISHED,
         shut: state == FIN_WAIT2,
@@ -80,14 +84,20 @@ pub fn datagrams(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
     Some((ipv4(socket.local_addr().ok()?)?, ipv4(socket.peer_addr().ok()?)?))
 }
 
-/// Lets a socket send so many bytes of packets per second at most; whatever it can, if there is no rate. The kernel counts payload.
+/// Lets a socket send so many bytes of packets per second at most; whatever it can, if there is no rate. The kernel counts payload; the
+/// answer is the pacing rate that it was given.
 ///
 /// # Errors
 /// If it is no socket.
-pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<()> {
-    let Some(rate) = rate else { return Ok(setsockopt(socket, MaxPacing, &u64::MAX)?) };
+pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<u64> {
+    let Some(rate) = rate else {
+        setsockopt(socket, MaxPacing, &u64::MAX)?;
+        return Ok(u64::MAX);
+    };
     let segment = u64::from(info(socket)?.segment.max(1));
     let payload = u128::from(rate) * u128::from(segment) / u128::from(segment + HEADERS);
     // None at all would be a connection that stops.
-    Ok(setsockopt(socket, MaxPacing, &u64::try_from(payload).unwrap_or(u64::MAX).max(1))?)
+    let pacing = u64::try_from(payload).unwrap_or(u64::MAX).max(1);
+    setsockopt(socket, MaxPacing, &pacing)?;
+    Ok(pacing)
 }

@@ -23,6 +23,12 @@ pub enum Agent {
     Traffic(AgentTraffic),
     /// Restore all interfaces and cgroups to their state before Weir
     Cleanup,
+    /// Free the sockets of an agent that has died; an agent starts this itself, with a socket as the standard input
+    #[command(hide = true)]
+    Watchdog {
+        /// The numbers of the agent's interfaces
+        interfaces: Vec<u32>,
+    },
 }
 
 /// `weir agent run`.

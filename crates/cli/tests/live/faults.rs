@@ -2,8 +2,10 @@
 //! privileges for one these tests say so and skip.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,8 +17,9 @@ use crate::bed::{Bed, Flow, LINE, PORT, Process, Wire, address, in_namespace, sh
 use crate::campaign::campaign;
 use crate::certificates::{Authority, Pair, client};
 use crate::common::wait_for;
-use crate::kernel::Speed;
+use crate::kernel::{Speed, pace};
 use crate::turn;
+use rustix::net;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use tokio_stream::StreamExt;
@@ -270,9 +273,9 @@ fn a_coordinator_that_is_killed_has_a_successor_that_knows_its_coflows() {
     assert!(wires[1..].iter().all(|wire| !wire.ended()));
 }
 
-/// The next agent has the door of the one that was killed, and programs hand their sockets over again.
+/// The next agent uses the socket path of the killed agent, and programs hand their sockets over again.
 #[test]
-fn an_agent_that_is_killed_leaves_paces_and_the_next_goes_on() {
+fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_continues() {
     let Some(world) = World::up("kill") else { return };
     let _serving = world.serve(&FLOWS[..2]);
     let first = world.agent(0, 0);
@@ -294,9 +297,76 @@ fn an_agent_that_is_killed_leaves_paces_and_the_next_goes_on() {
     wait_for("a coordinator", || world.said(0).contains("has a coordinator"));
     // How long that takes is the machine's affair: keys are made in it, and processes started.
     eprintln!("the next agent has sockets and coordinator after {:?}", began.elapsed());
+    // After the lease of the first agent, its watchdog frees both sockets, and the second agent sets their rates again.
+    thread::sleep(LEASE);
+    wait_for("orders of the second agent", || both_ordered(&wires, Duration::from_millis(400)));
     // It is the next agent that says of the first flow that it is over, and to which the second is given all of the link.
     wires[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow", || shares(&wires[1..], Duration::from_millis(300))[0].least > 0.85);
+}
+
+/// One flow is handed over by the client library, the other by messages alone, as by a program in another language.
+#[test]
+fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
+    let Some(world) = World::up("alone") else { return };
+    let _serving = world.serve(&FLOWS[..2]);
+    let agent = world.agent(0, 0);
+    let mut wires = world.bed.connect(&FLOWS[..1]);
+    let (wire, _socket) = hand_over_without_library(&world.bed, FLOWS[1], 9100);
+    wires.push(wire);
+    wires.iter().for_each(Wire::send);
+    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    drop(agent);
+    let killed = Instant::now();
+    let within = shares(&wires, Duration::from_secs(1));
+    eprintln!("parts of a link within the lease: {within:.3?}");
+    assert!(may_be_ordered(&within), "{within:?}");
+    thread::sleep((LEASE + Duration::from_millis(200)).saturating_sub(killed.elapsed()));
+    let paced: Vec<Option<u64>> = wires.iter().map(|wire| pace(&wire.stream)).collect();
+    assert_eq!(paced, [None; 2], "rates {:?} after the agent was killed", killed.elapsed());
+    wait_for("plain TCP", || shares(&wires, Duration::from_secs(1)).iter().all(|share| share.least > 0.15));
+    eprintln!("both flows share the link {:?} after the agent was killed", killed.elapsed());
+    assert!(wires.iter().all(|wire| !wire.ended()));
+}
+
+/// A process that hangs holds its sockets, and renews no lease.
+#[test]
+fn rates_end_with_their_lease_while_an_agent_hangs() {
+    let Some(world) = World::up("hang") else { return };
+    let _serving = world.serve(&FLOWS[..2]);
+    let agent = world.agent(0, 0);
+    let wires = world.bed.connect(&FLOWS[..2]);
+    wires.iter().for_each(Wire::send);
+    wait_for("orders", || both_ordered(&wires, Duration::from_millis(400)));
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &agent.0.id().to_string()]).status().unwrap().success());
+    };
+    signal("-STOP");
+    thread::sleep(LEASE + Duration::from_millis(200));
+    let paced: Vec<Option<u64>> = wires.iter().map(|wire| pace(&wire.stream)).collect();
+    signal("-CONT");
+    assert_eq!(paced, [None; 2]);
+    wait_for("orders again", || both_ordered(&wires, Duration::from_millis(400)));
+}
+
+/// A connection of a flow that is given to the agent by two messages of `docs/live.md`, and the socket to the agent.
+fn hand_over_without_library(bed: &Bed, (coflow, flow, src, dst, bytes): Flow, port: u16) -> (Wire, OwnedFd) {
+    let to = SocketAddr::from((address(dst), port));
+    let listener = in_namespace(&bed.namespace(dst), move || TcpListener::bind(to).unwrap());
+    let stream = in_namespace(&bed.namespace(src), move || TcpStream::connect(to).unwrap());
+    let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::SEQPACKET, None).unwrap();
+    net::connect(&socket, &net::SocketAddrUnix::new(bed.door(src)).unwrap()).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = net::SendAncillaryBuffer::new(&mut space);
+    let handed = [stream.as_fd()];
+    assert!(rights.push(net::SendAncillaryMessage::ScmRights(&handed)));
+    let text = format!("open {coflow} {flow}");
+    net::sendmsg(&socket, &[IoSlice::new(text.as_bytes())], &mut rights, net::SendFlags::empty()).unwrap();
+    let mut answer = [0; 64];
+    let (length, _) = net::recv(&socket, &mut answer, net::RecvFlags::empty()).unwrap();
+    assert_eq!(&answer[..length], b"ok");
+    let unused = Agent::connect(bed.door(src)).unwrap();
+    (Wire::new(stream, listener.accept().unwrap().0, bytes, unused), socket)
 }
 
 /// A host with a certificate of its own says what it likes: of its own flows, of others', of what it finds and what arrives. Real flows of others

@@ -105,6 +105,7 @@ impl Running {
     fn start(coordinator: SocketAddr, host: u32) -> Running {
         let place = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
+            watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
             host,
             links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
@@ -333,6 +334,7 @@ fn what_is_no_flow_is_refused() {
     agent.open("a", 0, &wire.stream).unwrap();
     // A second agent finds the door taken.
     let settings = AgentSettings {
+        watchdog: None,
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
         host: 1,
         links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],

@@ -1,0 +1,281 @@
+//! A second process that ends the rates of handed-over sockets when an agent dies or hangs.
+//!
+//! A socket keeps its pacing rate until some process changes it, also when the process that set the rate has died. So the agent
+//! starts a watchdog, gives it a duplicate of each TCP socket, and tells it until when its orders hold. When that time passes without
+//! a renewal, the watchdog removes the rates. After the agent's death it also removes the filters of UDP flows at interfaces, and exits.
+//!
+//! A watchdog may free a socket that the next agent has already paced; that agent notices within its interval and sets the rate again.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use super::socket;
+use crate::queues::{Interface, ids};
+use crate::traffic::now;
+
+/// How long the agent waits before it starts another watchdog.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a watchdog without an agent looks whether it is asked to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A message to the watchdog: a letter and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Message {
+    /// Keep the socket that comes with this message, under this number.
+    Hold(u64),
+    /// Close the socket with this number.
+    Release(u64),
+    /// Orders hold until this time of the monotonic clock, in nanoseconds.
+    Until(u64),
+    /// The agent has freed all sockets itself: exit.
+    Stop,
+}
+
+impl Message {
+    fn pack(self) -> [u8; 9] {
+        let (letter, number) = match self {
+            Message::Hold(number) => (b'h', number),
+            Message::Release(number) => (b'r', number),
+            Message::Until(time) => (b'u', time),
+            Message::Stop => (b's', 0),
+        };
+        let mut bytes = [letter; 9];
+        bytes[1..].copy_from_slice(&number.to_ne_bytes());
+        bytes
+    }
+
+    fn unpack(bytes: &[u8]) -> Option<Message> {
+        let (&letter, number) = bytes.split_first()?;
+        let number = u64::from_ne_bytes(number.try_into().ok()?);
+        Some(match letter {
+            b'h' => Message::Hold(number),
+            b'r' => Message::Release(number),
+            b'u' => Message::Until(number),
+            b's' => Message::Stop,
+            _ => return None,
+        })
+    }
+}
+
+/// How to start a watchdog.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The program, which calls [`run`] with its standard input.
+    pub program: PathBuf,
+    /// Its arguments, before the numbers of the interfaces.
+    pub args: Vec<String>,
+}
+
+/// The agent's end.
+#[derive(Debug)]
+pub struct Watchdog {
+    start: Start,
+    /// The interfaces where UDP flows have filters.
+    interfaces: Vec<u32>,
+    running: Option<(OwnedFd, Child)>,
+    /// What the watchdog has been told of the orders' end.
+    until: Option<Duration>,
+    tried: Option<Instant>,
+}
+
+impl Watchdog {
+    /// A watchdog that does not run yet; `interfaces` are those where UDP flows may have filters.
+    pub fn new(start: Start, interfaces: &[Interface]) -> Watchdog {
+        let interfaces = interfaces.iter().filter_map(Interface::index).collect();
+        Watchdog { start, interfaces, running: None, until: None, tried: None }
+    }
+
+    /// Starts a watchdog if none runs; the answer is whether it is a new one, which has no sockets.
+    ///
+    /// # Errors
+    /// If it cannot be started. The next calls try again once a second.
+    pub fn ensure(&mut self) -> io::Result<bool> {
+        if self.running.is_some() || self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
+            return Ok(false);
+        }
+        self.tried = Some(Instant::now());
+        let flags = SocketFlags::CLOEXEC;
+        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::io::ioctl_fionbio(&own, true)?;
+        let mut command = Command::new(&self.start.program);
+        command.args(&self.start.args).args(self.interfaces.iter().map(u32::to_string));
+        let child = command.stdin(Stdio::from(other)).stdout(Stdio::null()).spawn()?;
+        (self.running, self.until) = (Some((own, child)), None);
+        Ok(true)
+    }
+
+    /// Hands over a duplicate of a socket; the answer is whether the watchdog took it. If not, it has to be tried again.
+    pub fn hold(&mut self, number: u64, socket: BorrowedFd<'_>) -> bool {
+        self.send(Message::Hold(number), &[socket])
+    }
+
+    /// Closes a duplicate; the answer is as of [`Watchdog::hold`].
+    pub fn release(&mut self, number: u64) -> bool {
+        self.send(Message::Release(number), &[])
+    }
+
+    /// Says until when orders hold, if that is later than it was said by an eighth of their lease, or earlier.
+    pub fn renew(&mut self, until: Duration, lease: Duration) {
+        let is_near = self.until.is_some_and(|last| last <= until && until - last < lease / 8);
+        if !is_near && self.send(Message::Until(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)), &[]) {
+            self.until = Some(until);
+        }
+    }
+
+    fn send(&mut self, message: Message, with: &[BorrowedFd<'_>]) -> bool {
+        let Some((socket, _)) = &self.running else { return false };
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !with.is_empty() {
+            beside.push(SendAncillaryMessage::ScmRights(with));
+        }
+        let sent = sendmsg(socket, &[io::IoSlice::new(&message.pack())], &mut beside, SendFlags::NOSIGNAL);
+        match sent {
+            Ok(_) => true,
+            Err(rustix::io::Errno::AGAIN) => false,
+            Err(_) => {
+                self.end();
+                false
+            }
+        }
+    }
+
+    /// Forgets a watchdog that has died, or ends one that does not answer.
+    fn end(&mut self) {
+        if let Some((_, mut child)) = self.running.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    /// The agent ends, and has freed all sockets.
+    fn drop(&mut self) {
+        if self.send(Message::Stop, &[])
+            && let Some((socket, mut child)) = self.running.take()
+        {
+            drop(socket);
+            let _ = child.wait();
+        }
+        self.end();
+    }
+}
+
+/// Runs a watchdog until its agent has ended and no lease is left. `asked` says whether to end before, once there is no agent.
+///
+/// # Errors
+/// If the socket is none of an agent's.
+pub fn run(agent: OwnedFd, interfaces: &[u32], asked: impl Fn() -> bool) -> io::Result<()> {
+    // As many sockets as an agent takes, if the system allows it.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+    let mut held: BTreeMap<u64, OwnedFd> = BTreeMap::new();
+    let mut until: Option<Duration> = None;
+    let mut agent = Some(agent);
+    loop {
+        let left = until.map(|until| until.saturating_sub(now()));
+        let is_due = left.is_some_and(|left| left.is_zero());
+        let is_last = agent.is_none() && (is_due || left.is_none() || asked());
+        if is_due || is_last {
+            // A socket whose connection has ended takes no rate.
+            held.values().for_each(|held| drop(socket::pace(held, None)));
+            until = None;
+        }
+        if is_last {
+            interfaces.iter().for_each(|&index| free_datagrams(index));
+            return Ok(());
+        }
+        let Some(open) = &agent else {
+            std::thread::sleep(left.unwrap_or(LOOK).min(LOOK));
+            continue;
+        };
+        // Rounded up, so that it is due then.
+        let left = until.map(|until| until.saturating_sub(now()) + Duration::from_millis(1));
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left.min(Duration::from_secs(60))).unwrap_or(PollTimeout::MAX)
+        });
+        let mut wait = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut wait, timeout) {
+            Ok(0) | Err(nix::Error::EINTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match receive(open)? {
+            Some((Message::Hold(number), Some(socket))) => drop(held.insert(number, socket)),
+            // Without a free file descriptor the socket stays as it is.
+            Some((Message::Hold(_), None)) => {}
+            Some((Message::Release(number), _)) => drop(held.remove(&number)),
+            Some((Message::Until(time), _)) => until = Some(Duration::from_nanos(time)),
+            Some((Message::Stop, _)) => return Ok(()),
+            None => agent = None,
+        }
+    }
+}
+
+/// The next message, and the socket that came with it; none after the agent's end.
+fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
+    let mut bytes = [0; 16];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [io::IoSliceMut::new(&mut bytes)];
+    let length = match recvmsg(agent, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+        Ok(message) => message.bytes,
+        // An agent that was killed with messages for it in the queue.
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if length == 0 {
+        return Ok(None);
+    }
+    let rights = |part| match part {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    };
+    let socket = beside.drain().filter_map(rights).flatten().next();
+    let message = Message::unpack(&bytes[..length]);
+    let wrong =
+        || io::Error::new(ErrorKind::InvalidData, "expected messages of an agent on the standard input");
+    message.map(|message| Some((message, socket))).ok_or_else(wrong)
+}
+
+/// Removes the filters that lead UDP flows into classes with their rates: the packets share the queue of packets without a class.
+fn free_datagrams(index: u32) {
+    if let Some(interface) = Interface::with_index(index) {
+        let parent = format!("{:x}:", ids::ROOT);
+        let dev = interface.to_string();
+        let preference = ids::BY_FLOW.to_string();
+        let line = ["filter", "del", "dev", &dev, "parent", &parent, "protocol", "ip", "prio", &preference];
+        // It fails if there are none.
+        let _ = Command::new("tc").args(line).stdin(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_socket_and_others_are_refused() {
+        for message in [Message::Hold(7), Message::Release(u64::MAX), Message::Until(1 << 40), Message::Stop]
+        {
+            assert_eq!(Message::unpack(&message.pack()), Some(message));
+        }
+        for bytes in [&b""[..], b"h", b"x12345678", b"h1234567", b"h123456789"] {
+            assert_eq!(Message::unpack(bytes), None, "{bytes:?}");
+        }
+    }
+}
