@@ -15,7 +15,7 @@ SLOW = saath saba django
 MEASURED = live bench allocator
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench criterion docs docs-check results results-check build-check allocator live install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -60,10 +60,12 @@ criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the l
 	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
 	$(CARGO) bench --locked -p weir-papers --bench saba -- $(ARGS)
 
-docs: ## Make docs/cli.md, docs/api-errors.md, the demo trace, the protocol's code and docs/results/bench.md again
+docs: ## Make docs/cli.md, docs/api-errors.md, the demo trace and the protocol's code again
 	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace > examples/demo.txt.new
 	mv examples/demo.txt.new examples/demo.txt
+
+bench-page: ## Make docs/results/bench.md again, on a machine without other load
 	{ printf '# Benchmarks\n\n'; tools/measured-by 'make bench'; printf '\nTimes depend on the machine, ratios less so.\n\n'; \
 		for table in policies reference hosts orders solver growth; do $(MAKE) --no-print-directory bench ARGS=$$table || exit 1; done; } > docs/results/bench.md.new
 	mv docs/results/bench.md.new docs/results/bench.md
