@@ -264,6 +264,7 @@ pub async fn run(
         Ok(door) => door,
         Err(error) => return (Left { traffic, interfaces: Vec::new() }, Err(error)),
     };
+    socket::raise_file_limit();
     let (wanted, ordered) = watch::channel(Wanted::default());
     // A switch has no programs.
     let shaped = settings.links.first().filter(|link| settings.door.is_some() && !link.interfaces.is_empty());

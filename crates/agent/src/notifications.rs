@@ -31,7 +31,7 @@ pub enum Changed {
 /// A subscription in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Notifications {
-    /// A netlink socket: the runtime only polls it, for which all sockets are alike.
+    /// A netlink socket. The runtime only polls it, so the type of socket does not matter.
     socket: UnixDatagram,
 }
 
@@ -47,7 +47,7 @@ impl Notifications {
         Ok(Notifications { socket: UnixDatagram::from_std(socket.into())? })
     }
 
-    /// Waits for at least one notification, and returns the interfaces of all that are queued.
+    /// Waits for a notification, and returns the interfaces of all queued ones.
     ///
     /// # Errors
     /// If the socket fails.

@@ -80,7 +80,10 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
     let plain = |value: &Value| match value {
         Value::Array(items) if args.output.format != Format::Json => {
             let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
-            Value::from(items.iter().map(word).collect::<Vec<_>>().join(", "))
+            let words: Vec<String> = items.iter().map(word).collect();
+            // Sentences need another separator than words.
+            let separator = if words.iter().any(|word| word.contains(' ')) { "; " } else { " " };
+            Value::from(words.join(separator))
         }
         // Only rates are objects, with bytes per second as their only value.
         Value::Object(rate) => rate.values().next().cloned().unwrap_or_default(),

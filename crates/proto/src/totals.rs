@@ -10,7 +10,7 @@ pub trait Totals: Copy + Default {
     /// Each count with its name.
     fn by_name(&self) -> Vec<(&'static str, u64)>;
 
-    /// What was added since the agent reported `last`. If a count is below that of `last`, the agent has restarted.
+    /// The increase since the agent reported `last`. If a count is below that of `last`, the agent has restarted.
     fn since(self, last: Self) -> Self {
         let restarted = self.by_name().iter().zip(last.by_name()).any(|(now, last)| now.1 < last.1);
         if restarted { self } else { self.combine(last, u64::saturating_sub) }

@@ -22,8 +22,9 @@ use weir_proto::{Demand, FRAME, PAYLOAD};
 use crate::lease::{LONGEST, Peer};
 use crate::traffic::{ApplicationId, Connection, Ends, LEAST_PACE};
 
-/// For how long the kernel holds a limit that nobody renews; longer where measuring takes longer.
-pub const HOLD: Duration = Duration::from_secs(1);
+/// How long the kernel holds a limit without a renewal: an agent that is restarted within this time leaves no connection without its
+/// limit. Longer where measuring takes longer.
+pub const HOLD: Duration = Duration::from_secs(3);
 
 /// How many periods count: as many as for the prediction.
 const PERIODS: usize = 5;
@@ -408,8 +409,8 @@ mod tests {
         // Without an answer the kernel has ended it by then, and nobody renews it.
         let mut demands = Demands::default();
         pass(&mut demands, 0, None);
-        assert_eq!(pass(&mut demands, 950, None).1, vec![]);
-        assert_eq!(pass(&mut demands, 1050, None).1, vec![None]);
+        assert_eq!(pass(&mut demands, 2950, None).1, vec![]);
+        assert_eq!(pass(&mut demands, 3050, None).1, vec![None]);
     }
 
     #[test]

@@ -65,7 +65,7 @@ struct Managed {
     wait: Duration,
 }
 
-/// What was configured at an interface.
+/// The configuration of an interface after a check.
 #[derive(Debug, Clone, PartialEq)]
 struct Applied {
     target: Target,
@@ -219,7 +219,7 @@ async fn check_due(shared: &Shared, all: &mut [Managed], status: &mut Status) {
     shared.lock().interfaces.clone_from(status);
 }
 
-/// A check of one interface, in a thread of its own: it starts processes.
+/// A check of one interface, which runs in a separate thread: it starts processes.
 struct Job {
     name: Interface,
     part: Rate,

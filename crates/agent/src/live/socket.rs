@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::libc;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::sockopt::{GetStruct, SetStruct, SockType};
 use nix::sys::socket::{getsockopt, setsockopt};
 
@@ -43,6 +44,14 @@ pub struct Info {
     pub max_pacing: u64,
     /// The most payload of a packet.
     segment: u32,
+}
+
+/// Raises the limit of open files to the maximum: the default is below the number of sockets that an agent accepts.
+pub fn raise_file_limit() {
+    if let Ok((_, max)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it the agent accepts fewer sockets.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, max, max);
+    }
 }
 
 /// Asks a socket.

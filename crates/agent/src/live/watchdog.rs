@@ -14,7 +14,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -27,7 +26,7 @@ use crate::traffic::now;
 /// How long the agent waits before it starts another watchdog.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How often a watchdog without an agent looks whether it is asked to stop.
+/// How often a watchdog without an agent checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A message to the watchdog: a letter and a number.
@@ -85,7 +84,7 @@ pub struct Watchdog {
     /// The interfaces where UDP flows have filters.
     interfaces: Vec<u32>,
     running: Option<(OwnedFd, Child)>,
-    /// What the watchdog has been told of the orders' end.
+    /// The end of the lease that the watchdog received last.
     until: Option<Duration>,
     tried: Option<Instant>,
 }
@@ -97,10 +96,10 @@ impl Watchdog {
         Watchdog { start, interfaces, running: None, until: None, tried: None }
     }
 
-    /// Starts a watchdog if none runs; the answer is whether it is a new one, which has no sockets.
+    /// Starts a watchdog if none runs. Returns whether it started one: a new watchdog holds no sockets.
     ///
     /// # Errors
-    /// If it cannot be started. The next calls try again once a second.
+    /// If the program cannot be started. Later calls try again, at most once a second.
     pub fn ensure(&mut self) -> io::Result<bool> {
         if self.running.is_some() || self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
             return Ok(false);
@@ -116,17 +115,17 @@ impl Watchdog {
         Ok(true)
     }
 
-    /// Hands over a duplicate of a socket; the answer is whether the watchdog took it. If not, it has to be tried again.
+    /// Hands over a duplicate of a socket. Returns false if the watchdog cannot take it now; the caller tries again.
     pub fn hold(&mut self, number: u64, socket: BorrowedFd<'_>) -> bool {
         self.send(Message::Hold(number), &[socket])
     }
 
-    /// Closes a duplicate; the answer is as of [`Watchdog::hold`].
+    /// Closes a duplicate. Returns as [`Watchdog::hold`].
     pub fn release(&mut self, number: u64) -> bool {
         self.send(Message::Release(number), &[])
     }
 
-    /// Says until when orders hold, if that is later than it was said by an eighth of their lease, or earlier.
+    /// Renews the time until which orders hold. Skips renewals by less than an eighth of the lease.
     pub fn renew(&mut self, until: Duration, lease: Duration) {
         let is_near = self.until.is_some_and(|last| last <= until && until - last < lease / 8);
         if !is_near && self.send(Message::Until(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)), &[]) {
@@ -146,14 +145,14 @@ impl Watchdog {
             Ok(_) => true,
             Err(rustix::io::Errno::AGAIN) => false,
             Err(_) => {
-                self.end();
+                self.kill();
                 false
             }
         }
     }
 
-    /// Forgets a watchdog that has died, or ends one that does not answer.
-    fn end(&mut self) {
+    /// Kills the watchdog if it still runs, and reaps it.
+    fn kill(&mut self) {
         if let Some((_, mut child)) = self.running.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -162,7 +161,7 @@ impl Watchdog {
 }
 
 impl Drop for Watchdog {
-    /// The agent ends, and has freed all sockets.
+    /// The agent stops, and has freed all sockets itself.
     fn drop(&mut self) {
         if self.send(Message::Stop, &[])
             && let Some((socket, mut child)) = self.running.take()
@@ -170,28 +169,26 @@ impl Drop for Watchdog {
             drop(socket);
             let _ = child.wait();
         }
-        self.end();
+        self.kill();
     }
 }
 
-/// Runs a watchdog until its agent has ended and no lease is left. `asked` says whether to end before, once there is no agent.
+/// Runs a watchdog until its agent has died and the last lease has ended, or the agent sends [`Message::Stop`]. After the agent's death it
+/// exits early if `stop` returns true.
 ///
 /// # Errors
-/// If the socket is none of an agent's.
-pub fn run(agent: OwnedFd, interfaces: &[u32], asked: impl Fn() -> bool) -> io::Result<()> {
-    // As many sockets as an agent takes, if the system allows it.
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    }
+/// If the socket receives anything else than an agent's messages.
+pub fn run(agent: OwnedFd, interfaces: &[u32], stop: impl Fn() -> bool) -> io::Result<()> {
+    socket::raise_file_limit();
     let mut held: BTreeMap<u64, OwnedFd> = BTreeMap::new();
     let mut until: Option<Duration> = None;
     let mut agent = Some(agent);
     loop {
         let left = until.map(|until| until.saturating_sub(now()));
         let is_due = left.is_some_and(|left| left.is_zero());
-        let is_last = agent.is_none() && (is_due || left.is_none() || asked());
+        let is_last = agent.is_none() && (is_due || left.is_none() || stop());
         if is_due || is_last {
-            // A socket whose connection has ended takes no rate.
+            // Setting the rate of a closed connection fails, which does no harm.
             held.values().for_each(|held| drop(socket::pace(held, None)));
             until = None;
         }
@@ -203,7 +200,7 @@ pub fn run(agent: OwnedFd, interfaces: &[u32], asked: impl Fn() -> bool) -> io::
             std::thread::sleep(left.unwrap_or(LOOK).min(LOOK));
             continue;
         };
-        // Rounded up, so that it is due then.
+        // Rounded up, so that the lease has ended after the timeout.
         let left = until.map(|until| until.saturating_sub(now()) + Duration::from_millis(1));
         let timeout = left.map_or(PollTimeout::NONE, |left| {
             PollTimeout::try_from(left.min(Duration::from_secs(60))).unwrap_or(PollTimeout::MAX)
@@ -216,7 +213,7 @@ pub fn run(agent: OwnedFd, interfaces: &[u32], asked: impl Fn() -> bool) -> io::
         }
         match receive(open)? {
             Some((Message::Hold(number), Some(socket))) => drop(held.insert(number, socket)),
-            // Without a free file descriptor the socket stays as it is.
+            // No free file descriptor: this socket keeps its rate if the agent dies.
             Some((Message::Hold(_), None)) => {}
             Some((Message::Release(number), _)) => drop(held.remove(&number)),
             Some((Message::Until(time), _)) => until = Some(Duration::from_nanos(time)),
@@ -226,7 +223,7 @@ pub fn run(agent: OwnedFd, interfaces: &[u32], asked: impl Fn() -> bool) -> io::
     }
 }
 
-/// The next message, and the socket that came with it; none after the agent's end.
+/// The next message, and the socket that came with it; none after the agent's death.
 fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut bytes = [0; 16];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -234,7 +231,7 @@ fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut parts = [io::IoSliceMut::new(&mut bytes)];
     let length = match recvmsg(agent, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
         Ok(message) => message.bytes,
-        // An agent that was killed with messages for it in the queue.
+        // The agent was killed with unread messages in its queue.
         Err(rustix::io::Errno::CONNRESET) => return Ok(None),
         Err(error) => return Err(error.into()),
     };

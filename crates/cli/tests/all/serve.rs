@@ -20,7 +20,7 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();
     let mut serving = Serving::start(&config);
-    let (code, text) = serving.ctl(&["status"]);
+    let (code, text) = serving.ctl(&["hosts"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.lines().nth(2).unwrap().starts_with("a     false    -"), "{text}");
     assert_eq!(serving.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
@@ -74,6 +74,6 @@ fn configurations_are_checked() {
         assert!(said.contains("serve.toml:7: field `key`: `hosts`: expected one of"), "{said}");
     }
     // Plain text does not leave the host.
-    let output = weir(&["ctl", "status", "--coordinator", "192.0.2.1:7701"]);
+    let output = weir(&["ctl", "hosts", "--coordinator", "192.0.2.1:7701"]);
     assert_eq!(output.status.code(), Some(2));
 }

@@ -149,7 +149,7 @@ impl World {
         received_tos(&capture) == Some(1 << 2)
     }
 
-    /// Stops the agent, which has to leave nothing of its own.
+    /// Stops the agent, and asserts that nothing of it is left.
     fn stop(mut self, interface: &str) {
         self.agent.end();
         assert_eq!(self.classes(interface), Vec::<String>::new());

@@ -51,7 +51,7 @@ impl<'a> Coordinator<'a> {
         command.args(["serve", "--config", "serve.toml"]);
         command.current_dir(bed.place.path(".")).stderr(Stdio::null());
         let started = Coordinator { bed, hosts, _process: Process(command.spawn().unwrap()) };
-        wait_for("the coordinator", || started.ctl("status").0);
+        wait_for("the coordinator", || started.ctl("hosts").0);
         started
     }
 
