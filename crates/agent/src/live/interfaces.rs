@@ -26,6 +26,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The minimum time between two checks after notifications, and between two changes where UDP flows have rates: each starts processes.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The same after queues were restored: a process that removes them in a loop must not keep the host busy.
+const PAUSE_AFTER_REPAIR: Duration = Duration::from_millis(500);
+
 /// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `PART`.
 const PERIOD: Duration = Duration::from_secs(5);
 const PART: u32 = 20;
@@ -63,6 +66,8 @@ struct Managed {
     checked: Option<Instant>,
     due: Instant,
     wait: Duration,
+    /// The minimum time from the last check to one after a notification.
+    pause: Duration,
 }
 
 /// The configuration of an interface after a check.
@@ -300,12 +305,13 @@ impl Managed {
             checked: None,
             due: now,
             wait: FIRST_WAIT,
+            pause: PAUSE,
         })
     }
 
     /// The time after the minimum pause since the last check.
     fn after_pause(&self, now: Instant) -> Instant {
-        self.checked.map_or(now, |checked| now.max(checked + PAUSE))
+        self.checked.map_or(now, |checked| now.max(checked + self.pause))
     }
 
     fn job(&self) -> Job {
@@ -361,7 +367,19 @@ impl Managed {
         conflicts.extend(slow.map(|speed| (Reason::Slow, speed.to_string())));
         self.device = checked.device;
         self.enter(conflicts);
+        self.pause = match (self.is_blocked(), restored) {
+            (true, _) => FIRST_WAIT,
+            (false, 1..) => PAUSE_AFTER_REPAIR,
+            (false, 0) => PAUSE,
+        };
         restored
+    }
+
+    /// Whether another process or the kernel prevents the agent from configuring the interface.
+    fn is_blocked(&self) -> bool {
+        let is_blocked =
+            |conflict: &Conflict| matches!(conflict.reason(), Reason::ForeignQdisc | Reason::Refused);
+        self.conflicts.iter().any(is_blocked)
     }
 
     /// Puts the packets of applications into ordered queues. After the queues: packets of a missing class share the queue of packets
@@ -388,9 +406,7 @@ impl Managed {
 
     /// How long until the next check: longer each time while another process is in the way.
     fn next_wait(&mut self, period: Duration) -> Duration {
-        let is_blocked =
-            |conflict: &Conflict| matches!(conflict.reason(), Reason::ForeignQdisc | Reason::Refused);
-        if !self.conflicts.iter().any(is_blocked) {
+        if !self.is_blocked() {
             self.wait = FIRST_WAIT;
             return period;
         }
