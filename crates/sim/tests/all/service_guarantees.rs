@@ -1,14 +1,14 @@
 //! Guarantees on links and excess weights (NetShare, UCSD 2010, 3.3) in a scenario, against rates by hand.
 //!
-//! All sources are unresponsive and send more than they get: the allocator sees all that they want, and a queue that loses
-//! by arrivals takes the 10 % headroom from all alike, so that what arrives is what was allocated.
+//! Sources are unresponsive and send more than they get, unless a test says otherwise: the allocator sees their demands, so hosts
+//! limit them to exactly their allocations, and these arrive.
 
 use std::path::Path;
 
 use weir_core::model::LinkId;
 use weir_core::model::scenario::{Change, Event, Guarantee, Scenario};
 use weir_core::units::{Rate, Time};
-use weir_sim::service::{Mechanism, share};
+use weir_sim::service::{Mechanism, Shared, share};
 
 /// Two switches; three services send from left to right, A until 40 s, and back. What is guaranteed together is 6 of 10.
 const SCENARIO: &str = r#"
@@ -126,6 +126,97 @@ fn what_no_file_can_say_is_refused_too() {
     let mut other = good.clone();
     other.events.push(Event { cable: LinkId(0), ..event });
     assert!(other.check().is_ok());
+}
+
+/// Two services, of which `web` has 300 of 1,000 and then of 400 Mbit/s guaranteed, at equal weights. The link falls in the
+/// middle of a measuring period.
+const LOWERED: &str = r#"
+weir-scenario = 1
+end = "4s"
+fabric = { kind = "links", hosts = ["a", "b", "x", "y"], switch = [
+    { name = "L", tier = 1 }, { name = "R", tier = 1 } ], link = [
+    { ends = ["a", "L"], rate = "1Gbit" }, { ends = ["b", "L"], rate = "1Gbit" },
+    { ends = ["L", "R"], rate = "1Gbit" },
+    { ends = ["R", "x"], rate = "1Gbit" }, { ends = ["R", "y"], rate = "1Gbit" } ] }
+service = [ { name = "web", weight = 1, excess = 0 }, { name = "batch", weight = 1 } ]
+demand = [
+    { service = "web", from = "a", to = "x", sending = "unresponsive", rate = "800Mbit" },
+    { service = "batch", from = "b", to = "y", sending = "unresponsive", rate = "800Mbit" },
+]
+guarantee = [ { service = "web", from = "L", to = "R", rate = "300Mbit" } ]
+event = [ { at = "2.02s", cable = ["L", "R"], change = "rate", rate = "400Mbit" } ]
+"#;
+
+/// The start, the end and what arrives of each demand, in Mbit/s, of every time with constant rates.
+fn segments(shared: &Shared) -> Vec<(f64, f64, Vec<f64>)> {
+    let mbit = |delivered: &[f64]| delivered.iter().map(|rate| rate / 125e3).collect();
+    let segments = shared.segments.iter();
+    segments.map(|segment| (segment.from.get(), segment.to.get(), mbit(&segment.delivered))).collect()
+}
+
+#[test]
+fn guarantee_holds_on_a_lowered_link_with_unresponsive_sources() {
+    let scenario = scenario(LOWERED);
+    for mechanism in [Mechanism::Central, Mechanism::QueuesCentral] {
+        let shared = share(&scenario, mechanism, |_| true).unwrap();
+        let mut checked = 0.0;
+        for (from, to, rates) in segments(&shared) {
+            // The allocator knows the sources from the end of the first period on, and a lowered link from the end of the
+            // period in which it falls.
+            let adjusting = from < 0.05 - 1e-9 || (2.02 - 1e-9..2.05 - 1e-9).contains(&from);
+            if !adjusting {
+                let batch = if from < 2.0 { 700.0 } else { 100.0 };
+                assert!((rates[0] - 300.0).abs() < 1e-6, "{mechanism} from {from} s: {rates:?}");
+                assert!((rates[1] - batch).abs() < 1e-6, "{mechanism} from {from} s: {rates:?}");
+                checked += to - from;
+            } else if mechanism == Mechanism::QueuesCentral {
+                // The queues have the guarantee as a weight, so it holds in these periods too.
+                assert!(rates[0] > 300.0 - 1e-6, "{mechanism} from {from} s: {rates:?}");
+            }
+        }
+        assert!((checked - 3.92).abs() < 1e-9, "{mechanism}: {checked} s");
+    }
+}
+
+#[test]
+fn queues_keep_a_guarantee_whatever_the_sources() {
+    for web in ["elastic", "unresponsive"] {
+        for batch in ["elastic", "unresponsive"] {
+            let sending = |service: &str, sending: &str, text: &str| {
+                let ends = if service == "web" { ["a", "x"] } else { ["b", "y"] };
+                let demand = format!(
+                    "{{ service = \"{service}\", from = \"{}\", to = \"{}\", sending = \"",
+                    ends[0], ends[1]
+                );
+                let rate = if sending == "elastic" { "" } else { ", rate = \"800Mbit\"" };
+                let old = format!("{demand}unresponsive\", rate = \"800Mbit\"");
+                text.replacen(&old, &format!("{demand}{sending}\"{rate}"), 1)
+            };
+            let text = sending("batch", batch, &sending("web", web, LOWERED));
+            let shared = share(&scenario(&text), Mechanism::QueuesCentral, |_| true).unwrap();
+            for (from, _, rates) in segments(&shared) {
+                assert!(rates[0] > 300.0 - 1e-6, "{web} next to {batch}, from {from} s: {rates:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn described_queues_of_a_port_stay_as_they_are() {
+    let port = r#"
+[[port]]
+from = "L"
+to = "R"
+queues = [ { weight = 1, services = ["web"] }, { weight = 1, services = ["batch"] } ]
+"#;
+    let shared = share(&scenario(&format!("{LOWERED}{port}")), Mechanism::QueuesCentral, |_| true).unwrap();
+    let rates: Vec<Vec<f64>> = segments(&shared).into_iter().map(|(_, _, rates)| rates).collect();
+    // Halves until the allocator knows the sources, and until it knows the new rate of the link.
+    let expected = [[500.0, 500.0], [300.0, 700.0], [200.0, 200.0], [300.0, 100.0]];
+    for (rates, expected) in rates.iter().zip(&expected) {
+        assert!(rates.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{rates:?}, not {expected:?}");
+    }
+    assert_eq!(rates.len(), expected.len());
 }
 
 #[test]

@@ -23,12 +23,33 @@ pub struct Guarantee {
 /// is twice that, so that in any order of adding it takes what passed here.
 const ROUNDING: f64 = 5e-13;
 
+/// The weight of a service without any share of a link, as a part of the link's rate: below the rounding of rates.
+const NO_SHARE: f64 = 1e-15;
+
 /// Whether guarantees that add up to so much are more than a link carries.
 pub(super) fn beyond(guaranteed: f64, carries: Rate) -> bool {
     guaranteed > carries.get() * (1.0 + ROUNDING)
 }
 
 impl Scenario {
+    /// The weights of the queues of services at a port with the guarantees `on_link`, if its link carries `rate`: each
+    /// service's guarantee, reduced by the link's factor, and its part by excess weight of the rest. The queue of a service
+    /// then has at least its guarantee as its share of the link. O(services + guarantees on the link).
+    pub fn guaranteed_weights(&self, on_link: &[Guarantee], rate: Rate) -> Vec<f64> {
+        let carries = rate.get();
+        let sum: f64 = on_link.iter().map(|guarantee| guarantee.rate.get()).sum();
+        let factor = if sum > carries { carries / sum } else { 1.0 };
+        let excess: Vec<f64> = self.services.iter().map(|s| s.excess.unwrap_or(s.weight)).collect();
+        let all: f64 = excess.iter().sum();
+        let rest = if all > 0.0 { (carries - sum).max(0.0) / all } else { 0.0 };
+        // A queue has to have a weight, also if its service is entitled to nothing.
+        let mut weights: Vec<f64> = excess.iter().map(|x| (x * rest).max(carries * NO_SHARE)).collect();
+        for guarantee in on_link {
+            weights[guarantee.service] += guarantee.rate.get() * factor;
+        }
+        weights
+    }
+
     /// What is guaranteed on each link, in bytes per second, of links with any guarantee. O(guarantees x log guarantees).
     pub(super) fn check_guarantees(&self) -> Result<BTreeMap<LinkId, f64>, ScenarioError> {
         let mut guaranteed = BTreeMap::new();
