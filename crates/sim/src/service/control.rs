@@ -80,7 +80,7 @@ impl Control {
         if let (Kind::Allocator(allocator), Change::Rate(rate)) = (&mut self.kind, event.change) {
             for link in [event.cable, event.cable.reverse()] {
                 let set = allocator.hierarchy.set_capacity(link.0, rate.get());
-                set.expect("`Scenario::check` accepted the rate, which covers the guarantees on the link");
+                set.expect("`Scenario::check` accepted the rate");
             }
         }
     }
