@@ -5,7 +5,8 @@ use weir_console::output::{self, Sink};
 use weir_console::progress::Progress;
 use weir_console::record::{self, Record};
 use weir_console::table::{Align, BITS, Table, count, number, rate};
-use weir_core::model::scenario::Scenario;
+use weir_core::model::LinkId;
+use weir_core::model::scenario::{Reduction, Scenario};
 use weir_sim::service::{Mechanism, Phase, Segment, ServicePhase, Shared};
 
 use crate::args;
@@ -105,6 +106,14 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> 
         let (from, to) = (number(phase.from.get()), number(phase.to.get()));
         out += &format!("- from {from} s to {to} s, {stranded} of {}\n", scenario.services[service].name);
     }
+    // Guarantees are those of the scenario, and so the same under all mechanisms.
+    let reductions = outcomes.first().map_or(&[][..], |(_, shared)| &shared.reductions);
+    if !reductions.is_empty() {
+        out += "\nGuarantees that exceed a lowered link, all reduced by the link's factor:\n\n";
+    }
+    for reduction in reductions {
+        out += &reduced(scenario, reduction);
+    }
     for (mechanism, shared) in outcomes.iter().filter(|(_, shared)| shared.residual > 0.0) {
         let residual = number(shared.residual);
         out += &format!(
@@ -112,6 +121,33 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> 
         );
     }
     out
+}
+
+/// A line about a time of reduced guarantees: the link, the factor, and each service with the rate that it keeps.
+fn reduced(scenario: &Scenario, reduction: &Reduction) -> String {
+    let Reduction { link, from, to, factor } = *reduction;
+    let [start, end] = link_ends(scenario, link);
+    let guarantees = scenario.guarantees.iter().filter(|guarantee| guarantee.link == link);
+    let services: Vec<String> = guarantees
+        .map(|guarantee| {
+            let full = guarantee.rate.get();
+            let name = &scenario.services[guarantee.service].name;
+            format!("{name} {} instead of {}", rate(full * factor), rate(full))
+        })
+        .collect();
+    format!(
+        "- link {start} to {end}, from {} s to {} s, by the factor {}: {}\n",
+        number(from.get()),
+        number(to.get()),
+        number(factor),
+        services.join(", ")
+    )
+}
+
+/// The names of a link's ends.
+fn link_ends(scenario: &Scenario, link: LinkId) -> [&str; 2] {
+    let link = scenario.topology.link(link);
+    [link.from, link.to].map(|end| scenario.topology.name(end))
 }
 
 fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
@@ -127,6 +163,9 @@ fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record>
         r.add_all(["mean_bit_per_s", "end_bit_per_s", "sent_bit_per_s"], rates.map(|rate| rate * BITS));
         r.add("without_path", found.stranded);
         r.add("residual", shared.residual);
+        r.add("guarantee_factor", found.reduction.map_or(1.0, |reduction| reduction.factor));
+        let link = found.reduction.map(|reduction| link_ends(scenario, reduction.link).join(" to "));
+        r.add("reduced_on", link);
         records.push(r);
     }
     records

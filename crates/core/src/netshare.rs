@@ -24,6 +24,13 @@ pub fn enforced(rate: Rate) -> Rate {
     scaled(rate, HEADROOM)
 }
 
+/// The limit that a host sets for a flow whose whole demand is known: no headroom if the allocation is below the demand.
+/// Headroom lets a flow show a rising demand, and this demand is visible without it; on a link that is allocated completely, headroom
+/// only lets the queues decide instead of the allocator.
+pub fn enforced_for(rate: Rate, demand: Rate) -> Rate {
+    if rate < demand { rate } else { enforced(rate) }
+}
+
 /// A rate so many times as high; the highest there is if that is none.
 fn scaled(rate: Rate, factor: f64) -> Rate {
     Rate::new(rate.get() * factor).unwrap_or(rate)

@@ -8,6 +8,8 @@
 //!
 //! - Queues of services are at the links out of switches ("for every switch and every outbound link"). At a host's own link
 //!   there is one queue. A scenario may say otherwise of a port.
+//! - Guarantees on a link are the allocator's: under `queues+central`, the queues of its port have weights that give each service at
+//!   least its guarantee, at every rate of the link. A `[[port]]` table of the scenario replaces these weights.
 //! - A path is chosen for each connection by hash (ECMP) and kept until a cable fails or comes back: then every connection
 //!   has the path that its hash finds over the links that are up, at once. Only those that crossed the failed cable move
 //!   ([`weir_core::model::topology::route`]), and move back afterwards. Without a path a connection sends nothing.
@@ -85,7 +87,7 @@ pub fn share(
     for phase in changes.windows(2) {
         let mut reroute = false;
         while let Some(event) = events.next_if(|event| event.at.get() <= phase[0]) {
-            streams.change(event);
+            streams.change(scenario, event);
             control.change(event);
             reroute |= event.change.reroutes();
         }

@@ -59,6 +59,36 @@ fn connections_without_a_path_are_told() {
 }
 
 #[test]
+fn reduced_guarantees_are_reported_with_link_time_factor_and_services() {
+    let place = place();
+    let guarantee = |service: &str, rate: &str| {
+        format!("[[guarantee]]\nservice = \"{service}\"\nfrom = \"E1\"\nto = \"C1\"\nrate = \"{rate}\"\n")
+    };
+    let event = |at: &str, rate: &str| {
+        format!("[[event]]\nat = \"{at}\"\ncable = [\"C1\", \"E1\"]\nchange = \"rate\"\nrate = \"{rate}\"\n")
+    };
+    let tables = [guarantee("A1", "600Mbit"), guarantee("A2", "400Mbit"), event("10s", "250Mbit")];
+    place.write("s.toml", &format!("{SCENARIO}\n{}{}", tables.concat(), event("20s", "1Gbit")));
+    let text = place.print("share s.toml --mechanism central,queues+central");
+    let line = "\n- link E1 to C1, from 10.00 s to 20.00 s, by the factor 0.2500: A1 150.0 Mbit instead of 600.0 Mbit, \
+                A2 100.0 Mbit instead of 400.0 Mbit\n";
+    assert_eq!(text.matches(line).count(), 1, "{text}");
+    let found = place.json("share s.toml --mechanism queues+central --format json");
+    let lines = found.as_array().unwrap();
+    let reduced: Vec<_> = lines.iter().filter(|line| line["guarantee_factor"] != 1.0).collect();
+    assert_eq!(reduced.len(), 2, "{found}");
+    for (line, rate) in reduced.into_iter().zip([150e6, 100e6]) {
+        assert_eq!((&line["from_s"], &line["to_s"]), (&10.0.into(), &20.0.into()));
+        assert_eq!((&line["guarantee_factor"], &line["reduced_on"]), (&0.25.into(), &"E1 to C1".into()));
+        assert!((line["end_bit_per_s"].as_f64().unwrap() - rate).abs() < 1.0, "{line}");
+    }
+    assert!(lines.iter().any(|line| line["reduced_on"].is_null()));
+    let csv = place.print("share s.toml --mechanism central --format csv");
+    assert!(csv.lines().next().unwrap().ends_with(",residual,guarantee_factor,reduced_on"), "{csv}");
+    assert!(csv.contains(",0.25,E1 to C1\n") && csv.contains(",1.0,\n"), "{csv}");
+}
+
+#[test]
 fn share_has_all_mechanisms_and_formats() {
     let place = place();
     let text = place.print("share s.toml");

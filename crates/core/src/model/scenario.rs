@@ -14,7 +14,7 @@ use super::topology::{NodeId, Topology};
 use crate::units::{Rate, Time};
 
 pub use event::{Change, Event};
-pub use guarantee::Guarantee;
+pub use guarantee::{Guarantee, Reduction};
 pub use port::{Port, Queue, Queueing, Table};
 
 /// A service (an application, a tenant): the connections that share by one weight.
@@ -185,7 +185,8 @@ impl Scenario {
             }
         }
         self.check_ports()?;
-        self.check_events(connections, &self.check_guarantees()?)
+        self.check_guarantees()?;
+        self.check_events(connections)
     }
 
     fn check_whole(&self) -> Result<(), ScenarioError> {

@@ -241,10 +241,12 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Changes what a link carries, and with it guarantees that are parts of it.
+    /// Changes a link's capacity, and with it the guarantees that are parts of the link. Guaranteed rates that add up to more
+    /// than the capacity are all reduced by the factor at which their sum equals it; a later call with a capacity that
+    /// covers the sum restores them.
     ///
     /// # Errors
-    /// An unknown link; a capacity that is not finite, below zero, or below what is guaranteed. Nothing changes then.
+    /// An unknown link; a capacity that is not finite, or below zero. Nothing changes then.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
         let (at, links) = (link as usize, self.network.links);
         if at >= links {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use weir_core::model::scenario::{Change, Event, Guarantee, Scenario, Sending, Service};
-use weir_core::netshare::{Demand, PERIOD, Throttle, enforced};
+use weir_core::netshare::{Demand, PERIOD, Throttle, enforced, enforced_for};
 use weir_core::solve::{ClassId, Hierarchy, Shares, hierarchy};
 use weir_core::units::Rate;
 
@@ -30,7 +30,9 @@ enum Kind {
 /// What a connection offers is measured at its host: all that an unresponsive source sends, before its limit; of any
 /// other, what it sends, since that is all there is to see of it. The allocator knows those connections that were
 /// measured once, and divides links between services by weights and inside a service equally. Every host then allows
-/// 10 % more than was allocated, and never less than the floor.
+/// 10 % more than was allocated, and never less than the floor. In a scenario with guarantees, an unresponsive
+/// source that is allocated less than it offers gets exactly its allocation: its demand is visible without headroom, and
+/// the headroom of one service would reduce what another is guaranteed, on this link or on a later one.
 ///
 /// Each stream is a class of its own, made once, and solutions follow the changes. Classes by demand
 /// ([`Hierarchy::add_flow`]) would be made anew in every period, since a predicted demand hardly comes twice.
@@ -40,6 +42,8 @@ struct Allocator {
     classes: Vec<ClassId>,
     demands: Vec<Demand>,
     limits: Vec<Option<Rate>>,
+    /// Whether the scenario has guarantees.
+    guarantees: bool,
 }
 
 impl Control {
@@ -76,7 +80,7 @@ impl Control {
         if let (Kind::Allocator(allocator), Change::Rate(rate)) = (&mut self.kind, event.change) {
             for link in [event.cable, event.cable.reverse()] {
                 let set = allocator.hierarchy.set_capacity(link.0, rate.get());
-                set.expect("`Scenario::check` accepted the rate, which covers the guarantees on the link");
+                set.expect("`Scenario::check` accepted the rate");
             }
         }
     }
@@ -204,6 +208,7 @@ impl Allocator {
                 .expect("`Scenario::check` accepted the links and the guarantees on them"),
             demands: Vec::new(),
             limits: Vec::new(),
+            guarantees: !scenario.guarantees.is_empty(),
         }
     }
 
@@ -240,7 +245,10 @@ impl Allocator {
         self.hierarchy.solve();
         for &stream in streams.active() {
             let rate = Rate::new(self.hierarchy.rate(self.classes[stream])).unwrap_or(Rate::ZERO);
-            let limit = enforced(rate);
+            let limit = match (streams.sending(stream), self.demands[stream].predict()) {
+                (Sending::Unresponsive(_), Some(demand)) if self.guarantees => enforced_for(rate, demand),
+                _ => enforced(rate),
+            };
             let limit = Some(if limit < self.floor { self.floor } else { limit });
             changed |= limit != self.limits[stream];
             self.limits[stream] = limit;

@@ -1,7 +1,7 @@
 //! What services got.
 
 use weir_core::model::LinkId;
-use weir_core::model::scenario::Scenario;
+use weir_core::model::scenario::{Reduction, Scenario};
 use weir_core::units::Time;
 
 use super::at;
@@ -52,6 +52,8 @@ pub struct ServicePhase {
     pub sent: f64,
     /// The number of connections without a path.
     pub stranded: u32,
+    /// Of the reductions of guarantees that the service has in this phase, the one with the lowest factor.
+    pub reduction: Option<Reduction>,
 }
 
 /// What came of a scenario.
@@ -64,6 +66,8 @@ pub struct Shared {
     /// How far rates were from settled where that was the furthest ([`weir_core::solve::wfq::Settled::residual`]); 0 if
     /// they all were settled.
     pub residual: f64,
+    /// When guarantees were reduced because an event lowered a link below their sum; the same under every mechanism.
+    pub reductions: Vec<Reduction>,
     /// The service of each demand, and how many services there are.
     service_of: Vec<usize>,
     services: usize,
@@ -78,6 +82,7 @@ impl Shared {
             segments: Vec::new(),
             phases: Vec::new(),
             residual: 0.0,
+            reductions: scenario.reductions(),
             service_of: scenario.demands.iter().map(|demand| demand.service).collect(),
             services: scenario.services.len(),
             streams: Vec::new(),
@@ -153,9 +158,20 @@ impl Shared {
             let demands = self.service_of.iter().zip(&phase.stranded);
             let stranded = demands.filter(|(of, _)| **of == service).map(|(_, stranded)| stranded).sum();
             let (mean, last, sent) = (mean[service], last[service], sent[service]);
-            ServicePhase { service, mean, last, sent, stranded }
+            let reduction = self.reduction(scenario, phase, service);
+            ServicePhase { service, mean, last, sent, stranded, reduction }
         };
         (0..self.services).filter(active).map(of_service).collect()
+    }
+
+    /// The reduction with the lowest factor among those of a service's guarantees in a phase.
+    fn reduction(&self, scenario: &Scenario, phase: &Phase, service: usize) -> Option<Reduction> {
+        let during = self.reductions.iter().filter(|r| r.from <= phase.from && phase.from < r.to);
+        let own = during.filter(|r| {
+            let mut guarantees = scenario.guarantees.iter();
+            guarantees.any(|guarantee| guarantee.service == service && guarantee.link == r.link)
+        });
+        own.min_by(|a, b| a.factor.total_cmp(&b.factor)).copied()
     }
 
     /// Sums of numbers of demands, by service.

@@ -1,8 +1,8 @@
 //! Connections by path, and the rates that they settle at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use weir_core::model::scenario::{Change, Demand, Event, Queueing, Scenario, Sending};
+use weir_core::model::scenario::{Change, Demand, Event, Guarantee, Queueing, Scenario, Sending};
 use weir_core::model::{LinkId, Routes};
 use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq};
 use weir_core::units::{Rate, Time};
@@ -36,6 +36,8 @@ pub(super) struct Streams {
     /// Which queues links have, and the first of each.
     queueing: Queueing,
     first: Vec<u32>,
+    /// Links whose queues have weights by the guarantees there, with these.
+    reserved: BTreeMap<LinkId, Vec<Guarantee>>,
     wfq: Wfq,
     active: Vec<usize>,
     started: Vec<usize>,
@@ -69,17 +71,48 @@ impl Streams {
             stranded: vec![0; scenario.demands.len()],
             queueing,
             first,
+            reserved: BTreeMap::new(),
             wfq: Wfq::new(&capacities, &queues).expect("`Scenario::check` accepted the rates and weights"),
             active: Vec::new(),
             started: Vec::new(),
             rates: Vec::new(),
         };
+        if mechanism.queues() && mechanism.allocates() {
+            streams.reserve(scenario);
+        }
         streams.find_paths(scenario);
         streams
     }
 
-    /// A cable is not what it was. Paths are found anew by [`Streams::find_paths`].
-    pub(super) fn change(&mut self, event: &Event) {
+    /// Sets the weights of queues at ports with guarantees. A port that the scenario describes keeps the weights given there, and
+    /// a host's own port keeps its one queue.
+    fn reserve(&mut self, scenario: &Scenario) {
+        let described: BTreeSet<LinkId> =
+            scenario.ports.iter().flat_map(|port| &port.links).copied().collect();
+        let topology = &scenario.topology;
+        for guarantee in &scenario.guarantees {
+            let link = guarantee.link;
+            if !topology.is_host(topology.link(link).from) && !described.contains(&link) {
+                self.reserved.entry(link).or_default().push(*guarantee);
+            }
+        }
+        for link in self.reserved.keys().copied().collect::<Vec<_>>() {
+            self.set_weights(scenario, link, topology.link(link).rate);
+        }
+    }
+
+    /// Sets the weights of a link's queues by the guarantees on it, if there are any, for this rate of the link.
+    fn set_weights(&mut self, scenario: &Scenario, link: LinkId, rate: Rate) {
+        let Some(guarantees) = self.reserved.get(&link) else { return };
+        let weights = scenario.guaranteed_weights(guarantees, rate);
+        for (queue, weight) in (self.first[link.index()]..).zip(weights) {
+            let set = self.wfq.set_weight(queue as usize, weight);
+            set.expect("guarantees and rates of links are in the range of weights");
+        }
+    }
+
+    /// Applies an event to its cable. Paths are updated by [`Streams::find_paths`].
+    pub(super) fn change(&mut self, scenario: &Scenario, event: &Event) {
         for link in [event.cable, event.cable.reverse()] {
             match event.change {
                 Change::Down => drop(self.routes.fail(link)),
@@ -87,6 +120,7 @@ impl Streams {
                 Change::Rate(rate) => {
                     let set = self.wfq.set_capacity(link.index(), rate.get());
                     set.expect("`Scenario::check` accepted the rate");
+                    self.set_weights(scenario, link, rate);
                 }
             }
         }

@@ -205,20 +205,22 @@ fn errors_in_guarantees_say_where() {
         ),
         (vec!["service = \"A1\"".to_owned()], 0, "guarantee 1 from`: `nothing`: expected a host or switch"),
         (vec![good.clone() + "\nweight = 1"], 5, "guarantee 1 key`: `weight`: expected one of service, from"),
-        (
-            vec![
-                good.clone()
-                    + "\n[[event]]\nat = \"5s\"\ncable = [\"C1\", \"E1\"]\nchange = \"rate\"\nrate = \"599Mbit\"",
-            ],
-            9,
-            "event 1 rate`: `599Mbit`: expected at least the 600Mbit guaranteed from `E1` to `C1`",
-        ),
     ] {
         let guarantees: Vec<&str> = guarantees.iter().map(String::as_str).collect();
         let message = parse(&with_guarantees(&guarantees)).unwrap_err();
         let expected = format!("t:{}: field `{error}", line + place);
         assert!(message.starts_with(&expected), "{message} instead of {expected}");
     }
+}
+
+#[test]
+fn event_that_lowers_a_link_below_its_guarantees_is_accepted() {
+    let guarantee = "service = \"A1\"\nfrom = \"E1\"\nto = \"C1\"\nrate = \"600Mbit\"";
+    let event = "[[event]]\nat = \"5s\"\ncable = [\"C1\", \"E1\"]\nchange = \"rate\"\nrate = \"300Mbit\"";
+    let scenario = parse(&with_guarantees(&[&format!("{guarantee}\n{event}")])).unwrap();
+    let reductions = scenario.reductions();
+    assert_eq!(reductions.len(), 1);
+    assert_eq!((reductions[0].link, reductions[0].factor), (scenario.guarantees[0].link, 0.5));
 }
 
 /// The example with these ports, each the lines of a table.

@@ -1,8 +1,7 @@
 //! Cables that fail, come back, or carry more or less from some time on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::guarantee::beyond;
 use super::{Place, Scenario, ScenarioError, wrong};
 use crate::model::topology::{LinkId, Topology};
 use crate::units::{Rate, Time};
@@ -52,12 +51,7 @@ impl Scenario {
     /// The most paths that are looked for: one for each connection at the start, and again whenever cables go down or come up.
     pub const MAX_PATHS: u64 = 1 << 26;
 
-    /// `guaranteed` is what is guaranteed on each link, in bytes per second.
-    pub(super) fn check_events(
-        &self,
-        connections: u64,
-        guaranteed: &BTreeMap<LinkId, f64>,
-    ) -> Result<(), ScenarioError> {
+    pub(super) fn check_events(&self, connections: u64) -> Result<(), ScenarioError> {
         if self.events.len() > Scenario::MAX_EVENTS {
             let most = format!("at most {} events", Scenario::MAX_EVENTS);
             return Err(wrong(Place::Scenario, "event", self.events.len(), most));
@@ -83,16 +77,6 @@ impl Scenario {
                     if !(Topology::MIN_RATE..=Topology::MAX_RATE).contains(&rate) {
                         let expected = format!("{} to {}", Topology::MIN_RATE, Topology::MAX_RATE);
                         return Err(wrong(place, "rate", rate, expected));
-                    }
-                    for link in [event.cable, event.cable.reverse()] {
-                        let sum = guaranteed.get(&link).copied().unwrap_or(0.0);
-                        if beyond(sum, rate) {
-                            let ends = self.topology.link(link);
-                            let [from, to] = [ends.from, ends.to].map(|end| self.topology.name(end));
-                            let sum = Rate::new(sum).unwrap_or(rate);
-                            let expected = format!("at least the {sum} guaranteed from `{from}` to `{to}`");
-                            return Err(wrong(place, "rate", rate, expected));
-                        }
                     }
                     true
                 }

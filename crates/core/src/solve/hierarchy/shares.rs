@@ -202,14 +202,20 @@ impl Shares {
         self.parts.is_some() || !self.guarantees.is_empty()
     }
 
-    /// Makes a link's guarantees anew where its capacity changes.
+    /// Computes a link's guarantees from its new capacity. Rates that add up to more than the capacity are all reduced by
+    /// one factor; guarantees that are parts of the link change with its capacity in any case.
     pub(super) fn set_row(&self, link: usize, capacity: f64, row: &mut [f64]) -> Result<(), HierarchyError> {
         check_capacity(link, capacity)?;
-        if let Some(parts) = self.parts.as_ref().filter(|_| !self.names(link)) {
+        let rates = self.rates_on(link);
+        if rates.is_empty() {
+            let parts = self.parts.iter().flatten();
             row.iter_mut().zip(parts).for_each(|(guarantee, part)| *guarantee = part * capacity);
             return Ok(());
         }
-        check_booked(link, capacity, row)
+        let sum: f64 = rates.iter().map(|guarantee| guarantee.rate).sum();
+        let factor = if sum > capacity { capacity / sum } else { 1.0 };
+        rates.iter().for_each(|guarantee| row[guarantee.service] = guarantee.rate * factor);
+        Ok(())
     }
 
     /// All guarantees by link and service, once the links are known.
@@ -236,9 +242,11 @@ impl Shares {
         Ok(table)
     }
 
-    /// Whether rates are guaranteed on a link.
-    fn names(&self, link: usize) -> bool {
-        self.guarantees.binary_search_by(|g| (g.link as usize).cmp(&link)).is_ok()
+    /// The rates that are guaranteed on a link.
+    fn rates_on(&self, link: usize) -> &[Guarantee] {
+        let from = self.guarantees.partition_point(|guarantee| (guarantee.link as usize) < link);
+        let until = self.guarantees.partition_point(|guarantee| guarantee.link as usize <= link);
+        &self.guarantees[from..until]
     }
 }
 

@@ -52,8 +52,7 @@ fn capacities_change_and_guarantees_with_them() {
     let guaranteed = vec![Guarantee { link: 0, service: 0, rate: 6.0 }];
     let shares = Shares::with_guarantees(guaranteed, &[1.0]).unwrap();
     let mut hierarchy = Hierarchy::new(&[10.0], shares).unwrap();
-    let below = text(hierarchy.set_capacity(0, 5.0).unwrap_err());
-    assert_eq!(below, "link 0: guarantees of 6 B/s together: expected at most its capacity of 5 B/s");
+    assert!(hierarchy.set_capacity(0, 5.0).is_ok() && hierarchy.set_capacity(0, -5.0).is_err());
     // Rates on link 1 alone: 3 of 10 and then of 30, and the rest 2:1; elsewhere thirds, and what nobody wants 2:1.
     let guaranteed = vec![Guarantee { link: 1, service: 1, rate: 3.0 }];
     let shares = Shares::with_excess(&[1.0; 3], &[2.0, 1.0, 1.0]).unwrap().guaranteeing(guaranteed).unwrap();
@@ -64,7 +63,27 @@ fn capacities_change_and_guarantees_with_them() {
     (0..2).for_each(|link| hierarchy.set_capacity(link, 30.0).unwrap());
     hierarchy.solve();
     assert_close(&rates(&hierarchy, &ids), &[50.0 / 3.0, 40.0 / 3.0, 18.0, 12.0]);
-    assert!(hierarchy.set_capacity(1, 2.0).is_err() && hierarchy.set_capacity(0, 2.0).is_ok());
+}
+
+#[test]
+fn guarantees_above_a_lowered_capacity_shrink_by_one_factor() {
+    let guarantee = |service, rate| Guarantee { link: 0, service, rate };
+    let shares =
+        Shares::with_guarantees(vec![guarantee(0, 6.0), guarantee(1, 2.0)], &[0.0, 1.0, 1.0]).unwrap();
+    let classes = (0..3).map(|service| flows(service, &[0], 1, INF)).collect();
+    let (mut hierarchy, ids) = build(&Net::weighted(&[10.0], &[1.0; 3], classes), shares);
+    let mut at = |capacity| {
+        hierarchy.set_capacity(0, capacity).unwrap();
+        hierarchy.solve();
+        rates(&hierarchy, &ids)
+    };
+    assert_close(&at(10.0), &[6.0, 3.0, 1.0]);
+    // 6 and 2 of 8: half of each, and a quarter; nothing is unreserved.
+    assert_close(&at(4.0), &[3.0, 1.0, 0.0]);
+    assert_close(&at(2.0), &[1.5, 0.5, 0.0]);
+    assert_close(&at(0.0), &[0.0, 0.0, 0.0]);
+    assert_close(&at(8.0), &[6.0, 2.0, 0.0]);
+    assert_close(&at(10.0), &[6.0, 3.0, 1.0]);
 }
 
 #[derive(Debug, Clone)]
@@ -92,6 +111,7 @@ proptest! {
         changes in prop::collection::vec(change(), 1..12),
     ) {
         let mut net = net;
+        let guarantees = net.guarantees.clone();
         let mut later = net.flows.pop();
         let (mut hierarchy, mut ids) = build(&net, shares_of(&net));
         hierarchy.solve();
@@ -110,8 +130,10 @@ proptest! {
                 Change::Class(..) => {}
                 Change::Link(link, factor) => {
                     let link = link % net.capacities.len();
-                    let guaranteed: f64 = net.guarantees[link].iter().sum();
-                    net.capacities[link] = (net.capacities[link] * factor).max(guaranteed);
+                    net.capacities[link] *= factor;
+                    let guaranteed: f64 = guarantees[link].iter().sum();
+                    let part = if guaranteed > net.capacities[link] { net.capacities[link] / guaranteed } else { 1.0 };
+                    net.guarantees[link] = guarantees[link].iter().map(|rate| rate * part).collect();
                     hierarchy.set_capacity(link as u32, net.capacities[link]).unwrap();
                 }
             }
