@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
@@ -104,6 +105,8 @@ struct Host {
     /// What the interfaces differ in from orders, and what was restored at them.
     interfaces: interfaces::Status,
     watchdog: Option<Watchdog>,
+    /// Whether a watchdog could not be started, which was logged.
+    is_unwatched: bool,
     /// What its link carries in bytes per second, if it has interfaces.
     shaped: Option<f64>,
     began: Instant,
@@ -164,17 +167,22 @@ impl Host {
     /// Lets the watchdog know of the sockets, and until when they have rates.
     fn watch(&mut self) {
         let now = self.now();
-        let Some(watchdog) = &mut self.watchdog else { return };
-        match watchdog.ensure() {
+        match self.watchdog.as_mut().map_or(Ok(false), Watchdog::ensure) {
             Ok(true) => self.flows.hand_over_all(),
             Ok(false) => {}
-            Err(error) => say(&format!(
-                "the watchdog cannot be started ({error}): rates of sockets would outlive this agent if it were killed"
-            )),
+            Err(error) if self.is_unwatched => drop(error),
+            Err(error) => {
+                self.is_unwatched = true;
+                say(&format!(
+                    "no watchdog ({error}): rates of sockets would outlive this agent if it were killed"
+                ));
+            }
         }
-        self.flows.hand_over(watchdog);
-        if let Some(ends) = self.keeper.ends() {
-            watchdog.renew(crate::traffic::now() + ends.saturating_sub(now), self.keeper.lease());
+        self.flows.hand_over(self.watchdog.as_mut());
+        if let Some(left) = self.keeper.ends().and_then(|ends| ends.checked_sub(now))
+            && let Some(watchdog) = &mut self.watchdog
+        {
+            watchdog.renew(crate::traffic::now() + left, self.keeper.lease());
         }
     }
 
@@ -279,6 +287,7 @@ pub async fn run(
         weighed: false,
         wanted,
         interfaces: interfaces::Status::default(),
+        is_unwatched: false,
         watchdog: settings.watchdog.clone().map(|start| {
             let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
             Watchdog::new(start, &interfaces.collect::<Vec<_>>())
@@ -293,6 +302,7 @@ pub async fn run(
         () = link::keep(settings.coordinator.clone(), settings.host, said, say) => Ok(()),
         () = work(&shared, settings.host, &mut events) => Ok(()),
         () = keep_interfaces(&shared, &settings, ordered) => Ok(()),
+        () = inspect(&shared) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();
@@ -300,6 +310,24 @@ pub async fn run(
     host.watchdog = None;
     let traffic = host.applications.take().map(|applications| applications.traffic);
     (Left { traffic, interfaces: std::mem::take(&mut host.interfaces.names) }, ended)
+}
+
+/// How often the agent looks for programs and maps that another process removed.
+const INSPECT: Duration = Duration::from_millis(250);
+
+/// Restores programs and maps that another process removed.
+async fn inspect(shared: &Shared) {
+    let mut clock = clock(INSPECT);
+    loop {
+        clock.tick().await;
+        let inspection = shared.lock().applications.as_ref().map(|known| known.traffic.inspection());
+        let Some(inspection) = inspection else { return std::future::pending().await };
+        if spawn_blocking(move || inspection.is_intact()).await.is_ok_and(|is_intact| !is_intact)
+            && let Some(applications) = &mut shared.lock().applications
+        {
+            applications.repair();
+        }
+    }
 }
 
 async fn keep_interfaces(shared: &Shared, settings: &Settings, ordered: watch::Receiver<Wanted>) {

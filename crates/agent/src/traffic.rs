@@ -20,7 +20,7 @@ mod throttle;
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -31,7 +31,7 @@ use weir_proto::Restored;
 use crate::batch::{BatchError, ask};
 use crate::lease;
 use crate::queues::Interface;
-use attached::{Attached, Programs};
+use attached::{Attached, Evidence, Programs};
 use cgroup::Cgroup;
 pub use cgroup::{Class, Rule, cgroups};
 use folder::Folder;
@@ -138,6 +138,23 @@ struct Application {
     id: u64,
 }
 
+/// What has to be there for all programs and maps to be.
+#[derive(Debug)]
+pub struct Inspection {
+    programs: Vec<Evidence>,
+    files: Vec<PathBuf>,
+    interfaces: Vec<u32>,
+}
+
+impl Inspection {
+    /// Whether nothing was removed, as far as this shows. A few system calls for each program, which can wait for locks of the kernel's.
+    pub fn is_intact(&self) -> bool {
+        self.programs.iter().all(Evidence::is_intact)
+            && self.files.iter().all(|file| std::fs::symlink_metadata(file).is_ok())
+            && self.interfaces.iter().all(|&number| Interface::with_index(number).is_some())
+    }
+}
+
 /// The traffic of a host's applications.
 pub struct Traffic {
     folder: Folder,
@@ -228,74 +245,100 @@ impl Traffic {
         Ok(count)
     }
 
-    /// Restores what other processes removed: detached programs, files in the BPF file system, and entries of the map of classes.
-    /// Programs follow an interface that was deleted and created again. To be called now and then; without a fault it makes a few
-    /// system calls for each program.
+    /// What [`Traffic::repair`] would look at, to be inspected without this.
+    pub fn inspection(&self) -> Inspection {
+        let programs = self.programs.iter().map(|(name, attached)| attached.evidence(&self.folder, name));
+        let maps = Maps::names().map(|name| self.folder.path().join(name));
+        let interfaces = self.interfaces.iter().map(|&(_, number)| number).collect();
+        Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
+    }
+
+    /// Restores what other processes removed: detached programs, and files in the BPF file system. Programs follow an interface that was
+    /// deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
     ///
     /// # Errors
-    /// As [`Traffic::start`]. Some of it may be restored; the next call does the rest.
-    pub fn repair(&mut self) -> Result<Restored, TrafficError> {
+    /// The first of all steps; the others are done all the same, and the next call tries again.
+    pub fn repair(&mut self) -> (Restored, Result<(), TrafficError>) {
         let mut restored = Restored::default();
-        self.folder.restore()?;
-        restored.maps += self.maps.repin(&self.folder)?;
-        restored.programs += self.repin_programs()?;
-        restored.programs += self.restore_marks()?;
-        restored.programs += self.restore_followers()?;
+        let folder = self.folder.restore().map(drop);
+        let maps = self.maps.repin(&self.folder).map(|count| restored.maps += count);
+        let pins = self.repin_programs().map(|count| restored.programs += count);
+        let marks = self.restore_marks().map(|count| restored.programs += count);
+        let followers = self.restore_followers().map(|count| restored.programs += count);
+        (restored, folder.and(maps).and(pins).and(marks).and(followers))
+    }
+
+    /// Restores entries of the map of classes that other processes removed or changed, and returns how many. A system call for each.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn restore_classes(&mut self) -> Result<u64, TrafficError> {
+        let mut count = 0;
         for application in &self.applications {
             let class = application.rule.class;
             for &(_, interface) in &self.interfaces {
-                restored.maps += u64::from(self.maps.restore_class(application.id, interface, class)?);
+                count += u64::from(self.maps.restore_class(application.id, interface, class)?);
             }
         }
-        Ok(restored)
+        Ok(count)
     }
 
     /// Pins programs again whose files were deleted, and returns how many.
     fn repin_programs(&mut self) -> Result<u64, TrafficError> {
-        let mut count = 0;
+        let mut result = Ok(0);
         for (name, attached) in std::mem::take(&mut self.programs) {
-            // A link that cannot be pinned is lost, and its program is loaded anew below.
-            let (attached, was_deleted) = attached.repin(&self.folder, &name)?;
-            count += u64::from(was_deleted);
-            self.programs.insert(name, attached);
+            match attached.repin(&self.folder, &name) {
+                Ok((attached, was_deleted)) => {
+                    self.programs.insert(name, attached);
+                    result = result.map(|count| count + u64::from(was_deleted));
+                }
+                // The link is lost, and the next step loads the program again.
+                Err(error) => result = result.and(Err(error)),
+            }
         }
-        Ok(count)
+        result
     }
 
     fn is_in_place(&self, name: &str) -> bool {
         self.programs.get(name).is_some_and(Attached::is_in_place)
     }
 
-    /// Puts programs at interfaces again where they are missing, and returns how many.
+    /// Puts programs at interfaces again where they are missing, and returns how many. Those of an interface that was created again do
+    /// not count.
     fn restore_marks(&mut self) -> Result<u64, TrafficError> {
-        let mut count = 0;
-        let mut is_other = false;
+        let (mut count, mut is_any, mut result) = (0, false, Ok(()));
         for at in 0..self.interfaces.len() {
             let (name, number) = self.interfaces[at].clone();
+            let present = Interface::with_index(number);
             let throttles = throttle::names(number).into_iter().filter(|_| self.throttling.is_some());
             let mut needed = throttles.chain([program::name(number)]);
-            if needed.all(|program| self.is_in_place(&program)) {
+            if present.is_some() && needed.all(|program| self.is_in_place(&program)) {
                 continue;
             }
-            // The interface was renamed, or deleted and created again, or is missing.
-            let Some(now) = Interface::with_index(number).or_else(|| name.index().map(|_| name.clone()))
-            else {
+            // Another interface that was renamed to this name keeps its own programs.
+            let is_free = |index: &u32| self.interfaces.iter().all(|(_, taken)| taken != index);
+            let Some(now) = present.or_else(|| name.index().filter(is_free).map(|_| name.clone())) else {
                 continue;
             };
-            let new = self::number(&now)?;
-            let attached = program::mark(&self.folder, &now, new, has_ports(self.rules()))?;
-            self.programs.insert(program::name(new), attached);
-            is_other |= new != number;
-            self.interfaces[at].1 = new;
-            count += 1;
+            let marked = self::number(&now)
+                .and_then(|new| Ok((new, program::mark(&self.folder, &now, new, has_ports(self.rules()))?)));
+            match marked {
+                Ok((new, attached)) => {
+                    self.programs.insert(program::name(new), attached);
+                    self.interfaces[at].1 = new;
+                    is_any = true;
+                    count += u64::from(new == number);
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
         }
-        if count > 0 && self.throttling.is_some() {
-            self.start_throttling()?;
+        if is_any && self.throttling.is_some() {
+            result = result.and(self.start_throttling());
         }
-        if is_other {
-            self.forget_others()?;
+        if is_any {
+            result = result.and(self.forget_others());
         }
-        Ok(count)
+        result.map(|()| count)
     }
 
     fn rules(&self) -> impl IntoIterator<Item = &Rule> {

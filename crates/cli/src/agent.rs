@@ -1,9 +1,11 @@
 //! `weir agent`: enforcement on a host or switch.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
@@ -25,7 +27,7 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
         args::Agent::Queues(args) => queues(args),
         args::Agent::Traffic(args) => follow(args),
         args::Agent::Cleanup => cleanup(),
-        args::Agent::Watchdog { interfaces } => watch(interfaces),
+        args::Agent::Watchdog { socket, interfaces } => watch(socket, interfaces),
     }
 }
 
@@ -39,8 +41,13 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     // A missing interface is an error now, not at the first order for it.
     interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(failure)?;
-    let program = "/proc/self/exe".into();
-    let watchdog = door.as_ref().map(|_| Start { program, args: vec!["agent".into(), "watchdog".into()] });
+    // The second is right also after the file was replaced.
+    let program = env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into());
+    let watchdog = door.clone().map(|door| Start {
+        program,
+        args: vec!["agent".to_owned(), "watchdog".to_owned()],
+        door,
+    });
     let settings = Settings { coordinator, host: args.host, links, door, watchdog, dry_run: args.dry_run };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
@@ -51,23 +58,19 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let (left, ended) = runtime.block_on(live::run(settings, traffic, asked_to_stop()));
     // A running change of queues ends before the queues are removed.
     drop(runtime);
-    if let Some(traffic) = left.traffic {
-        stop(traffic)?;
-    }
-    // A change that ended just now may have made queues at an interface that was not checked before.
-    let known =
-        left.interfaces.iter().chain(interfaces.iter().filter(|interface| interface.index().is_some()));
-    for interface in known.filter(|_| !args.dry_run) {
-        interface.restore().map_err(failure)?;
-    }
-    ended.map_err(Failure::undone)
+    let mut results = vec![ended.map_err(Failure::undone)];
+    results.extend(left.traffic.map(stop));
+    let existing = left.interfaces.iter().filter(|interface| interface.index().is_some() && !args.dry_run);
+    results.extend(existing.map(|interface| interface.restore().map(drop).map_err(failure)));
+    // All of it is attempted, and the first error is reported.
+    results.into_iter().collect()
 }
 
 /// Runs until the agent at the standard input has ended and its last lease is over.
-fn watch(interfaces: &[u32]) -> Result<(), Failure> {
+fn watch(socket: &Path, interfaces: &[u32]) -> Result<(), Failure> {
     interrupt::watch();
     let agent = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::undone)?;
-    watchdog::run(agent, interfaces, interrupt::asked).map_err(Failure::undone)
+    watchdog::run(agent, socket, interfaces, interrupt::asked).map_err(Failure::undone)
 }
 
 fn queues(args: &args::AgentQueues) -> Result<(), Failure> {
@@ -115,7 +118,9 @@ fn stop(traffic: Traffic) -> Result<(), Failure> {
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
     while !interrupt::asked() {
         traffic.refresh().map_err(traffic_failure)?;
-        traffic.repair().map_err(traffic_failure)?;
+        if !traffic.inspection().is_intact() {
+            traffic.repair().1.map_err(traffic_failure)?;
+        }
         let mut text = String::new();
         while let Some(event) = traffic.event() {
             text += &line(traffic, &event);

@@ -26,6 +26,9 @@ use crate::traffic::{ApplicationId, Connection, Ends, LEAST_PACE};
 /// limit. Longer where measuring takes longer.
 pub const HOLD: Duration = Duration::from_secs(3);
 
+/// How often limits are renewed at least: an entry that another process deleted is back by then.
+const RENEW: Duration = Duration::from_millis(500);
+
 /// How many periods count: as many as for the prediction.
 const PERIODS: usize = 5;
 
@@ -155,7 +158,7 @@ impl Demands {
             return Vec::new();
         }
         self.limited = is_limited;
-        let renewed = self.hold() / 2;
+        let renewed = (self.hold() / 2).min(RENEW);
         let mut by_peer: BTreeMap<&Peer, Vec<f64>> = BTreeMap::new();
         for known in self.known.values() {
             let most = match known.demand() {

@@ -126,8 +126,8 @@ impl Flow {
         };
         let Ok(info) = socket::info(&self.socket) else { return true };
         let Info { acked, drained, shut, gone, max_pacing, .. } = info;
-        // Another process changed the rate, as a former agent's watchdog does: it is set again.
-        if self.rate.is_some() && pacing.is_some_and(|pacing| pacing != max_pacing) {
+        // Another process raised the rate, as a former agent's watchdog does: it is set again. A program may lower its own.
+        if self.rate.is_some() && pacing.is_some_and(|pacing| max_pacing > pacing) {
             self.rate = None;
         }
         // The mark of the last packet counts as a byte.
@@ -234,11 +234,17 @@ impl Flows {
                 self.pending.push_back(Handover::Release(flow.number));
             }
             self.news.end(key, flow.sent);
+            socket::close(flow.socket);
         }
     }
 
     /// Tells the watchdog which sockets came and went, as far as it takes them now.
-    pub fn hand_over(&mut self, watchdog: &mut Watchdog) {
+    pub fn hand_over(&mut self, watchdog: Option<&mut Watchdog>) {
+        // A new watchdog gets all sockets.
+        let Some(watchdog) = watchdog.filter(|watchdog| watchdog.is_running()) else {
+            self.pending.clear();
+            return;
+        };
         while let Some(next) = self.pending.front() {
             let taken = match next {
                 Handover::Release(number) => watchdog.release(*number),

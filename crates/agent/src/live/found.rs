@@ -158,7 +158,8 @@ impl Applications {
         if now.duration_since(self.refreshed) >= REFRESH {
             self.refreshed = now;
             self.traffic.refresh()?;
-            self.repair()?;
+            let maps = self.traffic.restore_classes()?;
+            self.count_restored(Restored { maps, ..Restored::default() });
         }
         let every = match &self.demands {
             Some(_) => Demands::period(),
@@ -171,8 +172,14 @@ impl Applications {
         Ok(())
     }
 
-    fn repair(&mut self) -> Result<(), TrafficError> {
-        let restored = self.traffic.repair()?;
+    /// Restores programs and maps that another process removed.
+    pub fn repair(&mut self) {
+        let (restored, done) = self.traffic.repair();
+        self.count_restored(restored);
+        self.note(done);
+    }
+
+    fn count_restored(&mut self, restored: Restored) {
         if restored != Restored::default() {
             let (programs, maps) = (restored.programs, restored.maps);
             super::say(&format!(
@@ -180,7 +187,6 @@ impl Applications {
             ));
             self.restored = self.restored.plus(restored);
         }
-        Ok(())
     }
 
     /// The kernel objects that were restored so far.

@@ -4,7 +4,7 @@
 //! every few seconds in case a notification was lost. It changes only what differs. Queues that another process removed are
 //! restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -26,8 +26,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The minimum time between two checks after notifications, and between two changes where UDP flows have rates: each starts processes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The same after queues were restored: a process that removes them in a loop must not keep the host busy.
+/// How long the agent waits after a notification: a process that deletes a root queueing discipline often sets up another one next.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// The minimum time between two repairs of an interface, doubled with each repair within a minute of the last: a process that removes
+/// queues in a loop must not keep the host busy.
 const PAUSE_AFTER_REPAIR: Duration = Duration::from_millis(500);
+
+/// How many interfaces are checked before orders and notifications are looked at again.
+const BATCH: usize = 8;
 
 /// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `PART`.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -65,9 +72,13 @@ struct Managed {
     conflicts: Vec<Conflict>,
     checked: Option<Instant>,
     due: Instant,
+    /// How long to wait for the next try while another process is in the way, and when it is.
     wait: Duration,
-    /// The minimum time from the last check to one after a notification.
-    pause: Duration,
+    retry: Option<Instant>,
+    /// When queues were restored last, and how long to wait from then to the next repair.
+    repaired: Option<(Instant, Duration)>,
+    /// The first speed that was read.
+    first_speed: Option<Rate>,
 }
 
 /// The configuration of an interface after a check.
@@ -131,20 +142,23 @@ pub async fn print(links: &[Link], mut ordered: watch::Receiver<Wanted>) {
         for managed in
             all.iter_mut().filter(|managed| managed.applied.is_some() || managed.target != Target::default())
         {
-            let Job { name, part, target, applied, .. } = managed.job();
+            let Job { name, part, target, applied, .. } = managed.job(BTreeSet::new());
             if applied.is_some_and(|applied| applied.target == target) {
                 continue;
             }
-            let commands = Device::read(&name).and_then(|device| {
-                let next = Applied::new(part, target, &device);
-                let commands = name.commands(&next.desired()?)?;
-                managed.applied = Some(next);
-                Ok(commands)
+            let commands = spawn_blocking(move || {
+                let device = Device::read(&name)?;
+                let next = Applied::new(part, target, &device, None);
+                Ok::<_, QueueError>((name.commands(&next.desired()?)?, next))
             });
-            match commands {
-                // A closed pipe has no reader to tell.
-                Ok(commands) => drop(io::stdout().write_all(commands.as_bytes())),
-                Err(error) => say(&format!("{name}: {error}")),
+            match commands.await {
+                Ok(Ok((commands, next))) => {
+                    managed.applied = Some(next);
+                    // A closed pipe has no reader to tell.
+                    let _ = io::stdout().write_all(commands.as_bytes());
+                }
+                Ok(Err(error)) => say(&format!("{}: {error}", managed.name)),
+                Err(_) => return,
             }
         }
     }
@@ -179,7 +193,9 @@ fn order(all: &mut [Managed], mut wanted: Wanted) {
             continue;
         }
         managed.target = target;
-        managed.wait = FIRST_WAIT;
+        if !managed.is_blocked() {
+            managed.wait = FIRST_WAIT;
+        }
         // Rates of UDP flows change with each schedule.
         managed.due = if managed.target.1.is_empty() { now } else { managed.after_pause(now) };
     }
@@ -194,29 +210,35 @@ fn notice(all: &mut [Managed], changed: Changed) {
             _ => true,
         };
         if is_about {
-            managed.due = managed.due.min(managed.after_pause(now));
+            managed.due = managed.due.min(managed.after_notification(now));
         }
     }
 }
 
-/// Checks all interfaces that are due, and updates the status that is reported.
+/// Checks some of the interfaces that are due, those first that are due longest, and updates the status that is reported.
 async fn check_due(shared: &Shared, all: &mut [Managed], status: &mut Status) {
     let began = Instant::now();
-    let is_due = |managed: &&mut Managed| managed.due <= began;
-    if !all.iter_mut().any(|managed| is_due(&managed)) {
+    let mut due: Vec<usize> = (0..all.len()).filter(|&at| all[at].due <= began).collect();
+    due.sort_by_key(|&at| all[at].due);
+    due.truncate(BATCH);
+    if due.is_empty() {
         return;
     }
-    for managed in all.iter_mut().filter(is_due) {
-        let job = managed.job();
+    for &at in &due {
+        let others = all.iter().enumerate().filter(|(other, _)| *other != at);
+        let taken = others.filter_map(|(_, other)| Some(other.device.as_ref()?.index)).collect();
+        let job = all[at].job(taken);
         // It does not panic, and the runtime's end waits for it.
         let Ok(checked) = spawn_blocking(move || job.run()).await else { return };
-        status.restored += managed.take(checked, shared);
+        status.restored += all[at].take(checked, shared);
     }
     let now = Instant::now();
-    let period = PERIOD.max((now - began) * PART);
-    for managed in all.iter_mut().filter(is_due) {
+    let each = (now - began) / due.len() as u32;
+    let period = PERIOD.max(each * all.len() as u32 * PART);
+    for at in due {
+        let managed = &mut all[at];
+        managed.due = now + managed.next_wait(now, period);
         managed.checked = Some(now);
-        managed.due = now + managed.next_wait(period);
     }
     status.conflicts =
         all.iter().flat_map(|managed| &managed.conflicts).take(MAX_CONFLICTS).cloned().collect();
@@ -231,6 +253,9 @@ struct Job {
     target: Target,
     before: Option<Device>,
     applied: Option<Applied>,
+    first_speed: Option<Rate>,
+    /// The numbers of the other interfaces that the agent keeps.
+    taken: BTreeSet<u32>,
 }
 
 impl Job {
@@ -238,10 +263,13 @@ impl Job {
         let missing = || Checked { device: None, applied: None, changes: Ok(0) };
         // A renamed interface keeps its number, and its queues.
         let by_number = self.before.as_ref().and_then(|device| Interface::with_index(device.index));
-        let Some(name) = by_number.or_else(|| self.name.index().map(|_| self.name.clone())) else {
+        // Another interface that was renamed to this name stays what it is.
+        let is_free = |index: &u32| !self.taken.contains(index);
+        let by_name = || self.name.index().filter(is_free).map(|_| self.name.clone());
+        let Some(name) = by_number.or_else(by_name) else {
             return missing();
         };
-        let device = match Device::read(&name) {
+        let mut device = match Device::read(&name) {
             Ok(device) => device,
             // It was deleted after its name was looked up.
             Err(_) if name.index().is_none() => return missing(),
@@ -249,13 +277,16 @@ impl Job {
                 return Checked { device: self.before, applied: self.applied, changes: Err(error) };
             }
         };
+        // A driver reports no speed while the interface is down.
+        let last = self.before.as_ref().filter(|before| before.index == device.index && !device.is_up);
+        device.speed = last.map_or(device.speed, |before| before.speed);
         let is_same = self.before.as_ref().is_some_and(|before| before.index == device.index);
         let applied = self.applied.filter(|_| is_same);
         if self.target == Target::default() && applied.is_none() {
             return Checked { device: Some(device), applied: None, changes: Ok(0) };
         }
         let replace = if applied.is_some() { Replace::KernelDefault } else { Replace::Restorable };
-        let next = Applied::new(self.part, self.target, &device);
+        let next = Applied::new(self.part, self.target, &device, self.first_speed);
         let changes = next.desired().and_then(|desired| name.reconcile(&desired, replace));
         match changes {
             Ok(list) => Checked { device: Some(device), applied: Some(next), changes: Ok(list.len()) },
@@ -265,9 +296,11 @@ impl Job {
 }
 
 impl Applied {
-    /// What a target means at a device: queues share its speed if that is below its part of the link's rate.
-    fn new(part: Rate, target: Target, device: &Device) -> Applied {
-        let rate = device.speed.filter(|&speed| speed < part).unwrap_or(part);
+    /// What a target means at a device: queues share its speed if that is below its part of the link's rate. The driver of a virtual
+    /// device reports a nominal speed, which counts only if it has changed since it was first read.
+    fn new(part: Rate, target: Target, device: &Device, first_speed: Option<Rate>) -> Applied {
+        let is_real = device.is_physical || first_speed.is_some_and(|first| device.speed != Some(first));
+        let rate = device.speed.filter(|&speed| is_real && speed < part).unwrap_or(part);
         Applied { target, rate, fraction: rate.get() / part.get(), segments: device.segments }
     }
 
@@ -305,16 +338,33 @@ impl Managed {
             checked: None,
             due: now,
             wait: FIRST_WAIT,
-            pause: PAUSE,
+            retry: None,
+            repaired: None,
+            first_speed: None,
         })
     }
 
     /// The time after the minimum pause since the last check.
     fn after_pause(&self, now: Instant) -> Instant {
-        self.checked.map_or(now, |checked| now.max(checked + self.pause))
+        self.checked.map_or(now, |checked| now.max(checked + PAUSE))
     }
 
-    fn job(&self) -> Job {
+    /// When to check after a notification.
+    fn after_notification(&self, now: Instant) -> Instant {
+        let pause = if self.is_blocked() { FIRST_WAIT } else { PAUSE };
+        let after_check = self.checked.map_or(now, |checked| checked + pause);
+        let after_repair = self.repaired.map_or(now, |(at, pause)| at + pause);
+        (now + SETTLE).max(after_check).max(after_repair)
+    }
+
+    /// Notes a repair, and how long to wait until the next.
+    fn repair(&mut self, now: Instant) {
+        let again = self.repaired.filter(|(at, _)| now - *at < LONGEST_WAIT);
+        let pause = again.map_or(PAUSE_AFTER_REPAIR, |(_, pause)| (pause * 2).min(LONGEST_WAIT));
+        self.repaired = Some((now, pause));
+    }
+
+    fn job(&self, taken: BTreeSet<u32>) -> Job {
         let (queues, limited) = self.target.clone();
         // A flow leaves by one of the link's interfaces, and nothing says by which.
         let limited = scaled(&limited, 1.0 / self.among);
@@ -324,6 +374,8 @@ impl Managed {
             target: (queues, limited),
             before: self.device.clone(),
             applied: self.applied.clone(),
+            first_speed: self.first_speed,
+            taken,
         }
     }
 
@@ -363,15 +415,15 @@ impl Managed {
             Some(device) if !device.is_up => conflicts.push((Reason::Down, String::new())),
             Some(_) => {}
         }
-        let slow = checked.device.as_ref().and_then(|device| device.speed).filter(|&speed| speed < self.part);
+        let speed = checked.device.as_ref().and_then(|device| device.speed);
+        self.first_speed = self.first_speed.or(speed);
+        let slow = speed.filter(|&speed| speed < self.part);
         conflicts.extend(slow.map(|speed| (Reason::Slow, speed.to_string())));
         self.device = checked.device;
         self.enter(conflicts);
-        self.pause = match (self.is_blocked(), restored) {
-            (true, _) => FIRST_WAIT,
-            (false, 1..) => PAUSE_AFTER_REPAIR,
-            (false, 0) => PAUSE,
-        };
+        if restored > 0 {
+            self.repair(Instant::now());
+        }
         restored
     }
 
@@ -394,7 +446,12 @@ impl Managed {
         let name = self.name.to_string();
         let conflicts: Vec<Conflict> =
             conflicts.iter().map(|(reason, detail)| Conflict::new(&name, *reason, detail)).collect();
-        for new in conflicts.iter().filter(|conflict| !self.conflicts.contains(conflict)) {
+        // The kernel's messages may contain rates that change with each order.
+        let is_known = |conflict: &Conflict| match conflict.reason() {
+            Reason::Refused => self.conflicts.iter().any(|known| known.reason() == Reason::Refused),
+            _ => self.conflicts.contains(conflict),
+        };
+        for new in conflicts.iter().filter(|conflict| !is_known(conflict)) {
             say(&format!("conflict: {new}; {}", advice(new.reason())));
         }
         let reasons = |reason| conflicts.iter().any(|conflict| conflict.reason() == reason);
@@ -404,14 +461,21 @@ impl Managed {
         self.conflicts = conflicts;
     }
 
-    /// How long until the next check: longer each time while another process is in the way.
-    fn next_wait(&mut self, period: Duration) -> Duration {
+    /// How long until the next check: longer each time while another process is in the way. A check that came sooner, after a
+    /// notification or an order, changes nothing about that.
+    fn next_wait(&mut self, now: Instant, period: Duration) -> Duration {
         if !self.is_blocked() {
-            self.wait = FIRST_WAIT;
+            (self.wait, self.retry) = (FIRST_WAIT, None);
             return period;
+        }
+        if let Some(left) =
+            self.retry.and_then(|retry| retry.checked_duration_since(now)).filter(|left| !left.is_zero())
+        {
+            return left;
         }
         let wait = self.wait;
         self.wait = (wait * 2).min(LONGEST_WAIT);
+        self.retry = Some(now + wait);
         wait
     }
 }
@@ -469,6 +533,7 @@ mod tests {
             mtu: 1500,
             segments: 46,
             speed: Rate::new(1.25e9),
+            is_physical: true,
         }
     }
 
@@ -494,24 +559,57 @@ mod tests {
     }
 
     #[test]
+    fn repairs_wait_longer_each_time_within_a_minute() {
+        let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
+        let mut managed = Managed::of(0, &link).next().unwrap();
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            managed.repair(now);
+            let next = managed.after_notification(now);
+            pauses.push((next - now).as_millis());
+            now = next;
+        }
+        assert_eq!(pauses, [500, 1000, 2000, 4000]);
+        managed.repair(now + LONGEST_WAIT);
+        assert_eq!(managed.repaired.unwrap().1, PAUSE_AFTER_REPAIR);
+    }
+
+    #[test]
     fn waits_double_while_another_process_is_in_the_way() {
         let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
         let mut managed = Managed::of(0, &link).next().unwrap();
         managed.enter(vec![(Reason::ForeignQdisc, "fq".to_owned())]);
-        let waits: Vec<u64> = (0..8).map(|_| managed.next_wait(PERIOD).as_secs()).collect();
+        let mut now = Instant::now();
+        let waits: Vec<u64> = (0..8)
+            .map(|_| {
+                let wait = managed.next_wait(now, PERIOD);
+                // An earlier check waits for the same time.
+                assert_eq!(managed.next_wait(now + wait / 2, PERIOD), wait - wait / 2);
+                now += wait;
+                wait.as_secs()
+            })
+            .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         managed.enter(vec![(Reason::Down, String::new())]);
-        assert_eq!(managed.next_wait(PERIOD), PERIOD);
+        assert_eq!(managed.next_wait(now, PERIOD), PERIOD);
         managed.enter(vec![(Reason::Refused, String::new())]);
-        assert_eq!(managed.next_wait(PERIOD), FIRST_WAIT);
+        assert_eq!(managed.next_wait(now, PERIOD), FIRST_WAIT);
     }
 
     #[test]
     fn queues_share_the_speed_of_an_interface_that_is_slower_than_its_link() {
         let part = Rate::new(1.25e9).unwrap();
-        let rate = |speed| Applied::new(part, Target::default(), &Device { speed, ..device(7, "eth0") }).rate;
-        assert_eq!(rate(None), part);
-        assert_eq!(rate(Rate::new(1.25e8)), Rate::new(1.25e8).unwrap());
-        assert_eq!(rate(Rate::new(5e9)), part);
+        let rate = |speed, is_physical, first| {
+            let device = Device { speed, is_physical, ..device(7, "eth0") };
+            Applied::new(part, Target::default(), &device, first).rate
+        };
+        let [slow, fast] = [1.25e8, 5e9].map(Rate::new);
+        assert_eq!(rate(None, true, None), part);
+        assert_eq!(rate(slow, true, slow), slow.unwrap());
+        assert_eq!(rate(fast, true, fast), part);
+        // A virtual device is as fast as its link, until its speed changes.
+        assert_eq!(rate(slow, false, slow), part);
+        assert_eq!(rate(slow, false, fast), slow.unwrap());
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::sockopt::{GetStruct, SetStruct, SockType};
+use nix::sys::socket::sockopt::{GetStruct, Linger, SetStruct, SockType};
 use nix::sys::socket::{getsockopt, setsockopt};
 
 use crate::htb::{FRAME, PAYLOAD};
@@ -51,6 +51,14 @@ pub fn raise_file_limit() {
     if let Ok((_, max)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it the agent accepts fewer sockets.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, max, max);
+    }
+}
+
+/// Closes a duplicate of a program's socket. Where the program has set SO_LINGER, closing the last one waits, so it gets a thread.
+pub fn close(socket: OwnedFd) {
+    if getsockopt(&socket, Linger).is_ok_and(|linger| linger.l_onoff != 0) {
+        // Without a thread it is closed here.
+        let _ = std::thread::Builder::new().spawn(move || drop(socket));
     }
 }
 

@@ -9,22 +9,29 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use super::socket;
-use crate::queues::{Interface, ids};
+use crate::queues::Interface;
 use crate::traffic::now;
 
 /// How long the agent waits before it starts another watchdog.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long the agent waits for its watchdog to exit.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a watchdog continues at most after a signal, once its agent has died.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How often a watchdog without an agent checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
@@ -73,8 +80,10 @@ impl Message {
 pub struct Start {
     /// The program, which calls [`run`] with its standard input.
     pub program: PathBuf,
-    /// Its arguments, before the numbers of the interfaces.
+    /// Its arguments: the local socket of the agent, by which the watchdog finds a successor, follows, and then the numbers of the interfaces.
     pub args: Vec<String>,
+    /// The local socket of the agent.
+    pub door: PathBuf,
 }
 
 /// The agent's end.
@@ -87,13 +96,15 @@ pub struct Watchdog {
     /// The end of the lease that the watchdog received last.
     until: Option<Duration>,
     tried: Option<Instant>,
+    /// Since when the watchdog takes no message.
+    stuck: Option<Instant>,
 }
 
 impl Watchdog {
     /// A watchdog that does not run yet; `interfaces` are those where UDP flows may have filters.
     pub fn new(start: Start, interfaces: &[Interface]) -> Watchdog {
         let interfaces = interfaces.iter().filter_map(Interface::index).collect();
-        Watchdog { start, interfaces, running: None, until: None, tried: None }
+        Watchdog { start, interfaces, running: None, until: None, tried: None, stuck: None }
     }
 
     /// Starts a watchdog if none runs. Returns whether it started one: a new watchdog holds no sockets.
@@ -109,10 +120,18 @@ impl Watchdog {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::io::ioctl_fionbio(&own, true)?;
         let mut command = Command::new(&self.start.program);
-        command.args(&self.start.args).args(self.interfaces.iter().map(u32::to_string));
+        command.args(&self.start.args).arg(&self.start.door);
+        command.args(self.interfaces.iter().map(u32::to_string));
+        // Signals of a terminal are for the agent alone.
+        command.process_group(0);
         let child = command.stdin(Stdio::from(other)).stdout(Stdio::null()).spawn()?;
-        (self.running, self.until) = (Some((own, child)), None);
+        (self.running, self.until, self.stuck) = (Some((own, child)), None, None);
         Ok(true)
+    }
+
+    /// Whether a watchdog runs, as far as the agent knows.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     /// Hands over a duplicate of a socket. Returns false if the watchdog cannot take it now; the caller tries again.
@@ -142,8 +161,16 @@ impl Watchdog {
         }
         let sent = sendmsg(socket, &[io::IoSlice::new(&message.pack())], &mut beside, SendFlags::NOSIGNAL);
         match sent {
-            Ok(_) => true,
-            Err(rustix::io::Errno::AGAIN) => false,
+            Ok(_) => {
+                self.stuck = None;
+                true
+            }
+            Err(rustix::io::Errno::AGAIN) => {
+                if self.stuck.get_or_insert_with(Instant::now).elapsed() > AGAIN {
+                    self.kill();
+                }
+                false
+            }
             Err(_) => {
                 self.kill();
                 false
@@ -167,46 +194,53 @@ impl Drop for Watchdog {
             && let Some((socket, mut child)) = self.running.take()
         {
             drop(socket);
+            let began = Instant::now();
+            while matches!(child.try_wait(), Ok(None)) && began.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let _ = child.kill();
             let _ = child.wait();
         }
         self.kill();
     }
 }
 
-/// Runs a watchdog until its agent has died and the last lease has ended, or the agent sends [`Message::Stop`]. After the agent's death it
-/// exits early if `stop` returns true.
+/// Runs a watchdog until its agent has died and the last lease has ended, or the agent sends [`Message::Stop`]. After the agent's death the
+/// lease ends within a second once `stop` returns true. `door` is the agent's local socket.
 ///
 /// # Errors
 /// If the socket receives anything else than an agent's messages.
-pub fn run(agent: OwnedFd, interfaces: &[u32], stop: impl Fn() -> bool) -> io::Result<()> {
+pub fn run(agent: OwnedFd, door: &Path, interfaces: &[u32], stop: impl Fn() -> bool) -> io::Result<()> {
     socket::raise_file_limit();
     let mut held: BTreeMap<u64, OwnedFd> = BTreeMap::new();
     let mut until: Option<Duration> = None;
     let mut agent = Some(agent);
     loop {
+        if agent.is_none() && stop() {
+            until = until.map(|until| until.min(now() + GRACE));
+        }
         let left = until.map(|until| until.saturating_sub(now()));
-        let is_due = left.is_some_and(|left| left.is_zero());
-        let is_last = agent.is_none() && (is_due || left.is_none() || stop());
-        if is_due || is_last {
-            // Setting the rate of a closed connection fails, which does no harm.
-            held.values().for_each(|held| drop(socket::pace(held, None)));
-            until = None;
-        }
-        if is_last {
-            interfaces.iter().for_each(|&index| free_datagrams(index));
-            return Ok(());
-        }
+        let is_over = left.is_none_or(|left| left.is_zero());
         let Some(open) = &agent else {
+            if is_over {
+                free(&held);
+                return free_datagrams(door, interfaces);
+            }
             std::thread::sleep(left.unwrap_or(LOOK).min(LOOK));
             continue;
         };
-        // Rounded up, so that the lease has ended after the timeout.
-        let left = until.map(|until| until.saturating_sub(now()) + Duration::from_millis(1));
+        // A renewal that is queued counts, also if the lease has ended meanwhile. Rounded up, so that it has after the timeout.
+        let left = left.map(|left| if left.is_zero() { left } else { left + Duration::from_millis(1) });
         let timeout = left.map_or(PollTimeout::NONE, |left| {
             PollTimeout::try_from(left.min(Duration::from_secs(60))).unwrap_or(PollTimeout::MAX)
         });
         let mut wait = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
         match poll(&mut wait, timeout) {
+            Ok(0) if is_over => {
+                free(&held);
+                until = None;
+                continue;
+            }
             Ok(0) | Err(nix::Error::EINTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
@@ -215,12 +249,35 @@ pub fn run(agent: OwnedFd, interfaces: &[u32], stop: impl Fn() -> bool) -> io::R
             Some((Message::Hold(number), Some(socket))) => drop(held.insert(number, socket)),
             // No free file descriptor: this socket keeps its rate if the agent dies.
             Some((Message::Hold(_), None)) => {}
-            Some((Message::Release(number), _)) => drop(held.remove(&number)),
+            Some((Message::Release(number), _)) => {
+                if let Some(socket) = held.remove(&number) {
+                    socket::close(socket);
+                }
+            }
             Some((Message::Until(time), _)) => until = Some(Duration::from_nanos(time)),
             Some((Message::Stop, _)) => return Ok(()),
             None => agent = None,
         }
     }
+}
+
+/// Removes the rates of sockets. Setting that of a closed connection fails, which does no harm.
+fn free(held: &BTreeMap<u64, OwnedFd>) {
+    held.values().for_each(|held| drop(socket::pace(held, None)));
+}
+
+/// Ends the rates of UDP flows, unless another agent runs, to which the interfaces belong now.
+fn free_datagrams(door: &Path, interfaces: &[u32]) -> io::Result<()> {
+    let is_succeeded = SocketAddrUnix::new(door).is_ok_and(|address| {
+        let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
+        socket.is_ok_and(|socket| net::connect(&socket, &address).is_ok())
+    });
+    for interface in
+        interfaces.iter().filter(|_| !is_succeeded).filter_map(|&index| Interface::with_index(index))
+    {
+        interface.drop_flow_filters().map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// The next message, and the socket that came with it; none after the agent's death.
@@ -247,18 +304,6 @@ fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let wrong =
         || io::Error::new(ErrorKind::InvalidData, "expected messages of an agent on the standard input");
     message.map(|message| Some((message, socket))).ok_or_else(wrong)
-}
-
-/// Removes the filters that lead UDP flows into classes with their rates: the packets share the queue of packets without a class.
-fn free_datagrams(index: u32) {
-    if let Some(interface) = Interface::with_index(index) {
-        let parent = format!("{:x}:", ids::ROOT);
-        let dev = interface.to_string();
-        let preference = ids::BY_FLOW.to_string();
-        let line = ["filter", "del", "dev", &dev, "parent", &parent, "protocol", "ip", "prio", &preference];
-        // It fails if there are none.
-        let _ = Command::new("tc").args(line).stdin(Stdio::null()).stderr(Stdio::null()).status();
-    }
 }
 
 #[cfg(test)]

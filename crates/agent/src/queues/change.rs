@@ -11,8 +11,10 @@ use crate::htb::Class;
 /// One line for `tc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Puts our root queue in the place of what is there.
-    Root,
+    /// Sets up our root queue over the kernel's default. The kernel refuses it if another process set up a root meanwhile.
+    AddRoot,
+    /// Sets up our root queue in place of one that can be restored.
+    ReplaceRoot,
     /// Makes a class.
     AddClass(u16, Want),
     /// Gives a class other numbers. What waits in it stays.
@@ -40,7 +42,7 @@ pub fn changes(desired: &Desired, actual: &Actual) -> Vec<Change> {
     let actual = if actual.root == Root::Ours {
         actual
     } else {
-        list.push(Change::Root);
+        list.push(if actual.root == Root::Default { Change::AddRoot } else { Change::ReplaceRoot });
         &empty
     };
     // Classes that stay where they are; HTB does not move them.
@@ -103,8 +105,9 @@ impl fmt::Display for Line<'_> {
         const ROOT: u16 = ids::ROOT;
         let dev = self.interface;
         match self.change {
-            Change::Root => {
-                write!(f, "qdisc replace dev {dev} root handle {ROOT:x}: htb default {:#x}", ids::REST)
+            Change::AddRoot | Change::ReplaceRoot => {
+                let verb = if matches!(self.change, Change::AddRoot) { "add" } else { "replace" };
+                write!(f, "qdisc {verb} dev {dev} root handle {ROOT:x}: htb default {:#x}", ids::REST)
             }
             Change::AddClass(minor, want) | Change::SetClass(minor, want) => {
                 let verb = if matches!(self.change, Change::AddClass(..)) { "add" } else { "change" };

@@ -29,6 +29,8 @@ pub struct Device {
     pub segments: u32,
     /// The speed; none if the driver does not report one, or `/sys` belongs to another network namespace.
     pub speed: Option<Rate>,
+    /// Whether it is a card, whose speed is measured; the drivers of virtual devices report a nominal one.
+    pub is_physical: bool,
 }
 
 #[derive(Deserialize)]
@@ -52,7 +54,9 @@ impl Device {
         let text = ask("ip", &["-d", "-j", "link", "show", "dev", &name.to_string()])?;
         let mut device = Device::parse(&text)?;
         let address = link(&text)?.address;
-        device.speed = speed(Path::new("/sys/class/net"), &device, &address);
+        let folder = Path::new("/sys/class/net").join(name.to_string());
+        device.speed = speed(&folder, &device, &address);
+        device.is_physical = device.speed.is_some() && folder.join("device").exists();
         Ok(device)
     }
 
@@ -70,6 +74,7 @@ impl Device {
             mtu: link.mtu,
             segments: by_offload.max(by_mtu).max(1),
             speed: None,
+            is_physical: false,
         })
     }
 }
@@ -86,10 +91,9 @@ fn wrong(text: &str) -> ParseError {
     }
 }
 
-/// Reads the speed in `/sys/class/net`, if the folder there describes the same interface: `/sys` may belong to another network
+/// Reads the speed in a folder of `/sys/class/net`, if it describes the same interface: `/sys` may belong to another network
 /// namespace, whose interfaces can have the same name and number but not the same address.
-fn speed(classes: &Path, device: &Device, address: &str) -> Option<Rate> {
-    let folder = classes.join(device.name.to_string());
+fn speed(folder: &Path, device: &Device, address: &str) -> Option<Rate> {
     let read = |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
     if read("ifindex")? != device.index.to_string() || read("address")? != address {
         return None;
@@ -138,8 +142,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let device = Device::parse(&printed("", 1500, 65536, 65535)).unwrap();
         let write = |file: &str, text: &str| {
-            fs::create_dir_all(place.path().join("eth0")).unwrap();
-            fs::write(place.path().join("eth0").join(file), text).unwrap();
+            fs::write(place.path().join(file), text).unwrap();
         };
         let read = || speed(place.path(), &device, "02:00:00:00:00:01");
         assert_eq!(read(), None);

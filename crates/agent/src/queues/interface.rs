@@ -162,9 +162,12 @@ impl Interface {
     pub fn reconcile(&self, desired: &Desired, replace: Replace) -> Result<Vec<Change>, QueueError> {
         let one = lock()?;
         let actual = self.read()?;
+        let known = self.file()?.exists();
+        let replace = if known { Replace::KernelDefault } else { replace };
         let before = self.before(&actual.root, replace)?;
         let list = changes(desired, &actual);
-        if let Some(before) = before {
+        // What was there before the agent's first configuration stays remembered when its queues are restored.
+        if let Some(before) = before.filter(|_| !known) {
             self.remember(&before)?;
         }
         if !list.is_empty() {
@@ -172,6 +175,21 @@ impl Interface {
             batch(&lines, &one)?;
         }
         Ok(list)
+    }
+
+    /// Removes the filters that lead UDP flows into classes with their rates: their packets share the queue of packets without a class.
+    ///
+    /// # Errors
+    /// If another process has the lock's folder deleted, or `tc` cannot be run. It is no error if there are no such filters.
+    pub fn drop_flow_filters(&self) -> Result<(), QueueError> {
+        let one = lock()?;
+        if self.read()?.root == Root::Ours {
+            let (dev, parent, preference) = (&self.0, ids::ROOT, ids::BY_FLOW);
+            let line = format!("filter del dev {dev} parent {parent:x}: protocol ip prio {preference}\n");
+            // It fails if there are none.
+            let _ = batch(&line, &one);
+        }
+        Ok(())
     }
 
     /// Puts back what was there before; the answer is whether something of ours was.

@@ -20,6 +20,21 @@ pub(super) struct Attached {
     info: PathBuf,
 }
 
+/// What shows that a program is still attached and pinned. Reading it can wait for a lock of the kernel's, so it is read in a thread of
+/// its own.
+#[derive(Debug, Clone)]
+pub(super) struct Evidence {
+    info: PathBuf,
+    file: PathBuf,
+}
+
+impl Evidence {
+    pub fn is_intact(&self) -> bool {
+        fs::symlink_metadata(&self.file).is_ok()
+            && fs::read_to_string(&self.info).is_ok_and(|text| has_place(&text))
+    }
+}
+
 /// Programs by the names of their files in the folder.
 pub(super) type Programs = BTreeMap<String, Attached>;
 
@@ -37,6 +52,11 @@ impl Attached {
         let id = link.info().map_err(|error| TrafficError::kernel(name, &error))?.id();
         let info = file(id).map_err(|error| TrafficError::file(Path::new(FILES), error))?;
         Ok(Attached { link, info })
+    }
+
+    /// What shows that it is still attached, and pinned under a name.
+    pub fn evidence(&self, folder: &Folder, name: &str) -> Evidence {
+        Evidence { info: self.info.clone(), file: folder.path().join(name) }
     }
 
     /// Whether the program is still at its place: not if another process detached it, or the place was deleted.

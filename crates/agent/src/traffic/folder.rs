@@ -27,11 +27,7 @@ pub(super) struct Folder {
 impl Folder {
     /// Makes it if it is not there, and the file system too.
     pub fn make() -> Result<Folder, TrafficError> {
-        let system = Path::new(SYSTEM);
-        let failed = |error: nix::Error| TrafficError::file(system, error.into());
-        if statfs(system).map_err(failed)?.filesystem_type() != BPF_FS_MAGIC {
-            mount(Some("bpf"), system, Some("bpf"), MsFlags::empty(), None::<&str>).map_err(failed)?;
-        }
+        mount_system()?;
         let path = parent().join(format!("{}{LAYOUT}", prefix()?));
         fs::create_dir_all(&path).map_err(|error| TrafficError::file(&path, error))?;
         Folder::lock(path)
@@ -80,6 +76,7 @@ impl Folder {
         if fs::metadata(&self.path).is_ok_and(|found| found.ino() == held) {
             return Ok(false);
         }
+        mount_system()?;
         fs::create_dir_all(&self.path).map_err(failed)?;
         *self = Folder::lock(self.path.clone())?;
         Ok(true)
@@ -130,6 +127,16 @@ impl Folder {
         let _ = fs::remove_dir(parent());
         Ok(())
     }
+}
+
+/// Mounts the BPF file system if none is.
+fn mount_system() -> Result<(), TrafficError> {
+    let system = Path::new(SYSTEM);
+    let failed = |error: nix::Error| TrafficError::file(system, error.into());
+    if statfs(system).map_err(failed)?.filesystem_type() != BPF_FS_MAGIC {
+        mount(Some("bpf"), system, Some("bpf"), MsFlags::empty(), None::<&str>).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn parent() -> PathBuf {

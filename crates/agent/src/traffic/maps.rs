@@ -69,6 +69,11 @@ impl Maps {
         Ok(count)
     }
 
+    /// The names of the maps' files.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter()
+    }
+
     /// Whether a file of the folder is one of these.
     pub fn is_one(name: &str) -> bool {
         NAMES.contains(&name)

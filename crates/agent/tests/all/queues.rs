@@ -25,7 +25,7 @@ fn none() -> Actual {
 /// Does a change as the kernel does, with `tables` as the number of the table of each preference's filters.
 fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{change:?}: {why}"));
-    if *change == Change::Root {
+    if matches!(change, Change::AddRoot | Change::ReplaceRoot) {
         if kernel.root == Root::Ours {
             return refuse("HTB does not change as a whole");
         }
@@ -36,7 +36,7 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
         return refuse("no such parent");
     }
     match change {
-        Change::Root => unreachable!("done above"),
+        Change::AddRoot | Change::ReplaceRoot => unreachable!("done above"),
         Change::AddClass(minor, want) | Change::SetClass(minor, want) => {
             let is_new = matches!(change, Change::AddClass(..));
             if kernel.classes.contains_key(minor) == is_new {
@@ -250,7 +250,7 @@ proptest! {
                 // Nothing that was right is touched: who stays as it was is in no line.
                 for change in &list {
                     match change {
-                        Change::Root => prop_assert!(false, "the root was ours"),
+                        Change::AddRoot | Change::ReplaceRoot => prop_assert!(false, "the root was ours"),
                         Change::SetClass(minor, _) => prop_assert_ne!(was.classes.get(minor), kernel.classes.get(minor)),
                         Change::SetLeaf(minor, _) => prop_assert_ne!(was.leaves.get(minor), kernel.leaves.get(minor)),
                         Change::AddClass(minor, _) => prop_assert!(!was.classes.contains_key(minor)),
@@ -363,7 +363,7 @@ fn lines_are_what_tc_takes() {
     let lines: Vec<String> = changes(&desired, &none()).iter().map(|c| c.line("eth0").to_string()).collect();
     // 80 Mbit are left, of which packets without a mark have a thousandth.
     let expected = "\
-qdisc replace dev eth0 root handle 7765: htb default 0x1ff
+qdisc add dev eth0 root handle 7765: htb default 0x1ff
 class add dev eth0 parent 7765: classid 7765:1 htb rate 100000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
 class add dev eth0 parent 7765:1 classid 7765:100 htb rate 20000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
 qdisc replace dev eth0 parent 7765:100 handle 7800: bfifo limit 250000

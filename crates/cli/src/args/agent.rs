@@ -26,6 +26,8 @@ pub enum Agent {
     /// Free the sockets of an agent that has died; an agent starts this itself, with a socket as the standard input
     #[command(hide = true)]
     Watchdog {
+        /// The agent's local socket
+        socket: PathBuf,
         /// The numbers of the agent's interfaces
         interfaces: Vec<u32>,
     },

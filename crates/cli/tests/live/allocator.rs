@@ -38,20 +38,23 @@ fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
     rates
 }
 
-/// What happened in the two seconds after an agent was killed.
+/// How long a restart is watched: the kernel ends rates that no agent renews after 3 s.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// What happened after an agent was killed.
 #[derive(Debug)]
 struct Restart {
     /// From when on both connections had a rate all the time.
     paced_from: Duration,
-    /// The first service's share of what arrived in the second half of the two seconds.
+    /// The first service's share of what arrived in the second second.
     share: f64,
 }
 
 impl Restart {
     fn watch(pair: &Pair, arrived: &[Arc<AtomicU64>; 2], killed: Instant) -> Restart {
         let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let (mut paced_from, mut half) = (Duration::ZERO, None);
-        while killed.elapsed() < Duration::from_secs(2) {
+        let (mut paced_from, mut from, mut to) = (Duration::ZERO, None, None);
+        while killed.elapsed() < WATCHED {
             let output = pair.host("ss").args(["-tinH", "dst", "10.9.0.2"]).output().unwrap();
             // As in `pacing_rate 21.2Mbps/21.2Mbps`: the second is the limit.
             let text = String::from_utf8(output.stdout).unwrap();
@@ -60,13 +63,16 @@ impl Restart {
             if !is_paced {
                 paced_from = killed.elapsed();
             }
-            if half.is_none() && killed.elapsed() > Duration::from_secs(1) {
-                half = Some(read());
+            if from.is_none() && killed.elapsed() > Duration::from_secs(1) {
+                from = Some(read());
+            }
+            if to.is_none() && killed.elapsed() > Duration::from_secs(2) {
+                to = Some(read());
             }
             thread::sleep(Duration::from_millis(20));
         }
-        let (half, end) = (half.unwrap_or_default(), read());
-        let [one, other] = [0, 1].map(|at| (end[at] - half[at]) as f64);
+        let (from, to) = (from.unwrap_or_default(), to.unwrap_or_else(read));
+        let [one, other] = [0, 1].map(|at| (to[at] - from[at]) as f64);
         Restart { paced_from, share: one / (one + other) }
     }
 
@@ -139,8 +145,8 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
             restart
         })
         .collect();
-    // On a busy machine one of three.
-    assert!(restarts.iter().any(Restart::is_seamless), "{restarts:?}");
+    // A busy machine may miss one of three.
+    assert!(restarts.iter().filter(|restart| restart.is_seamless()).count() >= 2, "{restarts:?}");
 
     // Rates end with their lease, and what services were promised stays.
     serving.kill();

@@ -34,6 +34,15 @@ struct World {
 impl World {
     /// None if this machine cannot run it; then it says so.
     fn up(test: &str) -> Option<World> {
+        World::prepared(test, |_| ())
+    }
+
+    /// With an interface that was prepared before the agent starts.
+    fn prepared(test: &str, prepare: impl FnOnce(&Pair)) -> Option<World> {
+        World::with(test, &["e0"], prepare)
+    }
+
+    fn with(test: &str, interfaces: &[&str], prepare: impl FnOnce(&Pair)) -> Option<World> {
         let Some(pair) = Pair::up() else {
             eprintln!("{test} skips, since this machine makes no namespaces");
             return None;
@@ -43,9 +52,11 @@ impl World {
             return None;
         }
         place.write("serve.toml", CONFIG);
+        prepare(&pair);
         let coordinator = pair.serve(&place.path("serve.toml"));
         let mut command = pair.host(env!("CARGO_BIN_EXE_weir"));
-        command.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0"]);
+        command.args(["agent", "run", "--host", "0", "--rate", "40Mbit"]);
+        command.args(interfaces.iter().flat_map(|interface| ["--interface", interface]));
         command.arg("--socket").arg(place.path("door"));
         command.arg("--application").arg(format!("web={}:1", group.path.display()));
         let agent = Process(command.stderr(File::create(place.path("log")).unwrap()).spawn().unwrap());
@@ -237,6 +248,7 @@ fn foreign_root_qdisc_stays_and_is_a_conflict_until_it_is_deleted() {
     world.logs("conflict: e0: foreign-qdisc (pfifo); it stays");
     // Two checks later it is still there.
     std::thread::sleep(Duration::from_millis(3200));
+    assert_eq!(world.place.read("log").matches("foreign-qdisc").count(), 1);
     assert!(world.pair.tc("qdisc").contains("qdisc pfifo 5: root"), "{}", world.pair.tc("qdisc"));
     world.tc("qdisc del dev e0 root");
     world.soon("queues after the foreign root was deleted", || world.classes("e0") == before);
@@ -244,6 +256,63 @@ fn foreign_root_qdisc_stays_and_is_a_conflict_until_it_is_deleted() {
     world.logs("conflict resolved: e0: foreign-qdisc (pfifo)");
     assert_eq!(world.metric("weir_interface_conflicts{reason=\"foreign-qdisc\"}"), 0);
     world.stop("e0");
+}
+
+#[test]
+fn queue_of_the_administrator_is_back_after_repairs() {
+    let prepare = |pair: &Pair| {
+        let line = ["qdisc", "replace", "dev", "e0", "root", "handle", "5:", "pfifo", "limit", "77"];
+        assert!(pair.host("tc").args(line).status().unwrap().success());
+    };
+    let Some(world) = World::prepared("before", prepare) else { return };
+    let before = world.classes("e0");
+    world.tc("qdisc del dev e0 root");
+    world.soon("queues after their root was deleted", || world.classes("e0") == before);
+    let World { mut agent, pair, .. } = world;
+    agent.end();
+    assert!(pair.tc("qdisc").contains("qdisc pfifo 5: root refcnt"), "{}", pair.tc("qdisc"));
+    assert!(pair.tc("qdisc").contains("limit 77p"), "{}", pair.tc("qdisc"));
+}
+
+#[test]
+fn refused_command_is_a_conflict_and_is_tried_again() {
+    let Some(world) = World::up("refused") else { return };
+    let before = world.classes("e0");
+    // A class of another process below one of the agent's, which can have no queue then.
+    world.tc("class add dev e0 parent 7765:100 classid 7765:900 htb rate 1Mbit");
+    wait_within(START, "a conflict", || {
+        world.conflicts().iter().any(|text| text.starts_with("e0: refused ("))
+    });
+    assert_eq!(world.metric("weir_interface_conflicts{reason=\"refused\"}"), 1);
+    world.logs("the agent tries again after 1 s to 60 s");
+    world.tc("class del dev e0 classid 7765:900");
+    wait_within(START, "queues after the class was deleted", || world.classes("e0") == before);
+    world.has_conflicts(&[]);
+    world.stop("e0");
+}
+
+/// Another interface that gets the name of one of the agent's does not get its queues twice.
+#[test]
+fn renamed_interface_is_not_taken_for_another_one() {
+    let prepare = |pair: &Pair| {
+        for line in ["link add e1 type veth peer name peer1", "link set peer1 up", "link set e1 up"] {
+            assert!(pair.host("ip").args(line.split(' ')).status().unwrap().success(), "{line}");
+        }
+    };
+    let Some(world) = World::with("swap", &["e0", "e1"], prepare) else { return };
+    let before = world.classes("e1");
+    assert!(!before.is_empty());
+    world.ip("link del e1");
+    world.has_conflicts(&["e1: missing"]);
+    world.ip("link set e0 down");
+    world.ip("link set e0 name e1");
+    world.ip("link set e1 up");
+    world.logs("e0: renamed from e0 to e1");
+    std::thread::sleep(SOON);
+    world.has_conflicts(&["e1: missing"]);
+    assert_eq!(world.metric("weir_restored_objects_total{kind=\"queues\"}"), 0);
+    assert_eq!(world.classes("e1"), before);
+    world.stop("e1");
 }
 
 #[test]
@@ -383,6 +452,18 @@ fn queues_share_the_speed_of_an_interface_that_becomes_slower_than_its_link() {
         return;
     }
     assert!(pair.host("ip").args(["link", "set", "t0", "up"]).status().unwrap().success());
+    // A TAP device has a carrier while a program has it open.
+    let hold = "
+import fcntl, struct, time
+device = open('/dev/net/tun', 'rb+', buffering=0)
+fcntl.ioctl(device, 0x400454ca, struct.pack('16sH22x', b't0', 0x1002))
+time.sleep(600)
+";
+    let holder = pair.host("python3").args(["-c", hold]).spawn();
+    let Ok(_holder) = holder.map(Process) else {
+        eprintln!("{test} skips, since there is no python3");
+        return;
+    };
     let set = |megabits: u32| {
         let script = "
 import array, fcntl, socket, struct, sys
@@ -418,6 +499,8 @@ ethtool()
     wait_within(START, "queues of 5 Gbit/s", || whole("5Gbit"));
     assert!(set(1000));
     wait_within(START, "queues of 1 Gbit/s", || whole("1Gbit"));
+    let metrics = || pair.ask("GET", "/metrics", "");
+    wait_within(START, "a metric", || metrics().contains("weir_interface_conflicts{reason=\"slow\"} 1\n"));
     wait_within(START, "a conflict", || hosts().contains("t0: slow (1Gbit)"));
     assert!(set(10_000));
     wait_within(START, "queues of 5 Gbit/s again", || whole("5Gbit"));

@@ -159,9 +159,26 @@ fn flows_of_udp_have_their_rates() {
     comes_to("what the second sends alone", 0.95, 1.0, || sent("7765:1001"));
     comes_to("what comes of it", 0.95, 1.0, || arrived(&second));
 
+    // An agent is killed: its watchdog removes the filters when the lease ends, and the next agent limits the flow again.
+    let filters = || {
+        let output =
+            pair.host("tc").args(["filter", "show", "dev", "e0", "parent", "7765:"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains("pref 30563")
+    };
+    assert!(filters());
+    running.kill();
+    wait_within(SOON, "no filters", || !filters());
+    running = agent(&["--interface", "e0"]);
+    let program = Agent::connect(&door).unwrap();
+    program.open("second", 0, &second.socket).unwrap();
+    wait_within(SOON, "filters again", filters);
+    comes_to("what the second sends again", 0.95, 1.0, || {
+        sent(if has("1000") { "7765:1000" } else { "7765:1001" })
+    });
+
     // Without a coordinator it is free when the lease is over.
     serving.kill();
-    wait_within(SOON, "no class", || !has("1001"));
+    wait_within(SOON, "no class", || !has("1000") && !has("1001"));
     comes_to("what comes of it without a lease", 0.95, 1.05, || arrived(&second));
     second.stop.store(true, Ordering::Relaxed);
     running.end();

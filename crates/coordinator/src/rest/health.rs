@@ -56,7 +56,7 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
     let states = api.registry.handle().host_states().await?;
     let (hosts, switches) = states.split_at(api.registry.hosts().len());
     let conflicts = |states: &[HostState], reason| {
-        let all = states.iter().flat_map(|state| &state.conflicts);
+        let all = states.iter().filter(|state| state.present).flat_map(|state| &state.conflicts);
         all.filter(|conflict| conflict.reason() == reason).count()
     };
     let present = |states: &[HostState]| states.iter().filter(|state| state.present).count();
