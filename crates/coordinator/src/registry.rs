@@ -26,10 +26,11 @@ use crate::master::{Declined, Handle};
 use crate::plane::{Refusal, Registration, Standing, Transfer};
 use crate::policy::{Asked, Chosen, PolicyError};
 use crate::problem::{At, Problem};
-use crate::store::{Room, Store, StoreError};
+use crate::store::{Room, Snapshot, Store, StoreError};
 
 mod division;
 mod found;
+pub(crate) mod records;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -157,10 +158,11 @@ impl Registry {
     pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
         let text = store.get::<String>(Room::Settings, SENSITIVITY).map_err(|error| error.to_string())?;
         let table = match text {
-            Some(text) => sensitivity::parse(&text, "the store's sensitivity table"),
-            None => Ok(SensitivityTable::default()),
+            Some(text) => sensitivity::parse(&text, "table").map_err(|error| {
+                store.damaged_record(Room::Settings, SENSITIVITY, error.to_string()).to_string()
+            })?,
+            None => SensitivityTable::default(),
         };
-        let table = table.map_err(|error| error.to_string())?;
         let configured = config.policy.asked().clone();
         let kept: Option<Set<Asked>> =
             store.get(Room::Settings, POLICY).map_err(|error| error.to_string())?;
@@ -176,8 +178,8 @@ impl Registry {
         for (name, kept) in kept {
             let weight = kept.under(config.weights.get(&name).copied());
             if let Some(weight) = weight.filter(|weight| !WEIGHTS.contains(weight)) {
-                let message = format!("weight {weight}: expected {}", expected_weight());
-                return Err(StoreError::Entry { room: Room::Weights.name(), key: name, message }.to_string());
+                let what = format!("weight {weight}; expected {}", expected_weight());
+                return Err(store.damaged_record(Room::Weights, &name, what).to_string());
             }
             match weight {
                 Some(weight) => weights.insert(name, weight),
@@ -264,7 +266,15 @@ impl Registry {
         hosts.chain(self.switches.iter().map(|switch| &*switch.name))
     }
 
-    /// Rises by one at each start of a coordinator.
+    /// All that is in the store at this moment.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.store.snapshot()
+    }
+
+    /// Rises at each start of a coordinator.
     pub fn epoch(&self) -> u64 {
         self.store.epoch()
     }
