@@ -32,6 +32,7 @@ use crate::listen::{Peer, unless_closed};
 use crate::problem::Problem;
 use crate::registry::Registry;
 
+mod backup;
 mod body;
 mod coflows;
 mod events;
@@ -67,6 +68,8 @@ struct Api {
     limits: Limits,
     /// A place for each byte of bodies that are read.
     bodies: Arc<Semaphore>,
+    /// A permit for each concurrent backup.
+    backups: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
     document: Arc<utoipa::openapi::OpenApi>,
 }
@@ -96,6 +99,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(sharing::queues))
         .routes(routes!(sharing::found))
         .routes(routes!(events::events))
+        .routes(routes!(backup::backup))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
@@ -115,7 +119,8 @@ fn router(
     let (router, document) = routes().split_for_parts();
     let bodies = MOST_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
     let bodies = Arc::new(Semaphore::new(bodies));
-    let api = Api { registry, admission, limits, bodies, stop, document: Arc::new(document) };
+    let (backups, document) = (Arc::new(Semaphore::new(1)), Arc::new(document));
+    let api = Api { registry, admission, limits, bodies, backups, stop, document };
     router
         .route("/openapi.json", get(openapi))
         .fallback(nowhere)
