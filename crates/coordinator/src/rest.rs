@@ -150,7 +150,10 @@ async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Respon
     match timeout(most, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let detail = format!("the request took longer than {}", api.limits.request);
+            let detail = format!(
+                "request: no answer in time; expected less than {} (`limits.request`)",
+                api.limits.request
+            );
             Problem::new(StatusCode::REQUEST_TIMEOUT, detail).into_response()
         }
     }
@@ -228,8 +231,13 @@ fn may_change(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
 }
 
 fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
-    let whose = service.map_or("this".to_owned(), |service| format!("what is of service `{service}`"));
-    Problem::forbidden(format!("{who} may not {what} {whose}"))
+    let (objects, expected) = match service {
+        Some(service) => {
+            (format!("objects of service `{service}`"), "a framework of the service, or an operator")
+        }
+        None => ("objects of all services".to_owned(), "a role that may (docs/security.md)"),
+    };
+    Problem::forbidden(format!("{who} may not {what} {objects}; expected {expected}"))
 }
 
 /// Refuses who may not change what belongs to this service. Who may see nothing is not told whether it is there.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Api, Who, may_change};
+use super::{Api, Who};
 use crate::problem::Problem;
 use crate::store::{Snapshot, StoreError};
 
@@ -26,7 +26,9 @@ const WAITING: usize = 4;
 #[utoipa::path(get, path = "/v1/backup",
     responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = "4XX", body = Problem)))]
 pub async fn backup(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
-    may_change(&who, None)?;
+    if !who.may_change(None) {
+        return Err(Problem::forbidden(format!("{} may not back up the store; expected an operator", *who)));
+    }
     let Ok(permit) = api.backups.clone().try_acquire_owned() else {
         return Err(Problem::full("backup: another backup is in progress; expected one at a time"));
     };
