@@ -1,15 +1,19 @@
 //! `weir ctl`: queries and changes of a coordinator.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_client::{Coordinator, escaped};
 use weir_console::failure::Failure;
+use weir_console::interrupt;
 use weir_console::output::{Sink, print};
 use weir_console::record::{self, Record};
 use weir_console::spec;
 use weir_console::table::{Align, Table, number};
+use weir_coordinator::store::{self, Contents};
 
 use crate::args::{self, CtlCommand, Format, PolicyCommand};
 use crate::render;
@@ -31,6 +35,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             coordinator.put(&format!("/v1/services/{}", escaped(service)), &body)?;
             Ok(())
         }
+        CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
         CtlCommand::Policy(PolicyCommand::Get) => {
             let policy = coordinator.get("/v1/policy")?;
             let text = match args.output.format {
@@ -72,6 +77,52 @@ const SERVICES: &[&str] = &["name", "weight", "excess", "in_force", "application
 const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
 const FOUND: &[&str] =
     &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
+
+const BACKUP: &[&str] = &[
+    "file",
+    "bytes",
+    "epoch",
+    "coflows",
+    "first_flows",
+    "applications",
+    "connections",
+    "weights",
+    "settings",
+];
+
+/// How long a backup may take.
+const BACKUP_LIMIT: Duration = Duration::from_secs(660);
+
+/// A backup as it arrives, which a signal ends, so that the incomplete file is removed.
+struct Interruptible<R>(R);
+
+impl<R: Read> Read for Interruptible<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if interrupt::asked() { Err(io::Error::other("interrupted by a signal")) } else { self.0.read(bytes) }
+    }
+}
+
+/// Writes a backup of a running coordinator's store, and prints its contents.
+fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: bool) -> Result<(), Failure> {
+    if file.exists() && !replace {
+        let file = file.display();
+        return Err(Failure::input(format_args!(
+            "{file}: the file exists; expected a new file; help: choose another name, or add --replace"
+        )));
+    }
+    interrupt::watch();
+    let lines = Interruptible(coordinator.get_stream("/v1/backup", BACKUP_LIMIT)?);
+    let Contents { epoch, bytes, records, .. } = match store::write_backup(lines, file, replace) {
+        Ok(contents) => contents,
+        Err(error) if interrupt::asked() => return Err(Failure::interrupted(error)),
+        Err(error) => return Err(Failure::undone(error)),
+    };
+    let mut line = json!({ "file": file.display().to_string(), "epoch": epoch, "bytes": bytes });
+    for (name, count) in records {
+        line[name.replace(' ', "_")] = count.into();
+    }
+    show(args, BACKUP, json!([line]))
+}
 
 /// Prints a list of objects.
 fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Result<(), Failure> {

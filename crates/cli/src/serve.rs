@@ -1,6 +1,7 @@
 //! `weir serve`: the coordinator.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
@@ -10,6 +11,7 @@ use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_coordinator::config;
 use weir_coordinator::serve::Coordinator;
+use weir_coordinator::store::{self, Contents};
 
 use crate::args::{self, Log};
 
@@ -21,7 +23,10 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     if let Some(path) = &args.check {
         return Ok(output::print(config::read(path)?.to_string())?);
     }
-    let path = args.config.as_deref().expect("clap requires --config if there is no --check");
+    if let Some(path) = &args.check_store {
+        return check_store(path);
+    }
+    let path = args.config.as_deref().expect("clap requires --config without --check and --check-store");
     let config = config::read(path)?;
     log(args.log);
     interrupt::watch();
@@ -42,6 +47,17 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
             () = stopping => Ok(()),
         }
     })
+}
+
+/// Verifies a store and prints its contents.
+fn check_store(path: &Path) -> Result<(), Failure> {
+    let Contents { version, epoch, bytes, records } = store::verify(path).map_err(Failure::undone)?;
+    let mut text = format!("{}: no damage found\n", path.display());
+    let numbers = [("version", version), ("epoch", epoch), ("bytes", bytes)].into_iter();
+    for (name, number) in numbers.chain(records) {
+        text += &format!("{name:<13}{number}\n");
+    }
+    Ok(output::print(text)?)
 }
 
 /// What happens goes to the standard error, a line each.

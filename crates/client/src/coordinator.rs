@@ -1,6 +1,7 @@
 //! The coordinator's API over HTTP/1.1, as docs/api.md has it.
 
 use std::fs;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,6 +121,22 @@ impl Coordinator {
     /// If the coordinator does not answer, or refuses the request.
     pub fn get_text(&self, path: &str) -> Result<String, CoordinatorError> {
         self.text(self.agent.get(format!("{}{path}", self.base)).call())
+    }
+
+    /// The body at a path as it arrives, for bodies that are long; it has to end within `limit`.
+    ///
+    /// # Errors
+    /// If the coordinator does not answer, or refuses the request.
+    pub fn get_stream(&self, path: &str, limit: Duration) -> Result<impl Read + use<>, CoordinatorError> {
+        let request = self.agent.get(format!("{}{path}", self.base)).config().timeout_global(Some(limit));
+        let answer = request.build().call();
+        match answer {
+            Ok(answer) if answer.status().is_success() => Ok(answer.into_body().into_reader()),
+            other => {
+                let text = self.text(other)?;
+                Err(CoordinatorError::Answer { found: text, expected: "a body" })
+            }
+        }
     }
 
     /// Puts a body at a path; the same again changes nothing. The answer is nothing where there is none.

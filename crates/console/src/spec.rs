@@ -84,10 +84,7 @@ pub fn unknown(name: &str) -> Failure {
     let mut known: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
     let wide = wide_area::TABLE.iter().map(|entry| entry.name);
     known.extend(wide.filter(|name| !TABLE.iter().any(|entry| entry.name == *name)));
-    Failure::input(format_args!(
-        "no policy is called `{name}`: expected one of {}, {TREE}FILE",
-        known.join(", ")
-    ))
+    Failure::input(format_args!("unknown policy `{name}`; expected one of {}, {TREE}FILE", known.join(", ")))
 }
 
 /// The policies to compare if none are named: all of the table. Those that share between applications are left out where

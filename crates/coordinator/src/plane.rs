@@ -38,7 +38,7 @@ mod show;
 
 pub use allocator::Services;
 pub use doubts::Doubts;
-pub use request::{Refusal, Registration, Transfer};
+pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use show::{HostState, Progress, Share, Standing, Summary};
 pub use weir_proto::{
     Arrival, Conflict, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Refusals, Report, Restored,
@@ -530,9 +530,7 @@ impl Plane {
     /// A registration as the engine has it.
     fn spec(&self, registration: &Registration) -> Result<CoflowSpec, Refusal> {
         let Registration { service, application, weight, deadline, flows } = registration;
-        let Some((service, application)) = self.names.find(service, application) else {
-            return Err(Refusal::Nameless { service: service.clone(), application: application.clone() });
-        };
+        let (service, application) = UnknownName::check(&self.names, service, application)?;
         let unknown = Bytes::new(UNKNOWN).expect("1e18 is a valid size");
         let flow = |t: &Transfer| FlowSpec::new(t.src, t.dst, t.bytes.unwrap_or(unknown));
         let spec = CoflowSpec::new(0, Time::ZERO, flows.iter().map(flow).collect());

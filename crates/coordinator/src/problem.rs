@@ -11,6 +11,7 @@ use weir_core::saba::controller::ControllerError;
 use weir_trace::TraceError;
 
 use crate::master::Stopped;
+use crate::plane::UnknownName;
 use crate::policy::PolicyError;
 use crate::store::StoreError;
 
@@ -122,10 +123,11 @@ impl Problem {
         }
     }
 
-    /// Nothing of this kind has this name.
-    pub fn unknown(kind: &str, name: &str) -> Problem {
+    /// The path names an object that does not exist.
+    pub fn unknown(kind: &str, name: &str, expected: &str) -> Problem {
         let name: String = name.chars().take(LONGEST).collect();
-        Problem::new(StatusCode::NOT_FOUND, format!("there is no {kind} `{name}`"))
+        let detail = format!("{kind} `{name}` does not exist; expected {expected}");
+        Problem { expected: Some(expected.into()), ..Problem::new(StatusCode::NOT_FOUND, detail) }
     }
 
     /// It does not go together with what there is.
@@ -190,11 +192,17 @@ impl From<PolicyError> for Problem {
             PolicyError::Params(error) => {
                 let text = error.to_string();
                 let (wrong, expected) = text.rsplit_once("expected ").unwrap_or((&text, "another policy"));
-                let wrong = wrong.trim_end_matches([':', ' ']);
+                let wrong = wrong.trim_end_matches([':', ';', ' ']);
                 Problem::at(StatusCode::UNPROCESSABLE_ENTITY, At::field("policy"), wrong, expected)
             }
             PolicyError::Tree(error) => error.into(),
         }
+    }
+}
+
+impl From<UnknownName> for Problem {
+    fn from(unknown: UnknownName) -> Problem {
+        Problem::invalid(At::field(unknown.field), &unknown.name, &unknown.expected)
     }
 }
 

@@ -23,13 +23,14 @@ use weir_trace::{TraceError, sensitivity};
 use crate::config::{Config, Host, Queueing, Switch};
 use crate::events::{Events, What};
 use crate::master::{Declined, Handle};
-use crate::plane::{Refusal, Registration, Standing, Transfer};
+use crate::plane::{Refusal, Registration, Standing, Transfer, UnknownName};
 use crate::policy::{Asked, Chosen, PolicyError};
 use crate::problem::{At, Problem};
-use crate::store::{Room, Store, StoreError};
+use crate::store::{Room, Snapshot, Store, StoreError};
 
 mod division;
 mod found;
+pub(crate) mod records;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -54,11 +55,11 @@ const WEIGHTS: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_tra
 /// How many requests about different ids go on at once.
 const STRIPES: usize = 64;
 
+/// The expected value where a coflow is unknown.
+const COFLOW_ID: &str = "the id of a registered coflow";
+
 /// The JSON pointer of the flows of a coflow.
 const FLOWS: &str = "/flows";
-
-/// The maximum number of names that an error lists.
-const LISTED: usize = 20;
 
 /// A coflow, as its framework describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -157,10 +158,11 @@ impl Registry {
     pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
         let text = store.get::<String>(Room::Settings, SENSITIVITY).map_err(|error| error.to_string())?;
         let table = match text {
-            Some(text) => sensitivity::parse(&text, "the store's sensitivity table"),
-            None => Ok(SensitivityTable::default()),
+            Some(text) => sensitivity::parse(&text, "table").map_err(|error| {
+                store.damaged_record(Room::Settings, SENSITIVITY, error.to_string()).to_string()
+            })?,
+            None => SensitivityTable::default(),
         };
-        let table = table.map_err(|error| error.to_string())?;
         let configured = config.policy.asked().clone();
         let kept: Option<Set<Asked>> =
             store.get(Room::Settings, POLICY).map_err(|error| error.to_string())?;
@@ -176,8 +178,8 @@ impl Registry {
         for (name, kept) in kept {
             let weight = kept.under(config.weights.get(&name).copied());
             if let Some(weight) = weight.filter(|weight| !WEIGHTS.contains(weight)) {
-                let message = format!("weight {weight}: expected {}", expected_weight());
-                return Err(StoreError::Entry { room: Room::Weights.name(), key: name, message }.to_string());
+                let what = format!("weight {weight}; expected {}", expected_weight());
+                return Err(store.damaged_record(Room::Weights, &name, what).to_string());
             }
             match weight {
                 Some(weight) => weights.insert(name, weight),
@@ -264,7 +266,15 @@ impl Registry {
         hosts.chain(self.switches.iter().map(|switch| &*switch.name))
     }
 
-    /// Rises by one at each start of a coordinator.
+    /// The contents of the store at this moment.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.store.snapshot()
+    }
+
+    /// Rises at each start of a coordinator.
     pub fn epoch(&self) -> u64 {
         self.store.epoch()
     }
@@ -303,7 +313,7 @@ impl Registry {
         });
         let or_default = |name: &Option<String>| name.clone().unwrap_or_else(|| Names::DEFAULT.to_owned());
         let (service, application) = (or_default(&body.service), or_default(&body.application));
-        self.check_names(&service, &application)?;
+        UnknownName::check(&self.names, &service, &application)?;
         Ok(Registration {
             service,
             application,
@@ -313,29 +323,13 @@ impl Registry {
         })
     }
 
-    /// Checks that the configuration has a service, and an application of it.
-    fn check_names(&self, service: &str, application: &str) -> Result<(), Problem> {
-        let Some(number) = self.names.service_number(service) else {
-            let services = (0..self.names.services() as u32).map(|number| self.names.service(number));
-            let expected = format!("a service of the configuration: {}", listed(services));
-            return Err(Problem::invalid(At::field("service"), service, &expected));
-        };
-        let applications = self.names.applications(number);
-        if applications.iter().any(|known| known == application) {
-            return Ok(());
-        }
-        let known = listed(applications.iter().map(String::as_str));
-        let expected = format!("an application of service `{service}`: {known}");
-        Err(Problem::invalid(At::field("application"), application, &expected))
-    }
-
     /// A coflow as it stands.
     ///
     /// # Errors
     /// If there is none.
     pub async fn coflow(&self, id: &str) -> Result<Standing, Problem> {
         let standing = self.handle.show(id.to_owned()).await?;
-        standing.ok_or_else(|| Problem::unknown("coflow", id))
+        standing.ok_or_else(|| Problem::unknown("coflow", id, COFLOW_ID))
     }
 
     /// The service of a coflow.
@@ -344,7 +338,7 @@ impl Registry {
     /// If there is none.
     pub async fn service_of(&self, id: &str) -> Result<String, Problem> {
         let found = self.handle.belongs(id.to_owned()).await?;
-        found.map(|(service, _)| service).ok_or_else(|| Problem::unknown("coflow", id))
+        found.map(|(service, _)| service).ok_or_else(|| Problem::unknown("coflow", id, COFLOW_ID))
     }
 
     /// Registers a coflow; the same again changes nothing.
@@ -465,9 +459,8 @@ impl Registry {
     /// # Errors
     /// If there is none of this name, or it stays without.
     pub async fn set_weight(&self, service: &str, weight: f64) -> Result<(), Problem> {
-        if self.names.service_number(service).is_none() {
-            return Err(Problem::unknown("service", service));
-        }
+        UnknownName::check_service(&self.names, service)
+            .map_err(|unknown| Problem::unknown("service", service, &unknown.expected))?;
         if !WEIGHTS.contains(&weight) {
             return Err(Problem::invalid(At::field("weight"), &weight.to_string(), &expected_weight()));
         }
@@ -547,16 +540,6 @@ fn choose(asked: Asked, file: &str, table: &SensitivityTable, names: &Names) -> 
     Chosen::new(asked, file, &tables, names)
 }
 
-/// Names in alphabetical order, at most [`LISTED`] of them.
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut names: Vec<&str> = names.collect();
-    names.sort_unstable();
-    let more = names.len().saturating_sub(LISTED);
-    names.truncate(LISTED);
-    let list = names.join(", ");
-    if more == 0 { list } else { format!("{list} and {more} more") }
-}
-
 /// Why a policy cannot decide over the coflows that are registered.
 fn policy_problem(declined: Declined) -> Problem {
     match declined {
@@ -581,7 +564,7 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
     let text = refusal.to_string();
     let (at, value) = match refusal {
         Refusal::Taken(_) => return Problem::conflict(&text),
-        Refusal::Unknown(id) => return Problem::unknown("coflow", &id),
+        Refusal::Unknown(id) => return Problem::unknown("coflow", &id, COFLOW_ID),
         Refusal::Full { .. } => return Problem::full(&text),
         Refusal::Tree(_) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text),
         Refusal::Id(id) => (At::parameter("id"), id),
@@ -589,9 +572,7 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
         Refusal::Host { flow, host, .. } => (At::Body(format!("{flows}/{flow}")), host.to_string()),
         Refusal::Size(flow) => (At::Body(format!("{flows}/{flow}/bytes")), "null".to_owned()),
         Refusal::Weight(weight) => (At::field("weight"), weight.to_string()),
-        Refusal::Nameless { service, application } => {
-            (At::field("application"), format!("{service}/{application}"))
-        }
+        Refusal::Name(unknown) => return unknown.into(),
     };
     let expected = text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected);
     Problem::invalid(at, &value, expected)

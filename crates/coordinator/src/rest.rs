@@ -32,6 +32,7 @@ use crate::listen::{Peer, unless_closed};
 use crate::problem::Problem;
 use crate::registry::Registry;
 
+mod backup;
 mod body;
 mod coflows;
 mod events;
@@ -67,6 +68,8 @@ struct Api {
     limits: Limits,
     /// A place for each byte of bodies that are read.
     bodies: Arc<Semaphore>,
+    /// A permit for each concurrent backup.
+    backups: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
     document: Arc<utoipa::openapi::OpenApi>,
 }
@@ -96,6 +99,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(sharing::queues))
         .routes(routes!(sharing::found))
         .routes(routes!(events::events))
+        .routes(routes!(backup::backup))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
@@ -115,7 +119,8 @@ fn router(
     let (router, document) = routes().split_for_parts();
     let bodies = MOST_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
     let bodies = Arc::new(Semaphore::new(bodies));
-    let api = Api { registry, admission, limits, bodies, stop, document: Arc::new(document) };
+    let (backups, document) = (Arc::new(Semaphore::new(1)), Arc::new(document));
+    let api = Api { registry, admission, limits, bodies, backups, stop, document };
     router
         .route("/openapi.json", get(openapi))
         .fallback(nowhere)
@@ -145,7 +150,10 @@ async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Respon
     match timeout(most, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let detail = format!("the request took longer than {}", api.limits.request);
+            let detail = format!(
+                "request: no answer in time; expected less than {} (`limits.request`)",
+                api.limits.request
+            );
             Problem::new(StatusCode::REQUEST_TIMEOUT, detail).into_response()
         }
     }
@@ -223,8 +231,13 @@ fn may_change(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
 }
 
 fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
-    let whose = service.map_or("this".to_owned(), |service| format!("what is of service `{service}`"));
-    Problem::forbidden(format!("{who} may not {what} {whose}"))
+    let (objects, expected) = match service {
+        Some(service) => {
+            (format!("objects of service `{service}`"), "a framework of the service, or an operator")
+        }
+        None => ("objects of all services".to_owned(), "a role that may (docs/security.md)"),
+    };
+    Problem::forbidden(format!("{who} may not {what} {objects}; expected {expected}"))
 }
 
 /// Refuses who may not change what belongs to this service. Who may see nothing is not told whether it is there.

@@ -1,24 +1,36 @@
-//! What a coordinator knows after a restart: registrations, weights and tables, in one file.
+//! The durable state of a coordinator: registrations, weights and tables, in one file.
 //!
-//! Rooms are tables of keys and JSON. What is written is on the disk when [`Store::put`] and [`Store::remove`] have answered; what is
-//! written meanwhile goes into one transaction, so that many callers wait for the disk once. A process that is killed, or a machine
-//! that loses power, leaves the state after the last transaction. One process at a time has a store open.
+//! Rooms are tables of keys and JSON. A change is on the disk when [`Store::put`] or [`Store::remove`] returns; changes that arrive
+//! meanwhile go into one transaction, so that many callers wait for the disk once. A process that is killed, or a machine that loses power,
+//! leaves the state after the last transaction. One process at a time has a store open.
+//!
+//! redb keeps a checksum of each page that is in use, and [`Store::open`] verifies all of them. Transactions are committed in two phases: a
+//! page of the last transaction that fails verification is then damage and not an unfinished write, so redb does not return to the
+//! transaction before it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, thread};
 
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableError,
-    TableHandle, WriteTransaction,
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError, TableHandle,
+    WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, oneshot};
+
+mod file;
+mod snapshot;
+
+use file::StoreFile;
+pub use snapshot::{BackupError, Contents, Snapshot, verify, write_backup};
 
 /// The version of the format, which is in the file.
 pub const VERSION: u64 = 1;
@@ -28,6 +40,10 @@ const CACHE: usize = 16 << 20;
 
 /// The most changes that wait, and that go into one transaction.
 const WAITING: usize = 1024;
+
+/// What to do about a store that is refused.
+const HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
+                    register again (docs/serve.md, \"Back up and recover\")";
 
 /// Numbers: the version, and the epoch.
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
@@ -70,26 +86,78 @@ impl Room {
     }
 }
 
+/// A part of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Bytes of the file.
+    Bytes(Range<u64>),
+    /// An entry of a room.
+    Record {
+        /// The room.
+        table: &'static str,
+        /// The key.
+        key: String,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Bytes(range) if range.start >= range.end => write!(f, "byte {}", range.start),
+            Place::Bytes(range) => write!(f, "bytes {} to {}", range.start, range.end - 1),
+            Place::Record { table, key } => write!(f, "table `{table}`, record `{}`", key.escape_debug()),
+        }
+    }
+}
+
 /// Why nothing was read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has it.
-    #[error("{}: another coordinator has it open: expected one for each store", .0.display())]
+    #[error("{}: another coordinator has it open; expected one coordinator for each store", .0.display())]
     Open(PathBuf),
-    /// A file of something else.
-    #[error("{}: expected a store of Weir, or no file", .0.display())]
-    Foreign(PathBuf),
-    /// A format that is not known.
-    #[error("{}: the store has version {found}: expected {VERSION}", .path.display())]
+    /// Another process changed it during a check.
+    #[error(
+        "{}: another process has it open and changes it; expected a store that is not in use; help: stop the coordinator, or use \
+         `weir ctl backup`, which checks what it writes",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// A file of another program.
+    #[error(
+        "{}: not a store ({what}); expected a store of Weir; help: check `store` in the configuration; if the file was a store, {HELP}",
+        .path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        what: String,
+    },
+    /// An unknown format.
+    #[error(
+        "{}: the store has version {found}; expected {VERSION}; help: run the version of Weir that wrote the store",
+        .path.display()
+    )]
     Version {
         /// The file.
         path: PathBuf,
         /// What it has.
         found: u64,
     },
-    /// An entry that cannot be understood.
+    /// Bytes or a record that something other than a coordinator changed.
+    #[error("{}: damaged at {place} ({what}); expected the contents that a coordinator wrote; help: {HELP}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first damaged part.
+        place: Place,
+        /// The reason.
+        what: String,
+    },
+    /// A value that has no JSON.
     #[error("the store's {room} `{key}`: {message}")]
-    Entry {
+    Value {
         /// The room.
         room: &'static str,
         /// The key.
@@ -98,16 +166,29 @@ pub enum StoreError {
         message: String,
     },
     /// The file cannot be read or written.
-    #[error("the store: {0}")]
-    File(Arc<redb::Error>),
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: Arc<redb::Error>,
+    },
     /// It was closed.
     #[error("the store is closed")]
     Closed,
 }
 
 impl StoreError {
-    fn file(error: impl Into<redb::Error>) -> StoreError {
-        StoreError::File(Arc::new(error.into()))
+    fn io(path: &Path, error: io::Error) -> StoreError {
+        StoreError::File { path: path.to_owned(), error: Arc::new(redb::Error::Io(error)) }
+    }
+
+    fn damaged(path: &Path, place: Place, what: impl Into<String>) -> StoreError {
+        StoreError::Damaged { path: path.to_owned(), place, what: what.into() }
+    }
+
+    fn foreign(path: &Path, what: impl Into<String>) -> StoreError {
+        StoreError::Foreign { path: path.to_owned(), what: what.into() }
     }
 }
 
@@ -128,51 +209,167 @@ impl Change {
     }
 }
 
+/// A store's file, its path and the part of it that failed first: what an error says.
+#[derive(Debug, Clone)]
+struct Source {
+    path: Arc<Path>,
+    file: StoreFile,
+    /// The bytes whose read made redb find that the latest transaction does not verify.
+    first: Arc<Mutex<Option<Range<u64>>>>,
+}
+
+impl Source {
+    fn open(path: &Path, writable: bool) -> Result<Source, StoreError> {
+        let file = StoreFile::open(path, writable).map_err(|error| StoreError::io(path, error))?;
+        let source = Source { path: path.into(), file, first: Arc::default() };
+        if source.file.bytes().map_err(|error| StoreError::io(path, error))? == 0 {
+            return Err(StoreError::damaged(path, Place::Bytes(0..0), "the file is empty"));
+        }
+        if !source.file.has_magic().map_err(|error| StoreError::io(path, error))? {
+            return Err(StoreError::foreign(path, "bytes 0 to 8 are not those of a file of redb"));
+        }
+        Ok(source)
+    }
+
+    /// Opens the database and verifies all of it, without a change of the file until [`StoreFile::apply`].
+    fn database(&self) -> Result<Database, StoreError> {
+        let (file, first) = (self.file.clone(), Arc::clone(&self.first));
+        let note = move |session: &mut redb::RepairSession| {
+            // redb reports this progress when the latest transaction does not verify, and only then.
+            if (0.2..0.5).contains(&session.progress())
+                && let Ok(mut first) = first.lock()
+            {
+                first.get_or_insert(file.last_read());
+            }
+        };
+        self.guard(|| {
+            let mut builder = Database::builder();
+            builder.set_cache_size(CACHE).set_check_integrity_on_open(true).set_repair_callback(note);
+            builder.create_with_backend(self.file.clone()).map_err(redb::Error::from)
+        })
+    }
+
+    /// Runs what reads the file. A panic of redb is damage that redb did not expect.
+    fn guard<T>(&self, read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(result) => result.map_err(|error| self.error(error)),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                Err(self.damaged(text.unwrap_or("redb panicked").to_owned()))
+            }
+        }
+    }
+
+    /// Damage at the bytes that were read when redb found it.
+    fn damaged(&self, what: String) -> StoreError {
+        let first = self.first.lock().ok().and_then(|mut first| first.take());
+        let place = match self.file.bytes() {
+            Ok(bytes) if what.contains("truncated") => bytes..bytes,
+            _ => first.unwrap_or_else(|| self.file.last_read()),
+        };
+        // redb's words for a checksum of the latest transaction that does not match.
+        let is_checksum = ["Primary is corrupted", "All roots are corrupted", "commit slots are corrupted"];
+        let is_checksum = is_checksum.iter().any(|words| what.contains(words));
+        let what = if is_checksum { "a checksum does not match".to_owned() } else { what };
+        StoreError::damaged(&self.path, Place::Bytes(place), what)
+    }
+
+    fn error(&self, error: redb::Error) -> StoreError {
+        match error {
+            redb::Error::DatabaseAlreadyOpen => StoreError::Open(self.path.to_path_buf()),
+            redb::Error::Corrupted(what) => self.damaged(what),
+            redb::Error::UpgradeRequired(version) => {
+                self.damaged(format!("version {version} of redb's format"))
+            }
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.damaged(error.to_string())
+            }
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.damaged("beyond the end of the file".to_owned())
+            }
+            other => StoreError::File { path: self.path.to_path_buf(), error: Arc::new(other) },
+        }
+    }
+
+    /// The version and the epoch of a database; zeros if it has no tables yet.
+    fn identify(&self, transaction: &ReadTransaction) -> Result<(u64, u64), StoreError> {
+        let foreign = |what: &str| Err(StoreError::foreign(&self.path, what));
+        let names: Vec<String> = self.guard(|| {
+            let names = transaction.list_tables()?.map(|table| table.name().to_owned());
+            Ok(names.collect())
+        })?;
+        if names.is_empty() {
+            return Ok((0, 0));
+        }
+        if !names.iter().any(|name| name == NUMBERS.name()) {
+            return foreign("it has other tables");
+        }
+        let number = |key: &str| {
+            let table = match transaction.open_table(NUMBERS) {
+                Err(TableError::Storage(error)) => return Err(redb::Error::from(error)),
+                Err(_) => return Ok(None),
+                Ok(table) => table,
+            };
+            Ok(table.get(key)?.map(|number| number.value()))
+        };
+        match self.guard(|| number("version"))? {
+            None => foreign("it has no version"),
+            Some(VERSION) => Ok((VERSION, self.guard(|| number("epoch"))?.unwrap_or(0))),
+            Some(found) => Err(StoreError::Version { path: self.path.to_path_buf(), found }),
+        }
+    }
+}
+
 /// The store. Clones are the same one.
 #[derive(Clone)]
 pub struct Store {
     database: Arc<Database>,
+    source: Source,
     epoch: u64,
     changes: mpsc::Sender<Change>,
 }
 
 impl Store {
-    /// The store at `path`, which is made if there is none; its epoch is one more than when it was opened before.
+    /// The store at `path`, which is created if it does not exist. Its epoch is above the one that it had before, and at least the time of
+    /// day in milliseconds: so a store that was restored from a backup, or that replaces a lost one, has a higher epoch than the orders that
+    /// agents have accepted, unless the clock was wrong.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why it is not opened. Then the file has the bytes that it had before.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
-        // Who may read it may read what everybody registered. One that is there keeps what its owner gave it.
-        let made = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        made.map_err(|error| StoreError::file(StorageError::from(error)))?;
-        let mut builder = Database::builder();
-        let database = builder.set_cache_size(CACHE).set_check_integrity_on_open(true).create(path);
-        let database = database.map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => StoreError::Open(path.to_owned()),
-            DatabaseError::Storage(StorageError::Corrupted(_)) => StoreError::Foreign(path.to_owned()),
-            DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                StoreError::Foreign(path.to_owned())
-            }
-            other => StoreError::file(other),
-        })?;
-        // The file's own name has to be there after a loss of power, too.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| StoreError::file(StorageError::from(error)))?;
-        let epoch = begin(&database, path, milliseconds())?;
+        if !path.exists() {
+            publish(build(path, |_| Ok(()))?, path, false)?;
+        }
+        let source = Source::open(path, true)?;
+        let database = source.database()?;
+        source.identify(&source.guard(|| Ok(database.begin_read()?))?)?;
+        let writing = |error| StoreError::io(path, error);
+        source.file.apply().map_err(writing)?;
+        let epoch = source.guard(|| begin(&database, milliseconds()))?;
         let database = Arc::new(database);
         let (changes, waiting) = mpsc::channel(WAITING);
         let writer = Arc::clone(&database);
         thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || write_all(&writer, waiting))
-            .map_err(|error| StoreError::file(StorageError::from(error)))?;
-        Ok(Store { database, epoch, changes })
+            .map_err(writing)?;
+        Ok(Store { database, source, epoch, changes })
     }
 
-    /// One more than when it was opened before; a new one begins with the clock.
+    /// Above the epoch of each coordinator that had the store before.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// An error about an entry that cannot be what a coordinator wrote.
+    pub(crate) fn damaged_record(&self, room: Room, key: &str, what: impl Into<String>) -> StoreError {
+        let place = Place::Record { table: room.name(), key: key.to_owned() };
+        StoreError::damaged(&self.source.path, place, what)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, room: Room, key: &str, value: &[u8]) -> Result<T, StoreError> {
+        serde_json::from_slice(value).map_err(|error| self.damaged_record(room, key, error.to_string()))
     }
 
     /// All entries of a room, in order of keys.
@@ -188,14 +385,11 @@ impl Store {
             };
             table.iter()?.map(entry).collect()
         };
-        let parse = |(key, value): (String, Vec<u8>)| match serde_json::from_slice(&value) {
-            Ok(value) => Ok((key, value)),
-            Err(error) => Err(StoreError::Entry { room: room.name(), key, message: error.to_string() }),
-        };
-        read().map_err(StoreError::file)?.into_iter().map(parse).collect()
+        let parse = |(key, value): (String, Vec<u8>)| Ok((key.clone(), self.parse(room, &key, &value)?));
+        self.source.guard(read)?.into_iter().map(parse).collect()
     }
 
-    /// One entry of a room, if there is one.
+    /// One entry of a room, if it exists.
     ///
     /// # Errors
     /// As [`Store::all`].
@@ -204,12 +398,17 @@ impl Store {
             let table = self.database.begin_read()?.open_table(room.table())?;
             Ok(table.get(key)?.map(|value| value.value().to_owned()))
         };
-        let Some(value) = read().map_err(StoreError::file)? else { return Ok(None) };
-        serde_json::from_slice(&value).map(Some).map_err(|error| StoreError::Entry {
-            room: room.name(),
-            key: key.to_owned(),
-            message: error.to_string(),
-        })
+        let value = self.source.guard(read)?;
+        value.map(|value| self.parse(room, key, &value)).transpose()
+    }
+
+    /// All entries at this moment. Later changes do not show in it.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let transaction = self.source.guard(|| Ok(self.database.begin_read()?))?;
+        Ok(Snapshot::new(self.source.clone(), transaction, self.epoch))
     }
 
     /// Keeps an entry, in place of the one that there is.
@@ -217,7 +416,7 @@ impl Store {
     /// # Errors
     /// If it is not on the disk.
     pub async fn put<T: Serialize>(&self, room: Room, key: &str, value: &T) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(value).map_err(|error| StoreError::Entry {
+        let value = serde_json::to_vec(value).map_err(|error| StoreError::Value {
             room: room.name(),
             key: key.to_owned(),
             message: error.to_string(),
@@ -237,7 +436,9 @@ impl Store {
         let (done, written) = oneshot::channel();
         let change = Change { room, key: key.to_owned(), value, done };
         self.changes.send(change).await.map_err(|_| StoreError::Closed)?;
-        written.await.map_err(|_| StoreError::Closed)?.map_err(StoreError::File)
+        let written = written.await.map_err(|_| StoreError::Closed)?;
+        let path = || self.source.path.to_path_buf();
+        written.map_err(|error| StoreError::File { path: path(), error })
     }
 }
 
@@ -250,41 +451,65 @@ impl Store {
     }
 }
 
-/// Looks whether the file is a store, and counts the epoch up. The clock counts for a new one only, in milliseconds: that is above the
-/// epochs of a store that was lost, unless the clock was far wrong or there was more than a start a millisecond.
-fn begin(database: &Database, path: &Path, clock: u64) -> Result<u64, StoreError> {
-    let transaction = database.begin_write().map_err(StoreError::file)?;
-    let names = transaction.list_tables().map_err(StoreError::file)?;
-    let names: Vec<String> = names.map(|table| table.name().to_owned()).collect();
-    let is_new = names.is_empty();
-    let epoch = {
-        let foreign = |error| match error {
-            TableError::Storage(error) => StoreError::file(error),
-            _ => StoreError::Foreign(path.to_owned()),
-        };
-        if !is_new && !names.iter().any(|name| name == NUMBERS.name()) {
-            return Err(StoreError::Foreign(path.to_owned()));
-        }
-        let mut numbers = transaction.open_table(NUMBERS).map_err(foreign)?;
-        let number = |key: &str| -> Result<Option<u64>, StoreError> {
-            Ok(numbers.get(key).map_err(StoreError::file)?.map(|number| number.value()))
-        };
-        match number("version")? {
-            Some(VERSION) => {}
-            None if is_new => {}
-            Some(found) => return Err(StoreError::Version { path: path.to_owned(), found }),
-            None => return Err(StoreError::Foreign(path.to_owned())),
-        }
-        let epoch = number("epoch")?.map_or(clock, |before| before.saturating_add(1));
-        for (key, value) in [("version", VERSION), ("epoch", epoch)] {
-            numbers.insert(key, value).map_err(StoreError::file)?;
-        }
+/// A new store next to `path`, under another name, with what `fill` puts into its first transaction.
+fn build(
+    path: &Path,
+    fill: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>,
+) -> Result<NamedTempFile, StoreError> {
+    let wrong = |error| StoreError::io(path, error);
+    // The mode is 0600: readers of the file can read all registrations.
+    let temporary = tempfile::Builder::new().prefix(".weir-").tempfile_in(folder(path)).map_err(wrong)?;
+    let file = StoreFile::open(temporary.path(), true).map_err(wrong)?;
+    let source = Source { path: path.into(), file, first: Arc::default() };
+    let database = source.database()?;
+    source.file.apply().map_err(wrong)?;
+    let transaction = source.guard(|| {
+        let mut transaction = database.begin_write()?;
+        transaction.set_two_phase_commit(true);
+        transaction.open_table(NUMBERS)?.insert("version", VERSION)?;
         for room in Room::ALL {
-            transaction.open_table(room.table()).map_err(foreign)?;
+            transaction.open_table(room.table())?;
         }
+        Ok(transaction)
+    })?;
+    fill(&transaction)?;
+    source.guard(|| {
+        transaction.commit()?;
+        Ok(database.close()?)
+    })?;
+    temporary.as_file().sync_all().map_err(wrong)?;
+    Ok(temporary)
+}
+
+/// Gives a new store its name, in place of an existing file only with `replace`.
+fn publish(temporary: NamedTempFile, path: &Path, replace: bool) -> Result<(), StoreError> {
+    let named = if replace { temporary.persist(path) } else { temporary.persist_noclobber(path) };
+    named.map_err(|error| StoreError::io(path, error.error))?;
+    // The name has to be on the disk as well.
+    File::open(folder(path)).and_then(|folder| folder.sync_all()).map_err(|error| StoreError::io(path, error))
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Raises the epoch: above the last one, and to at least `clock`, the time of day in milliseconds. The clock is for stores that were
+/// restored from a backup or that replace a lost one: agents refuse orders of an epoch below that of the last order that they accepted.
+fn begin(database: &Database, clock: u64) -> Result<u64, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
+    let epoch = {
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        let last = numbers.get("epoch")?.map_or(0, |number| number.value());
+        let epoch = last.saturating_add(1).max(clock);
+        numbers.insert("version", VERSION)?;
+        numbers.insert("epoch", epoch)?;
         epoch
     };
-    transaction.commit().map_err(StoreError::file)?;
+    for room in Room::ALL {
+        transaction.open_table(room.table())?;
+    }
+    transaction.commit()?;
     Ok(epoch)
 }
 
@@ -306,7 +531,8 @@ fn write_all(database: &Database, mut waiting: mpsc::Receiver<Change>) {
 }
 
 fn write(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
-    let transaction: WriteTransaction = database.begin_write()?;
+    let mut transaction: WriteTransaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
     for room in Room::ALL {
         let mut own = changes.iter().filter(|change| change.is_in(room)).peekable();
         if own.peek().is_none() {
@@ -329,14 +555,12 @@ mod tests {
 
     use super::*;
 
-    /// The only place where the time of day counts for anything.
     #[test]
-    fn epochs_rise_whatever_the_clock_says() {
+    fn epochs_rise_for_any_clock_and_reach_the_clock() {
         const HOUR: u64 = 3_600_000;
         const NOW: u64 = 1_000 * HOUR;
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0]
-            .map(|clock| begin(&database, Path::new("weir.redb"), clock).unwrap());
-        assert_eq!(epochs, [NOW, NOW + 1, NOW + 2, NOW + 3]);
+        let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| begin(&database, clock).unwrap());
+        assert_eq!(epochs, [NOW, NOW + 1, NOW + HOUR, NOW + HOUR + 1]);
     }
 }

@@ -25,16 +25,21 @@ hosts keep their last orders until the lease ends.
 
 Examples:
   weir serve --check examples/serve.toml
+  weir serve --check-store weir.redb
   weir serve --config examples/serve.toml --log json"
 )]
 pub struct Serve {
     /// The configuration
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "check")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present_any = ["check", "check_store"])]
     pub config: Option<PathBuf>,
 
     /// Print how a configuration is interpreted, and exit
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
     pub check: Option<PathBuf>,
+
+    /// Verify a store without changing it, print its contents, and exit
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["config", "check"])]
+    pub check_store: Option<PathBuf>,
 
     /// The format of the log, which goes to the standard error
     #[arg(long, value_enum, default_value_t = Log::Text)]
@@ -81,7 +86,8 @@ impl Credentials {
   weir ctl coflows --format csv
   weir ctl policy set saath:d=4
   weir ctl policy set tree:examples/serve-tree.toml
-  weir ctl weight ads 3")]
+  weir ctl weight ads 3
+  weir ctl backup weir-backup.redb")]
 pub struct Ctl {
     /// The coordinator's address for the HTTP interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701", value_parser = address, global = true)]
@@ -123,6 +129,16 @@ pub enum CtlCommand {
         service: String,
         /// Its weight, above 0
         weight: f64,
+    },
+    /// Write a verified backup of the coordinator's store to a new file
+    Backup {
+        /// The file, which `weir serve` can use as its store
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+
+        /// Replace an existing file once the backup is complete
+        #[arg(long)]
+        replace: bool,
     },
     /// Print or set the policy
     #[command(subcommand)]

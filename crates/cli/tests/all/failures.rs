@@ -119,7 +119,7 @@ fn wrong_usage_is_exit_2() {
         ("", "Usage"),
         ("fly", "unrecognized subcommand"),
         ("sim trace.txt", "--policy"),
-        ("sim trace.txt --policy nope", "no policy is called `nope`: expected one of fair, "),
+        ("sim trace.txt --policy nope", "unknown policy `nope`; expected one of fair, "),
         ("sim trace.txt --policy nope", "saba, siphon, mrtf, tree:FILE"),
         ("sim trace.txt --policy saath:nope=1", "has no parameter `nope`"),
         ("compare trace.txt --policies saath,fifo:x=1", "has no parameter `x`"),

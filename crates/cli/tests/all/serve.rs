@@ -77,3 +77,155 @@ fn configurations_are_checked() {
     let output = weir(&["ctl", "hosts", "--coordinator", "192.0.2.1:7701"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Waits up to 20 s for a condition.
+fn await_condition(what: &str, is_met: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_met() {
+        assert!(began.elapsed() < Duration::from_secs(20), "after 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Registers a coflow, and returns whether the coordinator answered 200.
+fn register(api: &str, id: &str) -> bool {
+    let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b"}]}"#;
+    let Ok(mut socket) = TcpStream::connect(api) else { return false };
+    let head = format!("PUT /v1/coflows/{id} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    let mut answer = String::new();
+    socket.write_all(request.as_bytes()).is_ok()
+        && socket.read_to_string(&mut answer).is_ok()
+        && answer.starts_with("HTTP/1.1 200 ")
+}
+
+/// The numbers of the coflows `c0`, `c1` and so on that a coordinator has.
+fn coflows(serving: &Serving) -> Vec<u32> {
+    let (_, text) = serving.ctl(&["coflows", "--format", "json"]);
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let number = |coflow: &Value| coflow["id"].as_str().unwrap()[1..].parse().unwrap();
+    let mut numbers: Vec<u32> = list.as_array().unwrap().iter().map(number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn backup_under_writes_has_all_registrations_up_to_one_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let serving = Serving::start(&config);
+    let (stop, api) = (std::sync::atomic::AtomicBool::new(false), serving.api.clone());
+    let backups: Vec<_> = (0..5).map(|n| folder.path().join(format!("backup-{n}.redb"))).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                assert!(register(&api, &format!("c{n}")));
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for backup in &backups {
+            std::thread::sleep(Duration::from_millis(100));
+            let (code, text) = serving.ctl(&["backup", backup.to_str().unwrap()]);
+            assert_eq!(code, Some(0), "{text}");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    // An existing file stays, and is replaced on request only.
+    let first = backups[0].to_str().unwrap();
+    let before = fs::read(first).unwrap();
+    let (code, text) = serving.ctl(&["backup", first]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("backup-0.redb: the file exists; expected a new file; help: "), "{text}");
+    assert!(fs::read(first).unwrap() == before);
+    let last = folder.path().join("last.redb");
+    fs::copy(first, &last).unwrap();
+    let (code, text) = serving.ctl(&["backup", last.to_str().unwrap(), "--replace", "--format", "json"]);
+    assert_eq!(code, Some(0), "{text}");
+    let all = coflows(&serving);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(shown[0]["coflows"], all.len());
+    drop(serving);
+    let mut counts = Vec::new();
+    for backup in backups.iter().chain([&last]) {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(backup).unwrap().permissions().mode() & 0o777, 0o600);
+        let checked = weir(&["serve", "--check-store", backup.to_str().unwrap()]);
+        assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
+        fs::rename(backup, folder.path().join("weir.redb")).unwrap();
+        let found = coflows(&Serving::start(&config));
+        // Each coflow was registered after the answer about the one before.
+        assert_eq!(found, (0..found.len() as u32).collect::<Vec<_>>());
+        counts.push(found.len());
+    }
+    assert!(counts.is_sorted() && counts.last() == Some(&all.len()), "{counts:?} of {}", all.len());
+    let hidden = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(hidden.filter(|name| name.to_string_lossy().starts_with(".weir-")).count(), 0);
+}
+
+#[test]
+fn damaged_store_is_refused_and_its_backup_replaces_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    // The agent comes back to the same address.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let agents = free();
+    let text = CONFIG.replace("agents = \"127.0.0.1:0\"", &format!("agents = \"{agents}\""));
+    // A busy machine must not make the host silent.
+    fs::write(&config, text.replace("[listen]", "lease = \"20s\"\n[listen]")).unwrap();
+    let store = folder.path().join("weir.redb");
+    let backup = folder.path().join("backup.redb");
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["agent", "run", "--host", "0", "--rate", "1Gbit", "--coordinator", &agents.to_string()])
+        .arg("--socket")
+        .arg(folder.path().join("agent.sock"))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let accepts_orders = |serving: &Serving| serving.hosts()[0]["obeys"].as_u64().unwrap() > 0;
+    let serving = Serving::start(&config);
+    assert!(register(&serving.api, "c0"));
+    await_condition("the agent accepts orders", || accepts_orders(&serving));
+    let (code, text) = serving.ctl(&["backup", backup.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    drop(serving);
+    // Later coordinators have higher epochs than the backup.
+    for n in 1..=3 {
+        let serving = Serving::start(&config);
+        assert!(register(&serving.api, &format!("c{n}")));
+        await_condition("the agent accepts orders of a successor", || accepts_orders(&serving));
+    }
+    // All but the header: pages that are in use are among them.
+    let mut bytes = fs::read(&store).unwrap();
+    bytes.iter_mut().skip(4096).step_by(512).for_each(|byte| *byte ^= 0x20);
+    fs::write(&store, &bytes).unwrap();
+    for option in [["--config", config.to_str().unwrap()], ["--check-store", store.to_str().unwrap()]] {
+        let output = weir(&["serve", option[0], option[1]]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{option:?}: {text}");
+        for part in
+            ["weir.redb: damaged at bytes ", "; expected the contents that a coordinator wrote; help: "]
+        {
+            assert!(text.contains(part), "{option:?}: {text}");
+        }
+        assert!(!text.contains("panicked"), "{option:?}: {text}");
+        assert!(fs::read(&store).unwrap() == bytes, "{option:?} changed the file");
+    }
+    let absent = folder.path().join("absent.redb");
+    assert_eq!(weir(&["serve", "--check-store", absent.to_str().unwrap()]).status.code(), Some(1));
+    assert!(!absent.exists());
+    fs::rename(&backup, &store).unwrap();
+    let serving = Serving::start(&config);
+    assert_eq!(coflows(&serving), [0]);
+    await_condition("the agent accepts orders after the restore", || accepts_orders(&serving));
+    drop(serving);
+    // Without a backup: an empty store, and frameworks register again.
+    fs::remove_file(&store).unwrap();
+    let serving = Serving::start(&config);
+    assert!(coflows(&serving).is_empty() && register(&serving.api, "c0"));
+    await_condition("the agent accepts orders after the loss", || accepts_orders(&serving));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}

@@ -1,5 +1,6 @@
 //! What frameworks ask for, and why they are refused.
 
+use weir_core::model::Names;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Time};
 
@@ -29,23 +30,75 @@ pub struct Transfer {
     pub bytes: Option<Bytes>,
 }
 
+/// The maximum number of names that an error lists.
+const LISTED: usize = 20;
+
+/// A service or application that the configuration does not have.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{field} `{name}` is unknown; expected {expected}")]
+pub struct UnknownName {
+    /// `service` or `application`.
+    pub field: &'static str,
+    /// The unknown name.
+    pub name: String,
+    /// The known names.
+    pub expected: String,
+}
+
+impl UnknownName {
+    /// The number of a service.
+    ///
+    /// # Errors
+    /// If the configuration does not have it.
+    pub fn check_service(names: &Names, service: &str) -> Result<u32, UnknownName> {
+        names.service_number(service).ok_or_else(|| {
+            let services = (0..names.services() as u32).map(|number| names.service(number));
+            let expected = format!("a service of the configuration: {}", listed(services));
+            UnknownName { field: "service", name: service.to_owned(), expected }
+        })
+    }
+
+    /// The numbers of a service and of an application of it.
+    ///
+    /// # Errors
+    /// If the configuration does not have one of them.
+    pub fn check(names: &Names, service: &str, application: &str) -> Result<(u32, u32), UnknownName> {
+        let number = UnknownName::check_service(names, service)?;
+        names.find(service, application).ok_or_else(|| {
+            let known = listed(names.applications(number).iter().map(String::as_str));
+            let expected = format!("an application of service `{service}`: {known}");
+            UnknownName { field: "application", name: application.to_owned(), expected }
+        })
+    }
+}
+
+/// Names in alphabetical order, at most [`LISTED`] of them.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(LISTED);
+    names.truncate(LISTED);
+    let list = names.join(", ");
+    if more == 0 { list } else { format!("{list} and {more} more") }
+}
+
 /// Why a request was not carried out; nothing of it was.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// The id is taken by another coflow.
-    #[error("coflow `{0}` is registered with another body: expected the same, or another id")]
+    #[error("coflow `{0}` is registered with another body; expected the same body, or another id")]
     Taken(String),
     /// No coflow has the id.
-    #[error("coflow `{0}` is not registered")]
+    #[error("coflow `{0}` is not registered; expected the id of a registered coflow")]
     Unknown(String),
     /// An id that is none.
-    #[error("`{0}` names a coflow: expected 1 to 128 printable characters without spaces")]
+    #[error("coflow id `{0}` is invalid; expected 1 to 128 printable characters without spaces")]
     Id(String),
     /// A coflow without flows.
-    #[error("no flows: expected at least one flow")]
+    #[error("no flows; expected at least one flow")]
     Empty,
     /// A host that is not there.
-    #[error("flow {flow}: host {host}: expected 0 to {last}")]
+    #[error("flow {flow}: host {host} is unknown; expected 0 to {last}")]
     Host {
         /// The place of the flow in the request.
         flow: usize,
@@ -55,26 +108,19 @@ pub enum Refusal {
         last: u32,
     },
     /// A flow whose size the policy has to know.
-    #[error("flow {0}: no bytes: the policy goes by sizes, so expected every flow's")]
+    #[error("flow {0}: unknown size; expected `bytes`, which the policy needs for every flow")]
     Size(usize),
     /// A weight that is none.
-    #[error("weight {0}: expected a finite number above 0")]
+    #[error("weight {0} is out of range; expected a finite number above 0")]
     Weight(f64),
-    /// A service or application that has no place.
-    #[error(
-        "application `{application}` of service `{service}` is unknown: expected one of the configuration"
-    )]
-    Nameless {
-        /// The service.
-        service: String,
-        /// The application.
-        application: String,
-    },
+    /// An unknown service or application.
+    #[error(transparent)]
+    Name(#[from] UnknownName),
     /// A policy tree that has no place for a service or an application.
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// More than is kept.
-    #[error("{what}: expected at most {most} at once")]
+    #[error("too many {what}; expected at most {most}")]
     Full {
         /// Of what.
         what: &'static str,

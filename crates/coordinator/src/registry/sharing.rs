@@ -20,12 +20,15 @@ use super::ways::Ways;
 use crate::config::{Config, End, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
-use crate::plane::Services;
+use crate::plane::{Services, UnknownName};
 use crate::problem::{At, Problem};
 use crate::store::{Room, Store};
 
 /// The most connections at once.
 const MOST_CONNECTIONS: usize = 100_000;
+
+/// The expected value where an application is unknown.
+const APPLICATION_ID: &str = "the id of a registered application";
 
 /// An application that registers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -186,7 +189,7 @@ impl Sharing {
             next.register(id, known.body.clone()).map_err(|_| {
                 let model = known.body.model.as_deref().unwrap_or_default();
                 Problem::conflict(&format!(
-                    "application `{id}` has the model `{model}`: expected it in the table"
+                    "application `{id}` uses the model `{model}`; expected a table that has the model"
                 ))
             })?;
         }
@@ -207,13 +210,13 @@ impl Sharing {
                 return Ok((false, Vec::new()));
             }
             return Err(Problem::conflict(&format!(
-                "application `{id}` is registered with another body: expected the same, or another id"
+                "application `{id}` is registered with another body; expected the same body, or another id"
             )));
         }
         check_id(id)?;
         if self.applications.len() == MOST_APPLICATIONS {
             return Err(Problem::full(&format!(
-                "applications: expected at most {MOST_APPLICATIONS} at once"
+                "too many applications; expected at most {MOST_APPLICATIONS}"
             )));
         }
         let app = AppId(self.next);
@@ -228,8 +231,7 @@ impl Sharing {
                 controller.register(app, model)?.moved.into_iter().map(|(app, _)| app).collect()
             }
             Division::Services { of, .. } => {
-                let number =
-                    self.names.service_number(&service_of(&body)).ok_or_else(|| no_service(&body))?;
+                let number = UnknownName::check_service(&self.names, &service_of(&body))?;
                 of.insert(app, number as u16);
                 Vec::new()
             }
@@ -245,16 +247,15 @@ impl Sharing {
                 return Ok(false);
             }
             return Err(Problem::conflict(&format!(
-                "connection `{id}` is open with another body: expected the same, or another id"
+                "connection `{id}` is open with another body; expected the same body, or another id"
             )));
         }
         check_id(id)?;
         if self.connections.len() == MOST_CONNECTIONS {
-            return Err(Problem::full(&format!("connections: expected at most {MOST_CONNECTIONS} at once")));
+            return Err(Problem::full(&format!("too many connections; expected at most {MOST_CONNECTIONS}")));
         }
         let Some(application) = self.applications.get(&*body.application) else {
-            let expected = "the id of a registered application";
-            return Err(Problem::invalid(At::field("application"), &body.application, expected));
+            return Err(Problem::invalid(At::field("application"), &body.application, APPLICATION_ID));
         };
         let path = self.ways.path(from, Some(to));
         self.division.open(ConnectionId(self.next), AppId(application.number), &path)?;
@@ -264,7 +265,8 @@ impl Sharing {
     }
 
     fn application(&self, id: &str) -> Result<Application, Problem> {
-        let known = self.applications.get(id).ok_or_else(|| Problem::unknown("application", id))?;
+        let known =
+            self.applications.get(id).ok_or_else(|| Problem::unknown("application", id, APPLICATION_ID))?;
         Ok(Application {
             id: id.to_owned(),
             service: service_of(&known.body),
@@ -274,7 +276,10 @@ impl Sharing {
     }
 
     fn connection(&self, id: &str) -> Result<Connection, Problem> {
-        let known = self.connections.get(id).ok_or_else(|| Problem::unknown("connection", id))?;
+        let known = self
+            .connections
+            .get(id)
+            .ok_or_else(|| Problem::unknown("connection", id, "the id of an open connection"))?;
         let ConnectionBody { application, from, to } = known.body.0.clone();
         let level = self.application(&application)?.level;
         Ok(Connection { id: id.to_owned(), application, from, to, level })
@@ -328,11 +333,6 @@ fn of_services(names: &Names, weights: &BTreeMap<String, f64>) -> Vec<f64> {
     (0..names.services() as u32).map(weight).collect()
 }
 
-fn no_service(body: &ApplicationBody) -> Problem {
-    let found = body.service.as_deref().unwrap_or("nothing");
-    Problem::invalid(At::field("service"), found, "a service of GET /v1/services")
-}
-
 fn service_of(body: &ApplicationBody) -> String {
     body.service.clone().unwrap_or_else(|| Names::DEFAULT.to_owned())
 }
@@ -378,9 +378,7 @@ impl Registry {
         body: ApplicationBody,
     ) -> Result<Application, Problem> {
         let service = service_of(&body);
-        if self.names.service_number(&service).is_none() {
-            return Err(no_service(&body));
-        }
+        UnknownName::check_service(&self.names, &service)?;
         let mut sharing = self.sharing.lock().await;
         let (is_new, moved) = sharing.register(id, body.clone())?;
         sharing.settle()?;
@@ -452,7 +450,8 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         let service = sharing.application(id)?.service;
         if sharing.connections.values().any(|known| known.body.0.application == id) {
-            let detail = format!("application `{id}` has open connections: expected none");
+            let detail =
+                format!("application `{id}` has open connections; expected that all of them are closed");
             return Err(Problem::conflict(&detail));
         }
         self.store.remove(Room::Applications, id).await?;

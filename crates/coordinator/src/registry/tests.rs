@@ -107,9 +107,9 @@ async fn stored_weights_out_of_range_are_refused() {
         let set = Set { set: Some(weight), configured: None };
         store.put(Room::Weights, "ads", &set).await.unwrap();
         let error = open(&config, store.clone()).await.err().unwrap();
-        let expected =
-            format!("the store's weights `ads`: weight {weight}: expected a number from 1e-9 to 1e9");
-        assert_eq!(error, expected);
+        let place = format!("{}: damaged at table `weights`, record `ads` ", config.store.display());
+        let what = format!("(weight {weight}; expected a number from 1e-9 to 1e9); ");
+        assert!(error.starts_with(&(place + &what)), "{error}");
     }
     store.put(Room::Weights, "ads", &Set { set: Some(3.0), configured: None }).await.unwrap();
     assert_eq!(open(&config, store).await.unwrap().services().await[1].weight, Some(3.0));

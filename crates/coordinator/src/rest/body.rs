@@ -1,6 +1,8 @@
 //! Bodies and parameters of requests. A malformed one is a [`Problem`] that names the field or parameter.
 
 use axum::body::Body;
+use axum::extract::path::ErrorKind as PathError;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
@@ -93,10 +95,17 @@ impl FromRequestParts<Api> for Named {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Named, Problem> {
         let named = Path::<String>::from_request_parts(parts, api).await;
-        named.map(|Path(name)| Named(name)).map_err(|_| {
+        named.map(|Path(name)| Named(name)).map_err(|error| {
+            let parameter = match &error {
+                PathRejection::FailedToDeserializePathParams(failed) => match failed.kind() {
+                    PathError::InvalidUtf8InPathParam { key } => key.as_str(),
+                    _ => "id",
+                },
+                _ => "id",
+            };
             let path = parts.uri.path().trim_start_matches("/v1/");
             let value = path.split('/').nth(1).unwrap_or_default();
-            Problem::invalid(At::parameter("id"), value, "UTF-8 in percent-encoding")
+            Problem::invalid(At::parameter(parameter), value, "UTF-8 in percent-encoding")
         })
     }
 }
@@ -118,7 +127,7 @@ async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let long = || {
         let expected = format!("at most {} (`limits.body`)", api.limits.body);
-        Problem::at(StatusCode::PAYLOAD_TOO_LARGE, At::Body(String::new()), "it is too long", &expected)
+        Problem::at(StatusCode::PAYLOAD_TOO_LARGE, At::Body(String::new()), "too long", &expected)
     };
     if length.is_some_and(|length| length > most) {
         return Err(long());

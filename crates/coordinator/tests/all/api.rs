@@ -166,9 +166,14 @@ pub fn parse(all: &[u8]) -> (u16, String) {
 }
 
 fn exchange(server: &Server, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+    exchange_bytes(server, &bytes(method, path, body))
+}
+
+/// Status and body of the answer to these bytes, after which the server closes the connection.
+pub fn exchange_bytes(server: &Server, bytes: &[u8]) -> (u16, String) {
     let mut socket = connect(server);
     // It may answer and close before it has taken all.
-    let _ = socket.write_all(&bytes(method, path, body));
+    let _ = socket.write_all(bytes);
     let mut all = Vec::new();
     let _ = socket.read_to_end(&mut all);
     parse(&all)

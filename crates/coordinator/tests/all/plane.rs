@@ -54,7 +54,7 @@ fn what_cannot_be_is_refused_whole() {
     let weight = Registration { weight: f64::NAN, ..registration(&[(0, 1, 1.0)]) };
     assert!(matches!(plane.register("a", weight, 0.0), Err(Refusal::Weight(_))));
     let nobody = Registration { service: "x".to_owned(), ..registration(&[(0, 1, 1.0)]) };
-    assert!(matches!(plane.register("a", nobody, 0.0), Err(Refusal::Nameless { .. })));
+    assert!(matches!(plane.register("a", nobody, 0.0), Err(Refusal::Name(_))));
     assert_eq!(plane.under_way(), 0);
 }
 

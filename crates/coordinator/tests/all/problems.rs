@@ -2,9 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 
-use crate::api::{Server, request};
+use serde_json::Value;
+
+use crate::api::{CONFIG, Server, exchange_bytes, request};
+use crate::roles::Place;
 
 /// A title, the method and path of a request, and its body.
 type Case<'a> = (&'a str, &'a str, &'a str, &'a str);
@@ -22,8 +26,8 @@ Each error is a problem document (RFC 9457, `application/problem+json`). A refus
 | `line` | the line of a TOML document |
 | `value`, `expected` | the value, at most 200 characters, and what is expected |
 
-The examples below are answers of a coordinator with the hosts `a`, `b`, `c` and the service `ads` with the application `sort`. A test
-compares them with the code.
+The examples below are answers of a coordinator with the hosts `a`, `b`, `c`, the service `default`, and the service `ads` with the application
+`sort`; `limits.body` is 200 kB, and `limits.request` is 2 s. A test compares them with the code.
 ";
 
 const CASES: &[Case<'_>] = &[
@@ -59,12 +63,20 @@ const CASES: &[Case<'_>] = &[
         "/v1/coflows/c1",
         r#"{"flows": [{"from": "a", "to": "b"}], "service": "ads", "application": "join"}"#,
     ),
+    (
+        "422: an application of an unknown service",
+        "PUT",
+        "/v1/applications/a1",
+        r#"{"service": "web", "model": "sort"}"#,
+    ),
     ("422: an id that is not UTF-8", "GET", "/v1/coflows/%ff", ""),
+    ("422: a name that is not UTF-8", "PUT", "/v1/services/%ff", r#"{"weight": 2}"#),
     ("422: an invalid parameter of the query", "GET", "/v1/coflows?limit=abc", ""),
     ("422: an unknown parameter of the query", "GET", "/v1/coflows?page=2", ""),
     ("422: an unknown policy", "PUT", "/v1/policy", r#"{"policy": "sath"}"#),
     ("422: an invalid policy tree", "PUT", "/v1/policy", r#"{"tree": "weir-tree = 1\n[servic.x]\n"}"#),
     ("404: an unknown coflow", "GET", "/v1/coflows/c9", ""),
+    ("404: an unknown service", "PUT", "/v1/services/web", r#"{"weight": 2}"#),
     ("404: an unknown path", "GET", "/v1/jobs", ""),
     ("405: a method that the path does not have", "DELETE", "/v1/policy", ""),
     (
@@ -76,13 +88,52 @@ const CASES: &[Case<'_>] = &[
 ];
 
 /// The answer to a case, as a section.
-fn section(server: &Server, &(title, method, path, body): &Case<'_>) -> String {
-    let (status, problem) = request(server, method, path, body.as_bytes());
+fn section(server: &Server, case: &Case<'_>) -> String {
+    let &(_, method, path, body) = case;
+    section_of(case, request(server, method, path, body.as_bytes()))
+}
+
+/// A case and its answer, as a section.
+fn section_of(&(title, method, path, body): &Case<'_>, (status, problem): (u16, Value)) -> String {
     assert!(title.starts_with(&status.to_string()), "{title}: {status}: {problem}");
     assert_eq!(problem["status"], status, "{title}: {problem}");
     let asked = if body.is_empty() { String::new() } else { format!("\n{body}") };
     let answer = serde_json::to_string_pretty(&problem).unwrap();
     format!("\n## {title}\n\n```text\n{method} {path}{asked}\n```\n\n```json\n{answer}\n```\n")
+}
+
+/// Sections of answers that depend on certificates, limits and time.
+fn sections_of_limits(server: &Server) -> String {
+    const COFLOW: &str = r#"{"flows": [{"from": "a", "to": "b"}]}"#;
+    let json = |(status, text): (u16, String)| (status, serde_json::from_str(&text).unwrap());
+    let with_limits = |limits: &str| {
+        let text = CONFIG.replace("[limits]\n", &format!("[limits]\n{limits}\n"));
+        Server::of(tempfile::tempdir().unwrap(), text)
+    };
+    let mut page = String::new();
+    let place = Place::new();
+    let theirs = r#"{"service": "default", "flows": [{"from": "a", "to": "b"}]}"#;
+    let case = ("403: a framework of `ads` and another service", "PUT", "/v1/coflows/c1", theirs);
+    let answer = place.answer(&place.of("weir://framework/ads"), "PUT", "/v1/coflows/c1", theirs).unwrap();
+    page += &section_of(&case, json(answer));
+    let case = ("403: a reader and a backup", "GET", "/v1/backup", "");
+    let answer = place.answer(&place.of("weir://reader/bob"), "GET", "/v1/backup", "").unwrap();
+    page += &section_of(&case, json(answer));
+    // A head alone, and the length that it states.
+    let head = |length: &str| {
+        let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ";
+        json(exchange_bytes(server, format!("{head}{length}\r\n\r\n").as_bytes()))
+    };
+    let path = "/v1/coflows/c1";
+    page += &section_of(&("408: a body that does not arrive", "PUT", path, ""), head("10"));
+    page += &section_of(&("413: a body that is too long", "PUT", path, ""), head("99999999999"));
+    let full = with_limits("coflows = 1");
+    assert_eq!(request(&full, "PUT", "/v1/coflows/c0", COFLOW.as_bytes()).0, 200);
+    page += &section(&full, &("429: more coflows than `limits.coflows`", "PUT", path, COFLOW));
+    let busy = with_limits("connections-per-address = 1");
+    let _held = TcpStream::connect(busy.address).unwrap();
+    let case = ("503: more connections than `limits.connections-per-address`", "GET", "/v1/coflows", "");
+    page + &section(&busy, &case)
 }
 
 #[test]
@@ -92,6 +143,7 @@ fn api_errors_page_shows_current_answers() {
     assert_eq!(request(&server, "PUT", "/v1/coflows/used", used).0, 200);
     let mut page = HEAD.to_owned();
     CASES.iter().for_each(|case| write!(page, "{}", section(&server, case)).unwrap());
+    page += &sections_of_limits(&server);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api-errors.md");
     if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
         fs::write(&file, &page).unwrap();

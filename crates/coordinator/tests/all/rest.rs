@@ -650,7 +650,7 @@ fn what_was_answered_is_there_after_a_restart() {
     assert!(before.iter().all(|(status, _)| *status == 200));
     let epoch = server.epoch;
     server.restart(|text| text);
-    assert_eq!(server.epoch, epoch + 1);
+    assert!(server.epoch > epoch);
     let after: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
     assert_eq!(after, before);
     assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")).0, 200);

@@ -12,13 +12,13 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 
 /// A server with certificates, and what clients of its authority have.
-struct Place {
+pub struct Place {
     server: Server,
     authority: Authority,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub fn new() -> Place {
         let authority = Authority::new();
         let folder = tempfile::tempdir().unwrap();
         authority.server(folder.path());
@@ -26,12 +26,23 @@ impl Place {
         Place { server: Server::of(folder, format!("{CONFIG}\n{tls}")), authority }
     }
 
-    fn of(&self, name: &str) -> Arc<ClientConfig> {
+    pub fn of(&self, name: &str) -> Arc<ClientConfig> {
         Arc::new(client(&self.authority, Some(self.authority.signed(&[name]))))
     }
 
     /// The status of an answer; nothing if there is none.
     fn ask(&self, who: &Arc<ClientConfig>, method: &str, path: &str, body: &str) -> Option<u16> {
+        self.answer(who, method, path, body).map(|(status, _)| status)
+    }
+
+    /// The status and the body of an answer; `None` without an answer.
+    pub fn answer(
+        &self,
+        who: &Arc<ClientConfig>,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Option<(u16, String)> {
         let socket = TcpStream::connect(self.server.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let name = ServerName::try_from("localhost").unwrap();
@@ -41,7 +52,7 @@ impl Place {
         let mut all = Vec::new();
         // A server that closes without a farewell has answered all the same.
         let _ = stream.read_to_end(&mut all);
-        (!all.is_empty()).then(|| crate::api::parse(&all).0)
+        (!all.is_empty()).then(|| crate::api::parse(&all))
     }
 }
 
@@ -79,6 +90,10 @@ fn everybody_keeps_to_their_own() {
         (&reader, "GET", "/metrics", "", 200),
         (&ads, "GET", "/v1/allocation", "", 403),
         (&reader, "GET", "/v1/allocation", "", 200),
+        (&ads, "GET", "/v1/backup", "", 403),
+        (&reader, "GET", "/v1/backup", "", 403),
+        (&agent, "GET", "/v1/backup", "", 403),
+        (&operator, "GET", "/v1/backup", "", 200),
         (&ads, "PUT", "/v1/policy", &policy, 403),
         (&reader, "PUT", "/v1/policy", &policy, 403),
         (&ads, "PUT", "/v1/services/ads", &weight, 403),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
     /// No policy has this name.
-    #[error("no policy is called `{name}`: expected one of {known}")]
+    #[error("unknown policy `{name}`; expected one of {known}")]
     UnknownPolicy {
         /// What was asked for.
         name: String,
@@ -16,7 +16,7 @@ pub enum ParamsError {
     },
     /// The policy orders coflows on links between regions, not on ports of a switch.
     #[error(
-        "policy `{name}` is for the links of a wide area, not for ports of one switch: expected one of {known}"
+        "policy `{name}` is for the links of a wide area, not for ports of one switch; expected one of {known}"
     )]
     NotForSwitch {
         /// The policy.

@@ -167,9 +167,7 @@ fn parameters_that_do_not_fit_are_refused() {
     assert!(error("siphon:choose=median").contains("expected `wins` or `mean`"));
     assert!(error("siphon:detours=maybe").contains("expected `on` or `off`"));
     assert!(error("mrtf:depth=2").contains("has no parameter `depth`"));
-    assert!(
-        error("nothing").contains("no policy is called `nothing`: expected one of siphon, mrtf, fifo, fair")
-    );
+    assert!(error("nothing").contains("unknown policy `nothing`; expected one of siphon, mrtf, fifo, fair"));
     // Each kind of network refuses what is for the other.
     assert_eq!(
         error("saath"),

@@ -51,7 +51,7 @@ fn errors_name_line_field_value_and_what_was_expected() {
         (service("weight = nan"), "t:3: field `service a weight`: `nan`", "1e-9 to 1e9"),
         (service("weight = \"2\""), "t:3: field `service a weight`: `\"2\"`", "a number"),
         (service("wieght = 2"), "t:3: field `service a key`: `wieght`", "weight, policy, applications"),
-        (service("policy = \"saat\""), "t:3: field `service a policy`: `\"saat\"`", "no policy is called"),
+        (service("policy = \"saat\""), "t:3: field `service a policy`: `\"saat\"`", "unknown policy `saat`"),
         (service("policy = \"aalo\""), "t:3: field `service a policy`: `\"aalo\"`", "cannot be inside"),
         (service("policy = \"netshare\""), "t:3: field `service a policy`", "cannot be inside"),
         (service("applications = \"some\""), "t:3: field `service a applications`: `some`", "`whole`"),

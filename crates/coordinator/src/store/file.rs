@@ -1,0 +1,230 @@
+//! A store's file, as redb reads and writes it.
+//!
+//! redb repairs and commits while it opens a file, and reports damage without the place. So writes are staged in memory until the file
+//! has been verified: a file that is refused keeps its bytes. The last read tells where verification stopped.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::{Bound, Range};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redb::backends::FileBackend;
+use redb::{BackendError, StorageBackend};
+
+/// The first bytes of each file of redb.
+const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+
+/// The length of the header, and where it has its flags and the numbers of the two latest transactions (redb's docs/design.md).
+const HEADER: usize = 320;
+const FLAGS: usize = 9;
+const PRIMARY_SLOT: u8 = 1;
+const TWO_PHASE: u8 = 4;
+const TRANSACTIONS: [usize; 2] = [168, 296];
+
+/// The maximum number of bytes that are staged: a repair writes the header, and only a damaged file can ask for more.
+const MAX_STAGED: usize = 64 << 20;
+
+/// A change of the file that is not applied yet.
+#[derive(Debug)]
+enum Change {
+    Write(u64, Vec<u8>),
+    SetLen(u64),
+    Sync,
+}
+
+/// Changes that are not applied, in order.
+#[derive(Debug, Default)]
+struct Staged {
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    file: FileBackend,
+    /// Whether other processes are locked out.
+    locks: bool,
+    /// `None` once changes go to the file at once.
+    staged: Mutex<Option<Staged>>,
+    last_read: Mutex<Range<u64>>,
+}
+
+/// A file whose changes are staged until [`StoreFile::apply`]. Clones share the file.
+#[derive(Debug, Clone)]
+pub struct StoreFile(Arc<Shared>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StoreFile {
+    /// An existing file. With `writable`, other processes are locked out while redb has the file.
+    ///
+    /// # Errors
+    /// If it cannot be opened or is not a regular file.
+    pub fn open(path: &Path, writable: bool) -> io::Result<StoreFile> {
+        // Opening a pipe would wait for its other end.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let file = File::options().read(true).write(writable).open(path)?;
+        let file = FileBackend::new(file).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(StoreFile(Arc::new(Shared {
+            file,
+            locks: writable,
+            staged: Mutex::new(Some(Staged::default())),
+            last_read: Mutex::new(0..0),
+        })))
+    }
+
+    /// Whether the file begins as files of redb do.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn has_magic(&self) -> io::Result<bool> {
+        let mut start = [0; MAGIC.len()];
+        if self.0.file.len()? < MAGIC.len() as u64 {
+            return Ok(false);
+        }
+        self.0.file.read(0, &mut start)?;
+        Ok(start == *MAGIC)
+    }
+
+    /// The bytes that were read last.
+    pub fn last_read(&self) -> Range<u64> {
+        lock(&self.0.last_read).clone()
+    }
+
+    /// The length of the file, in bytes.
+    ///
+    /// # Errors
+    /// If it cannot be determined.
+    pub fn bytes(&self) -> io::Result<u64> {
+        self.0.file.len()
+    }
+
+    /// Applies the staged changes in the order in which redb made them, and from now on each change at once.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn apply(&self) -> io::Result<()> {
+        let mut staged = lock(&self.0.staged);
+        for change in staged.take().unwrap_or_default().changes {
+            match change {
+                Change::Write(offset, bytes) => self.0.file.write(offset, &bytes)?,
+                Change::SetLen(len) => self.0.file.set_len(len)?,
+                Change::Sync => self.0.file.sync_data()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Stages a change, or applies it with `now` if nothing is staged any more.
+    fn change(&self, change: Change, now: impl FnOnce(&FileBackend) -> io::Result<()>) -> io::Result<()> {
+        let mut staged = lock(&self.0.staged);
+        let Some(staged) = &mut *staged else { return now(&self.0.file) };
+        if let Change::Write(_, bytes) = &change {
+            staged.bytes += bytes.len();
+        }
+        if staged.bytes > MAX_STAGED {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the repair writes more than 64 MiB"));
+        }
+        staged.changes.push(change);
+        Ok(())
+    }
+}
+
+/// The length after changes to a file of `len` bytes.
+fn len_after(len: u64, staged: Option<&Staged>) -> u64 {
+    let changes = staged.map_or(&[][..], |staged| &staged.changes);
+    changes.iter().fold(len, |len, change| match change {
+        Change::Write(offset, bytes) => len.max(offset + bytes.len() as u64),
+        Change::SetLen(len) => *len,
+        Change::Sync => len,
+    })
+}
+
+/// Lets redb consider both of the latest transactions if the one that the header does not name is newer. A crash while a transaction is
+/// written leaves such a header, and so does damage to the flags: without this, redb would open the older transaction.
+fn consider_newer_transaction(header: &mut [u8]) {
+    let number = |slot: usize| {
+        let at = TRANSACTIONS[slot];
+        header[at..at + 8].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
+    };
+    let primary = usize::from(header[FLAGS] & PRIMARY_SLOT);
+    if number(1 - primary) > number(primary) {
+        header[FLAGS] &= !TWO_PHASE;
+    }
+}
+
+impl StorageBackend for StoreFile {
+    fn len(&self) -> io::Result<u64> {
+        let staged = lock(&self.0.staged);
+        Ok(len_after(self.0.file.len()?, staged.as_ref()))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = offset.saturating_add(out.len() as u64);
+        *lock(&self.0.last_read) = offset..end;
+        let staged = lock(&self.0.staged);
+        let Some(staged) = &*staged else { return self.0.file.read(offset, out) };
+        let in_file = self.0.file.len()?;
+        if end > len_after(in_file, Some(staged)) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let from_file = in_file.clamp(offset, end) - offset;
+        let (old, new) = out.split_at_mut(from_file as usize);
+        self.0.file.read(offset, old)?;
+        new.fill(0);
+        let mut is_changed = false;
+        for change in &staged.changes {
+            let Change::Write(at, bytes) = change else { continue };
+            let (from, to) = (offset.max(*at), end.min(at + bytes.len() as u64));
+            if from < to {
+                let bytes = &bytes[(from - at) as usize..(to - at) as usize];
+                out[(from - offset) as usize..(to - offset) as usize].copy_from_slice(bytes);
+                is_changed = true;
+            }
+        }
+        if offset == 0 && out.len() >= HEADER && !is_changed {
+            consider_newer_transaction(out);
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change(Change::SetLen(len), |file| file.set_len(len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.change(Change::Sync, |file| file.sync_data())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if lock(&self.0.staged).is_none() {
+            return self.0.file.write(offset, data);
+        }
+        self.change(Change::Write(offset, data.to_vec()), |file| file.write(offset, data))
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.file.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        if self.0.locks { self.0.file.try_lock_range(start, end) } else { Ok(true) }
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        if self.0.locks { self.0.file.try_lock_shared_range(start, end) } else { Ok(true) }
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        if self.0.locks { self.0.file.query_lock_range(start, end) } else { Ok(false) }
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        if self.0.locks { self.0.file.unlock_range(start, end) } else { Ok(()) }
+    }
+}
