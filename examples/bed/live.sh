@@ -159,7 +159,7 @@ send web h1 10.0.0.2
 send batch h2 10.0.0.3
 # Both have a limit.
 limited() {
-    [ "$(ctl found --format csv | grep -c ',[0-9][0-9]*$')" = 2 ]
+    [ "$(ctl observed --format csv | grep -c ',[0-9][0-9]*$')" = 2 ]
 }
 await limited
 sleep 3
@@ -174,7 +174,7 @@ echo "Services have a third of a link each by weight; what one leaves, the other
 ctl services
 echo
 echo "What the agent found by itself, and what it may send:"
-ctl found
+ctl observed
 echo
 echo "Of 100 Mbit/s, web has $web and batch $batch. By queues alone it would be half each; by excess weights 58.3 to 41.7 is right, since of"
 echo "the third that idle leaves, web has three quarters."

@@ -29,7 +29,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Allocation => show(args, FLOWS, coordinator.allocation()?),
         CtlCommand::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
         CtlCommand::Applications => show(args, APPLICATIONS, coordinator.get("/v1/applications")?),
-        CtlCommand::Found => show(args, FOUND, coordinator.get("/v1/found")?),
+        CtlCommand::Observed => show(args, OBSERVED, coordinator.get("/v1/observed")?),
         CtlCommand::Weight { service, weight } => {
             let body = json!({ "weight": weight });
             coordinator.put(&format!("/v1/services/{}", escaped(service)), &body)?;
@@ -62,20 +62,21 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
 const HOSTS: &[&str] = &[
     "name",
     "present",
-    "silent_seconds",
-    "told",
-    "obeys",
+    "seconds_since_report",
+    "ordered",
+    "applied",
     "send_bytes_per_second",
     "recv_bytes_per_second",
     "conflicts",
 ];
-const SWITCHES: &[&str] = &["name", "present", "silent_seconds", "told", "obeys", "ports", "conflicts"];
+const SWITCHES: &[&str] =
+    &["name", "present", "seconds_since_report", "ordered", "applied", "ports", "conflicts"];
 const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
-const SERVICES: &[&str] = &["name", "weight", "excess", "in_force", "applications"];
+const SERVICES: &[&str] = &["name", "weight", "excess", "weights_used", "applications"];
 const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
-const FOUND: &[&str] =
+const OBSERVED: &[&str] =
     &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
 
 const BACKUP: &[&str] = &[

@@ -293,7 +293,7 @@ fn settings(fields: &mut Fields<'_>) -> Result<Settings, TraceError> {
         "a time from two intervals to 60s",
         default.lease.max(10.0 * interval).min(LONGEST_LEASE.as_secs_f64()),
     )?;
-    let keep = time(fields, "keep", 0.0..=1e6, "a time of at most 277h", default.keep)?;
+    let keep = time(fields, "keep-completed", 0.0..=1e6, "a time of at most 277h", default.keep)?;
     let reserve = match fields.maybe("reserve") {
         None => default.reserve,
         Some(value) => {
@@ -574,7 +574,7 @@ impl fmt::Display for Config {
         }
         writeln!(f, "interval  {}, leases of {}", seconds(interval), seconds(lease))?;
         writeln!(f, "reserve   {reserve} of every link, for flows without a rate")?;
-        writeln!(f, "keep      coflows that are over for {}", seconds(keep))?;
+        writeln!(f, "keep      completed coflows for {}", seconds(keep))?;
         writeln!(f, "store     {}", self.store.display())?;
         let protected = if self.tls.is_some() { "mutual TLS" } else { "plain text, on this host only" };
         writeln!(f, "agents    {} ({protected})", self.agents)?;

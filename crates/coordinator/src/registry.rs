@@ -125,7 +125,7 @@ pub struct ServiceState {
     /// Its part of what others leave, where the configuration has one; otherwise that goes by its weight.
     pub excess: Option<f64>,
     /// Whether the policy in force, or queues, go by weights of services.
-    pub in_force: bool,
+    pub weights_used: bool,
 }
 
 /// All of it.
@@ -448,7 +448,7 @@ impl Registry {
                 applications: self.names.applications(number).to_vec(),
                 weight: deciding.weights.get(name).copied(),
                 excess: self.excess.get(name).copied(),
-                in_force: self.by_services || deciding.policy.heeds_weights(),
+                weights_used: self.by_services || deciding.policy.heeds_weights(),
             }
         };
         (0..self.names.services() as u32).map(state).collect()

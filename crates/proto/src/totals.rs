@@ -22,23 +22,26 @@ pub trait Totals: Copy + Default {
     }
 }
 
-/// Implements [`Totals`] for a message whose fields are all counts.
+/// Implements [`Totals`] for a message whose fields are all counts, with their names in metrics.
 macro_rules! totals {
-    ($message:ident: $($field:ident),+) => {
+    ($message:ident: $($field:ident = $name:literal),+) => {
         impl Totals for $message {
             fn combine(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
                 $message { $($field: op(self.$field, other.$field)),+ }
             }
 
             fn by_name(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($field), self.$field)),+]
+                vec![$(($name, self.$field)),+]
             }
         }
     };
 }
 
-totals!(Refusals: older, repeated, gap, lease, unsorted, flows, interface, rate, weights, classes, limits);
-totals!(Restored: queues, programs, maps);
+totals!(
+    Refusals: older = "stale-epoch", repeated = "duplicate", gap = "gap", lease = "lease", unsorted = "unsorted",
+    flows = "flows", interface = "interface", rate = "rate", weights = "weights", classes = "classes", limits = "limits"
+);
+totals!(Restored: queues = "queues", programs = "programs", maps = "maps");
 
 #[cfg(test)]
 mod tests {
@@ -56,6 +59,6 @@ mod tests {
         });
         assert_eq!(sums, [(2, 1), (2, 4), (2, 5), (2, 5), (u64::MAX, 5)]);
         let names: Vec<&str> = sum.by_name().iter().map(|(name, _)| *name).collect();
-        assert_eq!((names.len(), names[0], names[10]), (11, "older", "limits"));
+        assert_eq!((names.len(), names[0], names[10]), (11, "stale-epoch", "limits"));
     }
 }

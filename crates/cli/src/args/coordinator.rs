@@ -122,7 +122,7 @@ pub enum CtlCommand {
     /// List the registered applications
     Applications,
     /// List the connections that agents observe, and their limits
-    Found,
+    Observed,
     /// Set the weight of a service
     Weight {
         /// The service

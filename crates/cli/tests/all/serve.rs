@@ -26,7 +26,7 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     assert_eq!(serving.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
     assert_eq!(serving.ctl(&["weight", "ads", "3"]), (Some(0), String::new()));
     let (_, text) = serving.ctl(&["services", "--format", "csv"]);
-    assert_eq!(text, "name,weight,excess,in_force,applications\nads,3.0,,true,default sort\n");
+    assert_eq!(text, "name,weight,excess,weights_used,applications\nads,3.0,,true,default sort\n");
     assert_eq!(serving.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
     assert_eq!(serving.ctl(&["policy", "get"]).1, "saath:d=4\n");
     let (code, text) = serving.ctl(&["policy", "set", "none"]);
@@ -184,7 +184,7 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let accepts_orders = |serving: &Serving| serving.hosts()[0]["obeys"].as_u64().unwrap() > 0;
+    let accepts_orders = |serving: &Serving| serving.hosts()[0]["applied"].as_u64().unwrap() > 0;
     let serving = Serving::start(&config);
     assert!(register(&serving.api, "c0"));
     await_condition("the agent accepts orders", || accepts_orders(&serving));

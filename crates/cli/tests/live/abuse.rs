@@ -164,12 +164,12 @@ fn undisturbed(serving: &Serving, agent: usize, time: Duration) {
     while began.elapsed() < time {
         let host = &serving.hosts()[agent];
         assert_eq!(host["present"], true, "{host}");
-        let now = host["told"].as_u64().unwrap();
-        let silent = host["silent_seconds"].as_f64().unwrap();
+        let now = host["ordered"].as_u64().unwrap();
+        let silent = host["seconds_since_report"].as_f64().unwrap();
         looks += 1;
         // A report an interval, and the machine is busy.
         late += u32::from(silent > LEASE.as_secs_f64());
-        assert!(now - host["obeys"].as_u64().unwrap() <= 4, "{host}");
+        assert!(now - host["applied"].as_u64().unwrap() <= 4, "{host}");
         assert!(now >= told, "{host}");
         told = now;
         thread::sleep(Duration::from_millis(20));
@@ -192,7 +192,7 @@ fn nonsense_and_silence_disturb_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(&configure(folder.path(), "weir", 0));
     let agent = Attending::start(&serving.agents, 0);
-    wait_for("the agent", || serving.hosts()[0]["obeys"].as_u64().unwrap() > 2);
+    wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
     let before = serving.most_memory();
     // Connections that say nothing, half a request, and half of the protocol's beginning.
     let idle = |to: &str, what: &[u8]| {
@@ -244,7 +244,7 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(&configure(folder.path(), "weir", 0));
     let _agent = Attending::start(&serving.agents, 0);
-    wait_for("the agent", || serving.hosts()[0]["obeys"].as_u64().unwrap() > 2);
+    wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
     let before = serving.most_memory();
     let seen =
         |flow| Seen { key: FlowKey { coflow: "x".repeat(100).into(), flow }, sent: u64::MAX, closed: false };
@@ -263,7 +263,9 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
     assert!(!flood.is_finished());
     flood.abort();
     let metrics = serving.get("/metrics");
-    let unknown = metrics.lines().find(|line| line.starts_with("weir_doubts_total{reason=\"unknown\"}"));
+    let unknown = metrics
+        .lines()
+        .find(|line| line.starts_with("weir_report_entries_rejected_total{reason=\"unknown-flow\"}"));
     let unknown: f64 = unknown.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
     let more = serving.most_memory() - before;
     eprintln!(
@@ -285,7 +287,7 @@ fn an_older_coordinator_is_not_obeyed() {
     let folder = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (older, newer) = (configure(folder.path(), "older", port), configure(folder.path(), "newer", port));
-    let obeyed = |serving: &Serving| serving.hosts()[0]["obeys"].as_u64().unwrap() > 2;
+    let obeyed = |serving: &Serving| serving.hosts()[0]["applied"].as_u64().unwrap() > 2;
     let first = Serving::start(&older);
     let agent = Attending::start(&first.agents, 0);
     wait_for("the first", || obeyed(&first));
@@ -295,15 +297,15 @@ fn an_older_coordinator_is_not_obeyed() {
     drop(second);
     // It hears of the agent, and tells it something again and again.
     let first = Serving::start(&older);
-    wait_for("orders of the older one", || first.hosts()[0]["told"].as_u64().unwrap() > 10);
-    assert_eq!(first.hosts()[0]["obeys"], 0);
+    wait_for("orders of the older one", || first.hosts()[0]["ordered"].as_u64().unwrap() > 10);
+    assert_eq!(first.hosts()[0]["applied"], 0);
     assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
     // So that it is seen where figures are collected, too.
     wait_for("the count of orders that were refused", || {
         let metrics = first.get("/metrics");
         let refused = metrics
             .lines()
-            .find_map(|line| line.strip_prefix("weir_orders_refused_total{reason=\"older\"} "));
+            .find_map(|line| line.strip_prefix("weir_orders_refused_total{reason=\"stale-epoch\"} "));
         refused.unwrap().parse::<f64>().unwrap() > 0.0
     });
     drop(first);
@@ -323,15 +325,15 @@ fn of_two_coordinators_the_older_is_not_obeyed() {
     let way = Way::new(&newer.agents);
     let agent = Attending::start(&way.address, 0);
     let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
-    wait_for("the newer", || state(&newer, "obeys") > 2);
+    wait_for("the newer", || state(&newer, "applied") > 2);
     way.turn_to(&older.agents);
     wait_for("orders of the older", || state(&older, "told") > 10);
-    assert_eq!(state(&older, "obeys"), 0);
+    assert_eq!(state(&older, "applied"), 0);
     assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
-    let before = state(&newer, "obeys");
+    let before = state(&newer, "applied");
     way.turn_to(&newer.agents);
-    wait_for("the newer again", || state(&newer, "obeys") > before + 2);
-    assert_eq!(state(&older, "obeys"), 0);
+    wait_for("the newer again", || state(&newer, "applied") > before + 2);
+    assert_eq!(state(&older, "applied"), 0);
 }
 
 /// A way to a coordinator, which can be turned to another one; whoever is on it then is thrown off.
@@ -430,12 +432,12 @@ fn clocks_that_are_hours_apart_change_nothing() {
     let first = Serving::start_with(&config, &clock("3600"));
     let way = Way::new(&first.agents);
     let agent = Attending::start_with(&way.address, 0, &clock("-3600"));
-    wait_for("orders", || state(&first, "obeys") > 20);
+    wait_for("orders", || state(&first, "applied") > 20);
     let ahead = first.began.clone();
     drop(first);
     let second = Serving::start_with(&config, &clock("-3600"));
     way.turn_to(&second.agents);
-    wait_for("orders of the next one", || state(&second, "obeys") > 20);
+    wait_for("orders of the next one", || state(&second, "applied") > 20);
     assert!(!agent.said().contains("refused"), "{}", agent.said());
     assert!(second.began < ahead, "{} and {ahead}: the clocks were the same", second.began);
 }

@@ -124,7 +124,7 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
         });
     };
     comes_to("the rates of Fig. 5", FIG_5);
-    let answer = pair.ask("GET", "/v1/found", "");
+    let answer = pair.ask("GET", "/v1/observed", "");
     let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     for group in &groups {
         let mine = found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();

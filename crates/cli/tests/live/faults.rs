@@ -105,7 +105,7 @@ impl World {
         let answer = self.ask("GET", "/v1/hosts", "").unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let found: serde_json::Value = serde_json::from_str(body).unwrap();
-        hosts.iter().all(|host| found[host]["obeys"].as_u64().unwrap() > 0)
+        hosts.iter().all(|host| found[host]["applied"].as_u64().unwrap() > 0)
     }
 
     /// The agent of a host, by the certificate of a host; what it says goes into a file.

@@ -132,7 +132,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
         both[1].name
     );
     wait_within(Duration::from_secs(20), "what was found", || {
-        pair.ask("GET", "/v1/found", "").contains(&heavy)
+        pair.ask("GET", "/v1/observed", "").contains(&heavy)
     });
     // Waits for what is in queues and on the way, and for who counts in time.
     let comes_to = |expected: f64| {

@@ -45,7 +45,7 @@ async fn next((mut events, mut stop, who): Listening) -> Option<(Result<Line, In
             Ok(event) if !who.may_see(event.service.as_deref()) => continue,
             // What is made of these types can be written.
             Ok(event) => Line::default().json_data(&event).ok()?,
-            Err(RecvError::Lagged(count)) => Line::default().event("lost").data(count.to_string()),
+            Err(RecvError::Lagged(count)) => Line::default().event("missed").data(count.to_string()),
             Err(RecvError::Closed) => return None,
         };
         return Some((Ok(line), (events, stop, who)));

@@ -97,40 +97,44 @@ impl Collector for Figures {
         let Overview { reports, passed_on, refusals, restored, .. } = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
-            ("weir_coflows", "Coflows that are known", *coflows as u64),
-            ("weir_coflows_under_way", "Coflows that are not over", *under_way as u64),
-            ("weir_flows", "Flows of all coflows that are known", *flows as u64),
+            ("weir_coflows", "Known coflows", *coflows as u64),
+            ("weir_coflows_active", "Coflows that have not completed", *under_way as u64),
+            ("weir_flows", "Flows of known coflows", *flows as u64),
             ("weir_hosts", "Hosts of the configuration", self.hosts.0 as u64),
-            ("weir_hosts_present", "Hosts that schedules count on", self.hosts.1 as u64),
-            ("weir_hosts_attending", "Hosts and switches that take orders", *attending as u64),
+            ("weir_hosts_present", "Hosts that schedules include", self.hosts.1 as u64),
+            ("weir_agents_connected", "Hosts and switches whose agents receive orders", *attending as u64),
             ("weir_switches", "Switches of the configuration", self.switches.0 as u64),
-            ("weir_switches_present", "Switches that are heard of", self.switches.1 as u64),
+            ("weir_switches_present", "Switches whose agents report", self.switches.1 as u64),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        let over = "Connections to the API over a limit, which may only ask for the coordinator's health";
+        let over = "Connections to the API over a limit, which can only query the coordinator's health";
         let counters = [
             ("weir_connections_over_limit", over, self.over_limits),
-            ("weir_reports", "Reports of hosts", *reports),
-            ("weir_arrivals", "Measures of what arrives of UDP that went to those who send it", *passed_on),
-            ("weir_orders_dropped", "Orders that were not sent, since those before were not taken", *dropped),
+            ("weir_reports", "Reports received", *reports),
+            ("weir_udp_measurements_forwarded", "UDP measurements forwarded to senders", *passed_on),
+            (
+                "weir_orders_dropped",
+                "Orders not sent because the host had not taken the ones before",
+                *dropped,
+            ),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         let doubts = [
-            ("unknown", doubts.unknown),
-            ("foreign", doubts.foreign),
-            ("backward", doubts.backward),
-            ("beyond", doubts.beyond),
-            ("absent", doubts.absent),
-            ("crowded", doubts.crowded),
+            ("unknown-flow", doubts.unknown),
+            ("foreign-flow", doubts.foreign),
+            ("decreasing", doubts.backward),
+            ("above-link-rate", doubts.beyond),
+            ("unknown-host", doubts.absent),
+            ("too-many", doubts.crowded),
         ];
         let by_reason = [
-            ("weir_doubts", "Parts of reports that were not believed", &doubts[..]),
+            ("weir_report_entries_rejected", "Report entries rejected as implausible", &doubts[..]),
             ("weir_orders_refused", "Orders that agents refused", &refusals.by_name()),
         ];
         for (name, help, counts) in by_reason {
@@ -149,7 +153,7 @@ impl Collector for Figures {
         for (reason, count) in self.conflicts {
             ConstGauge::new(count as i64).encode(all.encode_family(&[("reason", reason)])?)?;
         }
-        let help = "What schedules take, until their orders are on their way";
+        let help = "Duration of a schedule, until its orders are sent";
         let mut schedules =
             encoder.encode_descriptor("weir_schedule", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         let buckets: Vec<(f64, u64)> = histogram.buckets().collect();

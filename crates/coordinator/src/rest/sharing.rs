@@ -1,4 +1,4 @@
-//! `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues` and `/v1/found`: Saba.
+//! `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues` and `/v1/observed`: Saba.
 
 use axum::Json;
 use axum::extract::State;
@@ -118,7 +118,7 @@ pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQue
 }
 
 /// The connections that agents have found of applications, by host and address.
-#[utoipa::path(get, path = "/v1/found",
+#[utoipa::path(get, path = "/v1/observed",
     responses((status = 200, body = Vec<FoundState>), (status = "4XX", body = Problem)))]
 pub async fn found(State(api): State<Api>, who: Who) -> Result<Json<Vec<FoundState>>, Problem> {
     may_see(&who, None)?;

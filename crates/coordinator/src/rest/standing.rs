@@ -46,11 +46,11 @@ pub struct HostState {
     /// Whether schedules count on it.
     present: bool,
     /// Seconds since it was heard of; nothing if it never was.
-    silent_seconds: Option<f64>,
-    /// The number of the last order to it.
-    told: u64,
-    /// The number of the last order that it says it carries out.
-    obeys: u64,
+    seconds_since_report: Option<f64>,
+    /// The sequence number of the last order sent to it.
+    ordered: u64,
+    /// The sequence number of the last order that its agent has applied.
+    applied: u64,
     /// The interfaces that differ from the host's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
     conflicts: Vec<String>,
 }
@@ -65,11 +65,11 @@ pub struct SwitchState {
     /// Whether it is heard of.
     present: bool,
     /// Seconds since it was heard of; nothing if it never was.
-    silent_seconds: Option<f64>,
-    /// The number of the last order to it.
-    told: u64,
-    /// The number of the last order that it says it carries out.
-    obeys: u64,
+    seconds_since_report: Option<f64>,
+    /// The sequence number of the last order sent to it.
+    ordered: u64,
+    /// The sequence number of the last order that its agent has applied.
+    applied: u64,
     /// The interfaces that differ from the switch's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
     conflicts: Vec<String>,
 }
@@ -121,9 +121,9 @@ pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostStat
         send_bytes_per_second: host.link.send.get(),
         recv_bytes_per_second: host.link.recv.get(),
         present: state.present,
-        silent_seconds: state.silent,
-        told: state.told,
-        obeys: state.obeys,
+        seconds_since_report: state.silent,
+        ordered: state.told,
+        applied: state.obeys,
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
     });
     Ok(Json(hosts.collect()))
@@ -145,9 +145,9 @@ pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<Switc
         name: switch.name.clone(),
         ports: switch.ports.iter().map(name).collect(),
         present: state.present,
-        silent_seconds: state.silent,
-        told: state.told,
-        obeys: state.obeys,
+        seconds_since_report: state.silent,
+        ordered: state.told,
+        applied: state.obeys,
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
     });
     Ok(Json(switches.collect()))

@@ -54,7 +54,7 @@ fn what_is_over_stays_so() {
         runtime.block_on(server.registry().handle().report(host, report)).unwrap();
     }
     // This is told once it has left the store.
-    while !events.next("data: ").contains("coflow-over") {}
+    while !events.next("data: ").contains("coflow-completed") {}
     drop(events);
     assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
     assert_eq!(get(&server, "/v1/coflows/c1").1["over"], true);
@@ -249,7 +249,7 @@ fn policies_change_and_weights_count_where_they_do() {
     let server = Server::start();
     assert_eq!(get(&server, "/v1/policy"), (200, json!({ "policy": "saath" })));
     put(&server, "/v1/coflows/c1", &coflow("c"));
-    let in_force = |server: &Server| get(server, "/v1/services").1[0]["in_force"].clone();
+    let in_force = |server: &Server| get(server, "/v1/services").1[0]["weights_used"].clone();
     assert_eq!(in_force(&server), false);
     assert_eq!(put(&server, "/v1/policy", &json!({ "policy": "netshare" })).0, 204);
     assert_eq!(in_force(&server), true);
@@ -483,7 +483,7 @@ fn queues_can_go_by_services() {
     let mut server = Server::start();
     let by_services = |text: String| text.replace("policy =", "queues = \"services\"\npolicy =") + SWITCH;
     server.restart(by_services);
-    assert_eq!(get(&server, "/v1/services").1[1]["in_force"], true);
+    assert_eq!(get(&server, "/v1/services").1[1]["weights_used"], true);
     let (_, job) = put(&server, "/v1/applications/job", &json!({ "service": "ads" }));
     assert_eq!((&job["level"], &job["model"]), (&json!(1), &Value::Null));
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
@@ -536,7 +536,7 @@ fn services_can_have_rates() {
         assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "service": service })).0, 200);
     }
     let limits = |expected: [Option<u64>; 3]| {
-        wait_for(&server, "/v1/found", |found| {
+        wait_for(&server, "/v1/observed", |found| {
             let limit = |of: &Value| of["limit_bytes_per_second"].as_u64();
             found.as_array().is_some_and(|found| {
                 found.len() == 3
@@ -595,10 +595,10 @@ fn what_agents_find_counts_as_connections() {
         runtime.block_on(server.registry().handle().report(1, report)).unwrap();
     };
     report(&["other", "s1"], 2);
-    wait_for(&server, "/v1/found", |found| found.as_array().unwrap().len() == 2);
+    wait_for(&server, "/v1/observed", |found| found.as_array().unwrap().len() == 2);
     let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7,
                 "registered": false, "limit_bytes_per_second": null });
-    assert_eq!(get(&server, "/v1/found").1[0], first);
+    assert_eq!(get(&server, "/v1/observed").1[0], first);
     // Whoever is not registered has no queue; an application that comes later has.
     assert_eq!(get(&server, "/v1/queues").1, json!([]));
     let sort = json!({ "model": "sort" });
@@ -614,12 +614,12 @@ fn what_agents_find_counts_as_connections() {
     assert!(has_queues(&get(&server, "/v1/queues").1));
     report(&["s1"], 0);
     wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
-    assert_eq!(get(&server, "/v1/found").1.as_array().unwrap().len(), 1);
+    assert_eq!(get(&server, "/v1/observed").1.as_array().unwrap().len(), 1);
     // A stream that begins anew says all anew.
     report(&["s1"], 1);
     wait_for(&server, "/v1/queues", has_queues);
     told(&server, 1).unwrap();
-    wait_for(&server, "/v1/found", |found| *found == json!([]));
+    wait_for(&server, "/v1/observed", |found| *found == json!([]));
 }
 
 #[test]
@@ -709,15 +709,15 @@ fn health_and_figures() {
     };
     let figure = |name: &str| of(&text, name);
     assert_eq!(figure("weir_epoch"), server.epoch as f64);
-    assert_eq!((figure("weir_coflows_under_way"), figure("weir_flows")), (1.0, 2.0));
+    assert_eq!((figure("weir_coflows_active"), figure("weir_flows")), (1.0, 2.0));
     assert_eq!((figure("weir_hosts"), figure("weir_hosts_present")), (3.0, 0.0));
-    assert_eq!(figure("weir_doubts_total{reason=\"beyond\"}"), 0.0);
+    assert_eq!(figure("weir_report_entries_rejected_total{reason=\"above-link-rate\"}"), 0.0);
     assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
     assert!(text.ends_with("# EOF\n"));
     // A host has no rates before its first report.
     assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
     // What agents refuse.
-    let refused = "weir_orders_refused_total{reason=\"older\"}";
+    let refused = "weir_orders_refused_total{reason=\"stale-epoch\"}";
     assert_eq!(figure(refused), 0.0);
     let report = Report { refusals: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
