@@ -15,7 +15,7 @@ pub enum What {
     /// A coflow was deregistered.
     CoflowDeregistered,
     /// All flows of a coflow are over.
-    CoflowOver,
+    CoflowCompleted,
     /// Another policy decides.
     PolicyChanged,
     /// A service has another weight.
@@ -27,11 +27,11 @@ pub enum What {
     /// An application was deregistered.
     ApplicationDeregistered,
     /// An application has another priority level, since others came or went.
-    ApplicationMoved,
+    ApplicationLevelChanged,
     /// A host is heard of.
-    HostCame,
+    HostConnected,
     /// A host is not heard of any more.
-    HostWent,
+    HostDisconnected,
 }
 
 /// Something that happened.

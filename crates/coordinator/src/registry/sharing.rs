@@ -438,7 +438,7 @@ impl Registry {
 
     fn tell_moved(&self, sharing: &Sharing, moved: &[AppId]) {
         for (id, service) in sharing.named(moved) {
-            self.events.tell(What::ApplicationMoved, &id, Some(service));
+            self.events.tell(What::ApplicationLevelChanged, &id, Some(service));
         }
     }
 

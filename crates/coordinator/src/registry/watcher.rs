@@ -37,14 +37,14 @@ async fn look(registry: &Registry, present: &mut [bool]) -> Result<(), Stopped> 
         if let Err(error) = registry.store.remove(Room::Coflows, &id).await {
             warn!(coflow = &*id, %error, "over, but still in the store");
         }
-        registry.events.tell(What::CoflowOver, &id, Some(service));
+        registry.events.tell(What::CoflowCompleted, &id, Some(service));
     }
     registry.take_found().await?;
     let states = registry.handle().host_states().await?;
     for ((was, state), name) in present.iter_mut().zip(states).zip(registry.attendants()) {
         if *was != state.present {
             *was = state.present;
-            let event = if state.present { What::HostCame } else { What::HostWent };
+            let event = if state.present { What::HostConnected } else { What::HostDisconnected };
             info!(host = name, present = state.present, "a host or switch came or went");
             registry.events.tell(event, name, None);
         }

@@ -681,7 +681,7 @@ fn events_come_and_who_is_slow_is_told() {
             Some(service.clone()),
         );
     }
-    slow.next("event: lost");
+    slow.next("event: missed");
     let lost: u64 = slow.next("data: ").parse().unwrap();
     assert!(lost > 0 && lost <= 400, "{lost}");
     // The newest are there.
