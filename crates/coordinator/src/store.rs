@@ -45,6 +45,9 @@ const WAITING: usize = 1024;
 const HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
                     register again (docs/serve.md, \"Back up and recover\")";
 
+/// The number that a backup has until a coordinator starts with it.
+const RESTORED: &str = "restored";
+
 /// Numbers: the version, and the epoch.
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 
@@ -331,8 +334,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store at `path`, which is created if it does not exist. Its epoch is above the one that it had before, and at least the time of
-    /// day in milliseconds: so a store that was restored from a backup, or that replaces a lost one, has a higher epoch than the orders that
+    /// The store at `path`, which is created if it does not exist. Its epoch is above the one that it had before. A new or restored store
+    /// starts at the time of day in milliseconds, so it has a higher epoch than the orders that
     /// agents have accepted, unless the clock was wrong.
     ///
     /// # Errors
@@ -493,15 +496,18 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Raises the epoch: above the last one, and to at least `clock`, the time of day in milliseconds. The clock is for stores that were
-/// restored from a backup or that replace a lost one: agents refuse orders of an epoch below that of the last order that they accepted.
+/// Raises the epoch by one. A new store, and one that was restored from a backup, starts at the time of day in milliseconds, `clock`, or above:
+/// agents refuse orders of an epoch below that of the last order that they accepted. Other starts do not use the clock, so of two
+/// coordinators the one with the older store stays the older one when it restarts.
 fn begin(database: &Database, clock: u64) -> Result<u64, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
     let epoch = {
         let mut numbers = transaction.open_table(NUMBERS)?;
-        let last = numbers.get("epoch")?.map_or(0, |number| number.value());
-        let epoch = last.saturating_add(1).max(clock);
+        let last = numbers.get("epoch")?.map(|number| number.value());
+        let is_restored = numbers.remove(RESTORED)?.is_some();
+        let next = last.map_or(clock, |last| last.saturating_add(1));
+        let epoch = if is_restored { next.max(clock) } else { next };
         numbers.insert("version", VERSION)?;
         numbers.insert("epoch", epoch)?;
         epoch
@@ -556,11 +562,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn epochs_rise_for_any_clock_and_reach_the_clock() {
+    fn epochs_rise_for_any_clock_and_reach_it_in_new_and_restored_stores() {
         const HOUR: u64 = 3_600_000;
         const NOW: u64 = 1_000 * HOUR;
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| begin(&database, clock).unwrap());
-        assert_eq!(epochs, [NOW, NOW + 1, NOW + HOUR, NOW + HOUR + 1]);
+        assert_eq!(epochs, [NOW, NOW + 1, NOW + 2, NOW + 3]);
+        let restore = || {
+            let transaction = database.begin_write().unwrap();
+            transaction.open_table(NUMBERS).unwrap().insert(RESTORED, 1).unwrap();
+            transaction.commit().unwrap();
+        };
+        restore();
+        assert_eq!(
+            [NOW + HOUR, NOW + 2 * HOUR].map(|clock| begin(&database, clock).unwrap()),
+            [NOW + HOUR, NOW + HOUR + 1]
+        );
+        restore();
+        assert_eq!(begin(&database, NOW).unwrap(), NOW + HOUR + 2);
     }
 }

@@ -327,7 +327,7 @@ fn of_two_coordinators_the_older_is_not_obeyed() {
     let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
     wait_for("the newer", || state(&newer, "applied") > 2);
     way.turn_to(&older.agents);
-    wait_for("orders of the older", || state(&older, "told") > 10);
+    wait_for("orders of the older", || state(&older, "ordered") > 10);
     assert_eq!(state(&older, "applied"), 0);
     assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
     let before = state(&newer, "applied");

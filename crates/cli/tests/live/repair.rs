@@ -300,8 +300,8 @@ fn renamed_interface_is_not_taken_for_another_one() {
         }
     };
     let Some(world) = World::with("swap", &["e0", "e1"], prepare) else { return };
+    wait_within(START, "queues of both", || world.classes("e1").len() == world.classes("e0").len());
     let before = world.classes("e1");
-    assert!(!before.is_empty());
     world.ip("link del e1");
     world.has_conflicts(&["e1: missing"]);
     world.ip("link set e0 down");

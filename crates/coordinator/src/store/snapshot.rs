@@ -13,7 +13,7 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableError, WriteTr
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::{NUMBERS, Place, Room, Source, StoreError, VERSION, build, publish};
+use super::{NUMBERS, Place, RESTORED, Room, Source, StoreError, VERSION, build, publish};
 use crate::registry::records;
 
 /// The version of the lines of a backup.
@@ -247,7 +247,9 @@ fn fill<R: Read>(
     match lines.next()?.0 {
         Line::First { version: LINES_VERSION, epoch } => {
             let mut numbers = transaction.open_table(NUMBERS).map_err(|error| failed(error.into()))?;
-            numbers.insert("epoch", epoch).map_err(|error| failed(error.into()))?;
+            for (key, value) in [("epoch", epoch), (RESTORED, 1)] {
+                numbers.insert(key, value).map_err(|error| failed(error.into()))?;
+            }
         }
         Line::First { version, .. } => {
             return Err(lines.wrong(format_args!("version {version}"), "version 1 of the format"));
