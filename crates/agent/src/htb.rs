@@ -22,28 +22,28 @@ const LATE: f64 = 1e-3;
 const BUFFER: f64 = 20e-3;
 
 /// The least burst, in bytes.
-const LEAST_BURST: u32 = 16 << 10;
+const MIN_BURST: u32 = 16 << 10;
 
 /// The most segments of one packet: 64 KiB in all.
-const MOST_SEGMENTS: u32 = 43;
+const MAX_SEGMENTS: u32 = 43;
 
 /// Left-over bandwidth is split by weight up to this ratio: a service's turn would take too long otherwise.
-const MOST_TURN: f64 = 100.0;
+const MAX_TURN: f64 = 100.0;
 
 /// What packets without a mark have for sure, as a part of the link; they are none of a scenario's.
 const REST: f64 = 1e-3;
 
 /// The most services with queues of their own: each has a mark.
-pub const MOST_SERVICES: usize = weir_proto::MOST_CLASSES;
+pub const MAX_SERVICES: usize = weir_proto::MAX_CLASSES;
 
-/// The mark of a service's packets. Those beyond [`MOST_SERVICES`] share the last.
+/// The mark of a service's packets. Those beyond [`MAX_SERVICES`] share the last.
 pub fn dscp(service: usize) -> u8 {
-    (service + 1).min(MOST_SERVICES) as u8
+    (service + 1).min(MAX_SERVICES) as u8
 }
 
 /// The most segments that one packet has, so that it takes at most a millisecond of a link at `slowest`.
 pub fn segments(slowest: Rate) -> u32 {
-    (slowest.get() * LATE / f64::from(FRAME)).clamp(1.0, f64::from(MOST_SEGMENTS)) as u32
+    (slowest.get() * LATE / f64::from(FRAME)).clamp(1.0, f64::from(MAX_SEGMENTS)) as u32
 }
 
 /// A class of HTB, in bits per second and bytes.
@@ -63,7 +63,7 @@ pub struct Class {
 
 /// What a class may send at once.
 fn burst(link: Rate, segments: u32) -> u32 {
-    ((link.get() * LATE) as u32).max(LEAST_BURST).max(segments * FRAME)
+    ((link.get() * LATE) as u32).max(MIN_BURST).max(segments * FRAME)
 }
 
 impl Class {
@@ -90,7 +90,7 @@ impl Class {
             quantum: (f64::from(whole.quantum) * turn) as u32,
             ..whole
         };
-        let services = weights.iter().map(|weight| class(weight / sum, (weight / least).min(MOST_TURN)));
+        let services = weights.iter().map(|weight| class(weight / sum, (weight / least).min(MAX_TURN)));
         services.chain([class(REST, 1.0)]).collect()
     }
 }

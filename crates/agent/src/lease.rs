@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::units::Rate;
-pub use weir_proto::LONGEST_LEASE as LONGEST;
-use weir_proto::{FlowKey, Limit, MOST_FLOWS, MOST_FOUND, Order, Pace, Queues, Refusals};
+pub use weir_proto::MAX_LEASE as LONGEST;
+use weir_proto::{FlowKey, Limit, MAX_FLOWS, MAX_FOUND, Order, Pace, Queues, Refusals};
 
-use crate::htb::MOST_SERVICES;
+use crate::htb::MAX_SERVICES;
 
 /// How long weights hold that nobody was promised, from the last order on; as long as its lease if that is longer.
 pub const WEIGHTS: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ pub enum Refused {
     #[error("flows out of order: expected each once, in order")]
     Unsorted,
     /// Too many flows.
-    #[error("more than {MOST_FLOWS} flows")]
+    #[error("more than {MAX_FLOWS} flows")]
     Flows,
     /// An interface that this host does not have.
     #[error(
@@ -56,13 +56,13 @@ pub enum Refused {
     )]
     Rate,
     /// Weights.
-    #[error("weights that are not 1 to {MOST_SERVICES} finite numbers above zero")]
+    #[error("weights that are not 1 to {MAX_SERVICES} finite numbers above zero")]
     Weights,
     /// Classes, of applications or with their queues.
-    #[error("classes that are not 1 to {MOST_SERVICES}, each with a queue that is there")]
+    #[error("classes that are not 1 to {MAX_SERVICES}, each with a queue that is there")]
     Classes,
     /// Too many limits of applications.
-    #[error("limits for more than {MOST_FOUND} applications with other hosts")]
+    #[error("limits for more than {MAX_FOUND} applications with other hosts")]
     Limits,
 }
 
@@ -86,7 +86,7 @@ fn count(refusals: &mut Refusals, why: Refused) {
 
 /// Keeps the orders to one host or switch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Keeper {
+pub struct LeaseState {
     links: Vec<Rate>,
     /// Epoch and number of the last order that was believed; zeros before the first.
     obeys: (u64, u64),
@@ -101,12 +101,12 @@ pub struct Keeper {
 /// An application, and the address of another host.
 pub type Peer = (Arc<str>, IpAddr);
 
-impl Keeper {
+impl LeaseState {
     /// For a host whose link carries so much, or a switch whose ports do.
-    pub fn new(links: Vec<Rate>) -> Keeper {
+    pub fn new(links: Vec<Rate>) -> LeaseState {
         let (rates, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (ends, lease) = (None, Duration::ZERO);
-        Keeper { links, obeys: (0, 0), ends, lease, rates, limits, queues, refusals: Refusals::default() }
+        LeaseState { links, obeys: (0, 0), ends, lease, rates, limits, queues, refusals: Refusals::default() }
     }
 
     /// Believes an order at a time, which counts from any point and does not go back, or refuses it. O(f log F) of f flows named
@@ -155,7 +155,7 @@ impl Keeper {
             return Err(Refused::Lease);
         }
         let known = if order.whole { 0 } else { self.rates.len() };
-        if order.flows.len() > MOST_FLOWS - known {
+        if order.flows.len() > MAX_FLOWS - known {
             return Err(Refused::Flows);
         }
         if order.flows.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
@@ -171,7 +171,7 @@ impl Keeper {
             }
         }
         // Each counts once before the list is known to have none twice.
-        if limits > MOST_FOUND + over || order.limits.len() > 2 * MOST_FOUND {
+        if limits > MAX_FOUND + over || order.limits.len() > 2 * MAX_FOUND {
             return Err(Refused::Limits);
         }
         let of = |limit: &Limit| (Arc::clone(&limit.application), limit.peer);
@@ -192,12 +192,12 @@ impl Keeper {
                 return Err(Refused::Interface);
             }
             let good = |weight: &f64| weight.is_finite() && *weight > 0.0;
-            if !(1..=MOST_SERVICES).contains(&weights.len()) || !weights.iter().all(good) {
+            if !(1..=MAX_SERVICES).contains(&weights.len()) || !weights.iter().all(good) {
                 return Err(Refused::Weights);
             }
             let has_queue = queue_of.iter().all(|&queue| (queue as usize) < weights.len());
             let has_mark = classes.iter().all(|&(_, class)| class >= 1 && class as usize <= queue_of.len());
-            if !(1..=MOST_SERVICES).contains(&queue_of.len()) || !has_queue || !has_mark {
+            if !(1..=MAX_SERVICES).contains(&queue_of.len()) || !has_queue || !has_mark {
                 return Err(Refused::Classes);
             }
         }

@@ -1,13 +1,13 @@
 //! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these. The queues in force
 //! are put on the host's interfaces, and applications that are found by themselves get the classes of theirs.
 //!
-//! - `link` is the stream to the coordinator, opened again whenever it ends.
-//! - `beat` is when to report.
-//! - `door` is where programs hand over the sockets of their flows.
+//! - `coordinator_stream` is the stream to the coordinator, opened again whenever it ends.
+//! - `report_timer` is when to report.
+//! - `local_socket` is where programs hand over the sockets of their flows.
 //! - `flows` are those: what they are told, and what they have sent.
 //! - `socket` is what TCP of the kernel takes and says.
-//! - [`crowd`] is many agents without any of that but the stream, to measure coordinators.
-//! - `found` are applications whose traffic is found: what is told of their connections, and their classes.
+//! - [`load_generator`] is many agents without any of that but the stream, to measure coordinators.
+//! - `observed_connections` are applications whose traffic is found: what is told of their connections, and their classes.
 //! - `demands` are what these connections ask for, and what they may send.
 //! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
 //! - [`watchdog`] is a second process, which frees sockets when this one dies.
@@ -31,28 +31,28 @@ use tonic::transport::Endpoint;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Queues, Report};
 
-use crate::lease::{Keeper, Refused};
-use crate::news::{Voice, silence};
+use crate::lease::{LeaseState, Refused};
+use crate::report_delta::{ReportHistory, max_silence};
 use crate::queues::{Interface, Limited};
 use crate::traffic::Traffic;
 
-mod beat;
-pub mod crowd;
+mod report_timer;
+pub mod load_generator;
 mod demands;
-mod door;
+mod local_socket;
 pub mod endpoint;
 mod flows;
-mod found;
+mod observed_connections;
 mod interfaces;
-mod link;
+mod coordinator_stream;
 mod socket;
 mod throttle;
 pub mod watchdog;
 
-use beat::Beat;
+use report_timer::ReportTimer;
 use flows::Flows;
-use found::Applications;
-use link::Event;
+use observed_connections::Applications;
+use coordinator_stream::Event;
 use watchdog::Watchdog;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
@@ -71,7 +71,7 @@ pub struct Settings {
     /// The link of a host, or those of a switch as the coordinator numbers them.
     pub links: Vec<Link>,
     /// Where programs find the agent: the path of a Unix socket; none if they are not to.
-    pub door: Option<PathBuf>,
+    pub local_socket: Option<PathBuf>,
     /// How to start a watchdog over the sockets of programs; none for a switch, and where `dry_run`.
     pub watchdog: Option<watchdog::Start>,
     /// Whether interfaces stay as they are, and the `tc` commands that would change them are printed.
@@ -89,11 +89,11 @@ pub struct Link {
 
 /// What is known on this host, for the loop and for programs that come in between.
 struct Host {
-    keeper: Keeper,
+    keeper: LeaseState,
     /// Why the last order was refused, if it was.
     refused: Option<Refused>,
     flows: Flows,
-    voice: Voice,
+    voice: ReportHistory,
     /// The applications that it finds by itself, if it does.
     applications: Option<Applications>,
     /// Whether it is a host's that measures and limits nothing, and has not said so yet.
@@ -188,7 +188,7 @@ impl Host {
 
     /// A coordinator is there, which wants to know what arrives, and what applications ask for, or does not.
     fn begin(&mut self, arrivals: bool, demands: bool) {
-        self.tell_anew();
+        self.report_all();
         if let Some(applications) = &mut self.applications {
             applications.begin(demands);
             applications.throttles.begin(&mut applications.traffic, arrivals, Instant::now());
@@ -208,7 +208,7 @@ impl Host {
         let refused = self.keeper.accept(order, now).err();
         match refused {
             None => {
-                over.iter().for_each(|key| self.flows.news.settle(key));
+                over.iter().for_each(|key| self.flows.report_delta.settle(key));
                 if let Some(applications) = &mut self.applications {
                     if limits {
                         applications.change();
@@ -227,11 +227,11 @@ impl Host {
     }
 
     /// Nothing was told to whoever listens now.
-    fn tell_anew(&mut self) {
-        self.voice = Voice::default();
-        self.flows.news.tell_anew();
+    fn report_all(&mut self) {
+        self.voice = ReportHistory::default();
+        self.flows.report_delta.report_all();
         if let Some(applications) = &mut self.applications {
-            applications.tell_anew();
+            applications.report_all();
         }
     }
 
@@ -246,8 +246,8 @@ impl Host {
         let conflicts = self.interfaces.conflicts.clone();
         let flows = self.flows.changes(passed);
         let report = Report { obeys, flows, found, arrivals, refusals, restored, conflicts };
-        let most = silence(self.keeper.lease(), interval);
-        self.voice.speaks(&report, most, passed).then_some(report)
+        let most = max_silence(self.keeper.lease(), interval);
+        self.voice.is_due(&report, most, passed).then_some(report)
     }
 }
 
@@ -268,21 +268,21 @@ pub async fn run(
     traffic: Option<Traffic>,
     stop: impl Future<Output = ()>,
 ) -> (Left, io::Result<()>) {
-    let door = match settings.door.as_deref().map(door::Door::open).transpose() {
-        Ok(door) => door,
+    let local_socket = match settings.local_socket.as_deref().map(local_socket::LocalSocketServer::open).transpose() {
+        Ok(local_socket) => local_socket,
         Err(error) => return (Left { traffic, interfaces: Vec::new() }, Err(error)),
     };
     socket::raise_file_limit();
     let (wanted, ordered) = watch::channel(Wanted::default());
     // A switch has no programs.
-    let shaped = settings.links.first().filter(|link| settings.door.is_some() && !link.interfaces.is_empty());
+    let shaped = settings.links.first().filter(|link| settings.local_socket.is_some() && !link.interfaces.is_empty());
     let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
     let host = Host {
-        keeper: Keeper::new(settings.links.iter().map(|link| link.rate).collect()),
+        keeper: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),
         refused: None,
         flows: Flows::default(),
-        voice: Voice::default(),
-        is_deaf: settings.door.is_some() && (traffic.is_none() || shaped.is_none()),
+        voice: ReportHistory::default(),
+        is_deaf: settings.local_socket.is_some() && (traffic.is_none() || shaped.is_none()),
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
         weighed: false,
         wanted,
@@ -298,8 +298,8 @@ pub async fn run(
     let shared = Shared(Arc::new(Mutex::new(host)));
     let (said, mut events) = mpsc::channel(16);
     let ended = tokio::select! {
-        ended = serve(door, shared.clone()) => ended,
-        () = link::keep(settings.coordinator.clone(), settings.host, said, say) => Ok(()),
+        ended = serve(local_socket, shared.clone()) => ended,
+        () = coordinator_stream::keep(settings.coordinator.clone(), settings.host, said, say) => Ok(()),
         () = work(&shared, settings.host, &mut events) => Ok(()),
         () = keep_interfaces(&shared, &settings, ordered) => Ok(()),
         () = inspect(&shared) => Ok(()),
@@ -337,10 +337,10 @@ async fn keep_interfaces(shared: &Shared, settings: &Settings, ordered: watch::R
     }
 }
 
-/// Lets programs in, if there is a door.
-async fn serve(door: Option<door::Door>, shared: Shared) -> io::Result<()> {
-    match door {
-        Some(door) => door.serve(shared).await,
+/// Lets programs in, if there is a local_socket.
+async fn serve(local_socket: Option<local_socket::LocalSocketServer>, shared: Shared) -> io::Result<()> {
+    match local_socket {
+        Some(local_socket) => local_socket.serve(shared).await,
         None => std::future::pending().await,
     }
 }
@@ -352,7 +352,7 @@ fn say(what: &str) {
 }
 
 async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
-    let (mut clock, mut interval, mut beat) = (clock(ALONE), ALONE, Beat::new(host, ALONE));
+    let (mut clock, mut interval, mut report_timer) = (clock(ALONE), ALONE, ReportTimer::new(host, ALONE));
     let (mut anew, mut looked) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
     loop {
@@ -360,7 +360,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
             biased;
             event = events.recv() => match event {
                 Some(Event::Begun { every, arrivals, demands, up }) => {
-                    (clock, interval, beat) = (self::clock(every), every, Beat::new(host, every));
+                    (clock, interval, report_timer) = (self::clock(every), every, ReportTimer::new(host, every));
                     reports = Some(up);
                     shared.lock().begin(arrivals, demands);
                 }
@@ -368,7 +368,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                     shared.lock().obey(order);
                     // Orders more often than that do not keep it from looking.
                     if looked.elapsed() < interval {
-                        clock.reset_at(beat.order(Instant::now()).into());
+                        clock.reset_at(report_timer.order(Instant::now()).into());
                     }
                 }
                 Some(Event::Ended) => reports = None,
@@ -392,7 +392,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 }
                 if anew.elapsed() >= ANEW {
                     anew = Instant::now();
-                    host.flows.news.tell_unsettled();
+                    host.flows.report_delta.report_unsettled();
                 }
                 // While the last report is not under way, what changes is kept for the next.
                 if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve())

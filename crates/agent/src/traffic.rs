@@ -37,11 +37,11 @@ pub use cgroup::{Class, Rule, cgroups};
 use folder::Folder;
 use maps::Maps;
 pub(crate) use program::at_egress;
-pub use record::{ApplicationId, Connection, Ends, Event, Happened};
+pub use record::{ApplicationId, Connection, Ends, Event, EventKind};
 pub use throttle::{Arrived, Throttling};
 
 /// The least pace, in bytes per second: 100 kbit/s. Whoever is told less has this, and nobody is stopped.
-pub const LEAST_PACE: u32 = 12_500;
+pub const MIN_PACE: u32 = 12_500;
 
 /// What keeps traffic from being found.
 #[derive(Debug, thiserror::Error)]
@@ -475,7 +475,7 @@ impl Traffic {
         if lease.is_zero() || lease > lease::LONGEST {
             return Err(TrafficError::Lease(lease));
         }
-        let rate = (rate.get() as u64).max(u64::from(LEAST_PACE));
+        let rate = (rate.get() as u64).max(u64::from(MIN_PACE));
         self.maps.set_pace(ends, rate, now() + lease)?;
         let there = self.maps.connection(ends)?.is_some();
         if !there {

@@ -13,7 +13,7 @@ use weir_agent::live::endpoint::endpoint;
 use weir_agent::live::watchdog::{self, Start};
 use weir_agent::live::{self, Link, Settings};
 use weir_agent::queues::{self, Desired, Device, Interface, QueueError, Replace};
-use weir_agent::traffic::{self, Event, Happened, Traffic, TrafficError};
+use weir_agent::traffic::{self, Event, EventKind, Traffic, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 
@@ -141,8 +141,8 @@ fn line(traffic: &Traffic, event: &Event) -> String {
     let Event { at, what, ends, connection } = event;
     let name = traffic.name(connection.application).unwrap_or("-");
     match what {
-        Happened::Opened => format!("{name} opened {ends}\n"),
-        Happened::Closed => {
+        EventKind::Opened => format!("{name} opened {ends}\n"),
+        EventKind::Closed => {
             let took = at.saturating_sub(connection.opened).as_secs_f64();
             let (sent, received) = (connection.sent, connection.received);
             format!("{name} closed {ends} sent {sent} received {received} after {took:.3} s\n")

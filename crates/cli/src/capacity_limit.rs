@@ -8,7 +8,7 @@ use weir_console::failure::Failure;
 use weir_console::table::{bytes, count, percent, rate};
 use weir_core::model::{Goodput, Trunks};
 use weir_core::units::Rate;
-use weir_sim::{Behind, Options};
+use weir_sim::{NetworkModel, Options};
 use weir_trace::incast::Measured;
 
 use crate::args;
@@ -54,10 +54,10 @@ impl CapacityLimit {
     /// Applies the limit to a replay at the port rate of `options`. A fabric sets the port rate.
     pub fn apply(&self, options: &mut Options) {
         options.behind = Some(match self {
-            CapacityLimit::Incast(incast) => Behind::Goodput(incast.goodput(options.port_rate)),
+            CapacityLimit::Incast(incast) => NetworkModel::Goodput(incast.goodput(options.port_rate)),
             CapacityLimit::Fabric(fabric) => {
                 options.port_rate = fabric.trunks.port_rate();
-                Behind::Trunks(Arc::clone(&fabric.trunks))
+                NetworkModel::Trunks(Arc::clone(&fabric.trunks))
             }
         });
     }

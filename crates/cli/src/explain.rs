@@ -12,7 +12,7 @@ use weir_console::spec;
 use weir_console::table::count;
 use weir_core::allocation::Standing;
 use weir_sim::explain::{Entry, Explainer, Explanation, PortSide, State, timeline};
-use weir_sim::{CoflowOutcome, Moment, Observer, replay};
+use weir_sim::{CoflowOutcome, Snapshot, Observer, replay};
 
 use crate::args;
 use crate::compare::caption;
@@ -30,7 +30,7 @@ struct Both<'a> {
 }
 
 impl Observer for Both<'_> {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         self.explainer.scheduled(moment) && self.watch.scheduled(moment)
     }
 

@@ -15,7 +15,7 @@ use crate::coordinator::{Coordinator, CoordinatorError, escaped};
 const CONNECT: Duration = Duration::from_secs(30);
 
 /// Levels are from 0, and DSCPs have six bits, of which 0 is nobody's: level 0 is DSCP 1.
-const MOST_LEVEL: u64 = 62;
+const MAX_LEVEL: u64 = 62;
 
 /// An application that is registered. It may be so from several programs on several hosts, by the same id.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ fn path(room: &str, id: &str) -> String {
 }
 
 fn level_of(answer: &Value) -> Result<u8, CoordinatorError> {
-    let level = answer["level"].as_u64().filter(|level| *level <= MOST_LEVEL);
+    let level = answer["level"].as_u64().filter(|level| *level <= MAX_LEVEL);
     level.map(|level| level as u8).ok_or_else(|| CoordinatorError::Answer {
         found: answer.to_string().chars().take(200).collect(),
         expected: "an object with a `level` from 0 to 62",

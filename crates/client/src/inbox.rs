@@ -11,26 +11,26 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const WORD: &str = "weir-flow";
 
 /// The longest id, and the longest first line: the word, an id, a number of ten digits, and what is between and after.
-const LONGEST_ID: usize = 128;
-const LONGEST: usize = WORD.len() + LONGEST_ID + 13;
+const MAX_ID_LENGTH: usize = 128;
+const LONGEST: usize = WORD.len() + MAX_ID_LENGTH + 13;
 
 /// How long a first line may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most connections that wait for [`Inbox::get`], those that have not yet said what they are included. More of them wait in the system.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// What a connection begins with.
 pub(crate) fn head(coflow: &str, flow: u32) -> io::Result<String> {
     if !is_id(coflow) {
-        let expected = format!("coflow: expected 1 to {LONGEST_ID} printable characters without spaces");
+        let expected = format!("coflow: expected 1 to {MAX_ID_LENGTH} printable characters without spaces");
         return Err(io::Error::new(ErrorKind::InvalidInput, expected));
     }
     Ok(format!("{WORD} {coflow} {flow}\n"))
 }
 
 fn is_id(text: &str) -> bool {
-    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    (1..=MAX_ID_LENGTH).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Which flow a first line is about, without its end.
@@ -149,7 +149,7 @@ impl Inbox {
     }
 
     fn has_room(&self) -> bool {
-        self.new.len() + self.waiting.len() < MOST
+        self.new.len() + self.waiting.len() < MAX
     }
 
     /// Takes what has come.
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn what_is_no_flow_is_let_go_of() {
         let mut inbox = Inbox::bind("127.0.0.1:0").unwrap();
-        let long = format!("weir-flow {} 0\n", "x".repeat(LONGEST_ID + 1));
-        let longest = "x".repeat(LONGEST_ID);
+        let long = format!("weir-flow {} 0\n", "x".repeat(MAX_ID_LENGTH + 1));
+        let longest = "x".repeat(MAX_ID_LENGTH);
         let mut sent = vec![say(&inbox, long.as_bytes()), say(&inbox, &[b'x'; 4096])];
         for line in
             ["weir-flow a\n", "weir-flow a 0 0\n", "weir-flow a -1\n", "weir-flow a 4294967296\n", "\n"]
@@ -231,7 +231,7 @@ mod tests {
         // They came before it did.
         assert_eq!((inbox.new.len(), inbox.waiting.len()), (0, 0));
         drop((sent, last));
-        for id in ["", "a b", "a\n", &"x".repeat(LONGEST_ID + 1)] {
+        for id in ["", "a b", "a\n", &"x".repeat(MAX_ID_LENGTH + 1)] {
             assert_eq!(head(id, 0).unwrap_err().kind(), ErrorKind::InvalidInput, "{id:?}");
         }
     }

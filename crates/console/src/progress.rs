@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use weir_sim::{CoflowOutcome, Moment, Observer};
+use weir_sim::{CoflowOutcome, Snapshot, Observer};
 
 use crate::interrupt;
 
@@ -55,7 +55,7 @@ impl Watch {
 }
 
 impl Observer for Watch {
-    fn scheduled(&mut self, _: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, _: &Snapshot<'_>) -> bool {
         !interrupt::asked()
     }
 

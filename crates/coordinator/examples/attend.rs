@@ -5,10 +5,10 @@
 
 use tokio::runtime::Builder;
 use tonic::transport::Endpoint;
-use weir_agent::live::crowd;
+use weir_agent::live::load_generator;
 use weir_coordinator::agents;
 use weir_coordinator::master::start;
-use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::Rate;
@@ -19,12 +19,12 @@ fn main() -> Outcome<()> {
     let hosts = std::env::args().nth(1).map_or(Ok(150), |text| text.parse::<u32>())?.clamp(2, 10_000);
     let rate = Rate::new(1.25e8).ok_or("a constant")?;
     let links = vec![Link { send: rate, recv: rate }; hosts as usize];
-    let plane = Plane::new(&links, build("saath")?, Names::default(), Settings::default(), 1)?;
+    let plane = ControlPlane::new(&links, build("saath")?, Names::default(), Settings::default(), 1)?;
     let (handle, _) = start(plane)?;
     let runtime = |name| Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
     let server = runtime("server")?;
     let address = server.block_on(async {
-        for (number, id) in (0u32..).zip(crowd::coflows()) {
+        for (number, id) in (0u32..).zip(load_generator::coflows()) {
             let flow = |src| Transfer { src, dst: (src + 1 + number % (hosts - 1)) % hosts, bytes: None };
             let registration = Registration {
                 service: Names::DEFAULT.to_owned(),
@@ -40,9 +40,9 @@ fn main() -> Outcome<()> {
         tokio::spawn(agents::serve(listener, handle.clone()));
         Outcome::Ok(address)
     })?;
-    let clients = runtime("crowd")?;
+    let clients = runtime("load_generator")?;
     let coordinator = Endpoint::from_shared(format!("http://{address}"))?;
-    let waits = clients.block_on(crowd::attend(coordinator, 0..hosts, rate));
+    let waits = clients.block_on(load_generator::attend(coordinator, 0..hosts, rate));
     if waits.is_empty() {
         return Err("no report was answered".into());
     }

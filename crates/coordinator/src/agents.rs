@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::up::What;
 use weir_proto::wire::{Down, Up};
-use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report};
+use weir_proto::{MAX_ORDER, MAX_REPORT, Order, Report};
 
 use crate::master::{Handle, Stopped};
 
@@ -43,8 +43,8 @@ pub struct Agents {
 /// The service, with its limits.
 pub fn service(handle: Handle) -> ControlServer<Agents> {
     ControlServer::new(Agents { handle })
-        .max_decoding_message_size(MOST_REPORT)
-        .max_encoding_message_size(MOST_ORDER)
+        .max_decoding_message_size(MAX_REPORT)
+        .max_encoding_message_size(MAX_ORDER)
 }
 
 /// Serves agents, and nobody else, without any proof of who they are. Ends only by an error, or when it is dropped.

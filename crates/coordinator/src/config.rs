@@ -14,7 +14,7 @@ use weir_core::netshare::PERIOD;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, controller};
 use weir_core::units::{Bytes, Time};
-use weir_proto::{LONGEST_LEASE, MOST_CLASSES};
+use weir_proto::{MAX_LEASE, MAX_CLASSES};
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 
@@ -289,9 +289,9 @@ fn settings(fields: &mut Fields<'_>) -> Result<Settings, TraceError> {
     let lease = time(
         fields,
         "lease",
-        2.0 * interval..=LONGEST_LEASE.as_secs_f64(),
+        2.0 * interval..=MAX_LEASE.as_secs_f64(),
         "a time from two intervals to 60s",
-        default.lease.max(10.0 * interval).min(LONGEST_LEASE.as_secs_f64()),
+        default.lease.max(10.0 * interval).min(MAX_LEASE.as_secs_f64()),
     )?;
     let keep = time(fields, "keep-completed", 0.0..=1e6, "a time of at most 277h", default.keep)?;
     let reserve = match fields.maybe("reserve") {
@@ -466,10 +466,10 @@ fn queueing(
             let saba = saba.map(|value| read_saba(fields, &value)).transpose()?;
             Ok(Queueing::Applications(saba.unwrap_or_default()))
         }
-        (Some("services"), None) if names.services() <= MOST_CLASSES => Ok(Queueing::Services),
+        (Some("services"), None) if names.services() <= MAX_CLASSES => Ok(Queueing::Services),
         (Some("services"), None) => {
             let found = names.services().to_string();
-            let expected = format!("at most {MOST_CLASSES} services, since queues go by them");
+            let expected = format!("at most {MAX_CLASSES} services, since queues go by them");
             Err(fields.wrong_at("service", &found, &expected))
         }
         (Some("services"), Some(saba)) => Err(fields.wrong(&saba, "none, since queues go by services")),

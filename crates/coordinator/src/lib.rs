@@ -1,6 +1,6 @@
 //! The engine on real hosts: frameworks register coflows, hosts report what was sent, and are told what to do.
 //!
-//! - [`Plane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
+//! - [`ControlPlane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
 //! - [`master`] gives it a clock and a thread, and [`Handle`]s to whoever serves frameworks and hosts.
 //! - [`agents`] serves hosts over gRPC, [`rest`] frameworks and people over HTTP; [`listen`] and [`tls`] authenticate them, and
 //!   [`admission`] limits their connections.
@@ -24,4 +24,4 @@ pub mod store;
 pub mod tls;
 
 pub use master::Handle;
-pub use plane::Plane;
+pub use plane::ControlPlane;

@@ -1,4 +1,4 @@
-//! A [`Plane`] with a clock: one thread owns it, and [`Handle`]s ask it to do things.
+//! A [`ControlPlane`] with a clock: one thread owns it, and [`Handle`]s ask it to do things.
 //!
 //! Saath, section 5: the schedule of an interval is made from what hosts reported during the one before, and pushed right away. So
 //! reports are taken in as they come, and the thread decides once an interval, whatever waits.
@@ -19,7 +19,7 @@ use weir_core::policy::AnyPolicy;
 use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report, Restored};
 
 use crate::plane::{
-    Doubts, HostState, Plane, Refusal, Registration, Services, Share, Standing, Summary, Transfer,
+    RejectedEntries, HostState, ControlPlane, Refusal, Registration, Services, Share, Standing, Summary, Transfer,
 };
 
 mod histogram;
@@ -65,10 +65,10 @@ pub struct Overview {
     /// Hosts that take orders now.
     pub attending: usize,
     /// What was not believed of reports, so far.
-    pub doubts: Doubts,
-    /// See [`Plane::refusals`].
+    pub doubts: RejectedEntries,
+    /// See [`ControlPlane::refusals`].
     pub refusals: Refusals,
-    /// See [`Plane::restored`].
+    /// See [`ControlPlane::restored`].
     pub restored: Restored,
     /// Orders that were not sent, since those before them were not taken, so far.
     pub dropped: u64,
@@ -78,7 +78,7 @@ pub struct Overview {
     pub histogram: Histogram,
     /// Reports that were taken in, so far.
     pub reports: u64,
-    /// See [`Plane::passed_on`].
+    /// See [`ControlPlane::passed_on`].
     pub passed_on: u64,
 }
 
@@ -91,7 +91,7 @@ struct Line {
 
 /// What the thread has.
 struct State {
-    plane: Plane,
+    plane: ControlPlane,
     began: Instant,
     lines: Vec<Option<Line>>,
     dropped: u64,
@@ -104,7 +104,7 @@ struct State {
 ///
 /// # Errors
 /// If the system gives no thread.
-pub fn start(plane: Plane) -> io::Result<(Handle, JoinHandle<()>)> {
+pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
     let clock = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let every = Duration::from_secs_f64(plane.settings().interval);
     let (work, asked) = mpsc::channel(QUEUE);
@@ -220,12 +220,12 @@ impl Handle {
         self.every
     }
 
-    /// See [`Plane::throttles`].
+    /// See [`ControlPlane::throttles`].
     pub fn throttles(&self) -> bool {
         self.throttles
     }
 
-    /// See [`Plane::allocates`].
+    /// See [`ControlPlane::allocates`].
     pub fn allocates(&self) -> bool {
         self.allocates
     }
@@ -250,7 +250,7 @@ impl Handle {
 
     // For frameworks.
 
-    /// See [`Plane::register`].
+    /// See [`ControlPlane::register`].
     ///
     /// # Errors
     /// Why it is not registered.
@@ -258,7 +258,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.register(&id, registration, state.now())).await??)
     }
 
-    /// See [`Plane::restore`].
+    /// See [`ControlPlane::restore`].
     ///
     /// # Errors
     /// Why it is not registered.
@@ -271,7 +271,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.restore(&id, registration, first, state.now())).await??)
     }
 
-    /// See [`Plane::update`].
+    /// See [`ControlPlane::update`].
     ///
     /// # Errors
     /// Why it stays as it is.
@@ -279,7 +279,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.update(&id, &flows, state.now())).await??)
     }
 
-    /// See [`Plane::check_update`].
+    /// See [`ControlPlane::check_update`].
     ///
     /// # Errors
     /// Why not.
@@ -287,7 +287,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.check_update(&id, &flows)).await??)
     }
 
-    /// See [`Plane::deregister`].
+    /// See [`ControlPlane::deregister`].
     ///
     /// # Errors
     /// If there is none.
@@ -295,7 +295,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.deregister(&id, state.now())).await??)
     }
 
-    /// See [`Plane::set_policy`].
+    /// See [`ControlPlane::set_policy`].
     ///
     /// # Errors
     /// Why the policy before stays.
@@ -303,7 +303,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.set_policy(policy, state.now())).await??)
     }
 
-    /// See [`Plane::check_policy`].
+    /// See [`ControlPlane::check_policy`].
     ///
     /// # Errors
     /// Why not.
@@ -311,7 +311,7 @@ impl Handle {
         Ok(self.ask(move |state| state.plane.check_policy(policy)).await??)
     }
 
-    /// See [`Plane::set_queues`].
+    /// See [`ControlPlane::set_queues`].
     ///
     /// # Errors
     /// If there is nobody to give orders.
@@ -324,7 +324,7 @@ impl Handle {
         .await
     }
 
-    /// See [`Plane::set_services`].
+    /// See [`ControlPlane::set_services`].
     ///
     /// # Errors
     /// If there is nobody to share anything.
@@ -332,7 +332,7 @@ impl Handle {
         self.ask(move |state| state.plane.set_services(services)).await
     }
 
-    /// See [`Plane::limits`].
+    /// See [`ControlPlane::limits`].
     ///
     /// # Errors
     /// If nobody knows.
@@ -342,7 +342,7 @@ impl Handle {
 
     // For hosts.
 
-    /// A host reports; the answer comes when it was taken in. See [`Plane::report`].
+    /// A host reports; the answer comes when it was taken in. See [`ControlPlane::report`].
     ///
     /// # Errors
     /// If there is nobody to report to.
@@ -365,7 +365,7 @@ impl Handle {
 
     // For whoever wants to know.
 
-    /// See [`Plane::found`].
+    /// See [`ControlPlane::found`].
     ///
     /// # Errors
     /// If there is nobody to ask.
@@ -373,7 +373,7 @@ impl Handle {
         self.ask(|state| state.plane.found()).await
     }
 
-    /// See [`Plane::list`].
+    /// See [`ControlPlane::list`].
     ///
     /// # Errors
     /// If there is nobody to ask.
@@ -381,7 +381,7 @@ impl Handle {
         self.ask(move |state| state.plane.list(after.as_deref(), most)).await
     }
 
-    /// See [`Plane::endings`].
+    /// See [`ControlPlane::endings`].
     ///
     /// # Errors
     /// If there is nobody to ask.
@@ -389,7 +389,7 @@ impl Handle {
         self.ask(|state| state.plane.endings()).await
     }
 
-    /// See [`Plane::belongs`].
+    /// See [`ControlPlane::belongs`].
     ///
     /// # Errors
     /// If there is nobody to ask.
@@ -397,7 +397,7 @@ impl Handle {
         self.ask(move |state| state.plane.belongs(&id)).await
     }
 
-    /// See [`Plane::show`].
+    /// See [`ControlPlane::show`].
     ///
     /// # Errors
     /// If there is nobody to ask.
@@ -405,7 +405,7 @@ impl Handle {
         self.ask(move |state| state.plane.show(&id)).await
     }
 
-    /// See [`Plane::shares`].
+    /// See [`ControlPlane::shares`].
     ///
     /// # Errors
     /// If there is nobody to ask.
@@ -413,7 +413,7 @@ impl Handle {
         self.ask(move |state| state.plane.shares(after.as_ref(), most)).await
     }
 
-    /// See [`Plane::hosts`].
+    /// See [`ControlPlane::hosts`].
     ///
     /// # Errors
     /// If there is nobody to ask.

@@ -5,7 +5,7 @@
 //! paper leaves open:
 //!
 //! - *Believed* are hosts about their own flows, as far as their link could have carried it. Bytes that go back or come from
-//!   nowhere are counted as [`Doubts`], and the rest of the report stands.
+//!   nowhere are counted as [`RejectedEntries`], and the rest of the report stands.
 //! - *Reckoned* are flows that nothing is said of: they send as they were told, since hosts report what goes otherwise.
 //! - *Data is there* (4.3) once the host names a flow, since somebody handed a connection over; before, a flow counts for a lease, as
 //!   connections come just after registrations. What is registered by somebody who dies then has a port no longer.
@@ -24,25 +24,25 @@ use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, Names, Side, Slo
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_proto::{FRAME, MOST_FLOWS, PAYLOAD, is_id};
+use weir_proto::{FRAME, MAX_FLOWS, PAYLOAD, is_id};
 
 mod allocator;
 mod arrivals;
 mod decide;
-mod doubts;
-mod found;
-mod hear;
+mod rejected_entries;
+mod observed_connections;
+mod reports;
 mod request;
 mod senders;
-mod show;
+mod status;
 
 pub use allocator::Services;
-pub use doubts::Doubts;
+pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
-pub use show::{HostState, Progress, Share, Standing, Summary};
+pub use status::{HostState, Progress, Share, Standing, Summary};
 pub use weir_proto::{
     Arrival, Conflict, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Refusals, Report, Restored,
-    Seen, Way,
+    FlowProgress, Way,
 };
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.
@@ -93,7 +93,7 @@ impl Default for Settings {
             keep: 600.0,
             most_coflows: 100_000,
             most_flows: 10_000_000,
-            most_of_host: MOST_FLOWS,
+            most_of_host: MAX_FLOWS,
         }
     }
 }
@@ -132,7 +132,7 @@ struct Host {
     /// The queues that its links should have, by their numbers there, and whether the last orders said so.
     queues: BTreeMap<u32, (Queues, bool)>,
     /// The connections that it found.
-    found: found::Connections,
+    found: observed_connections::Connections,
     /// What these may send.
     limits: allocator::Limits,
     /// What it last said that it had refused.
@@ -223,14 +223,14 @@ impl Coflow {
 /// What another policy decides about.
 struct Under {
     engine: Engine,
-    /// See [`Plane::sizes`].
+    /// See [`ControlPlane::sizes`].
     sizes: bool,
     /// What is under way, in the order in which it came.
     coflows: Vec<(Arc<str>, CoflowSpec)>,
 }
 
 /// The plane.
-pub struct Plane {
+pub struct ControlPlane {
     settings: Settings,
     epoch: u64,
     names: Names,
@@ -244,7 +244,7 @@ pub struct Plane {
     by_slot: Vec<Option<Arc<str>>>,
     /// Flows of all coflows.
     flows: usize,
-    doubts: Doubts,
+    doubts: RejectedEntries,
     /// What all say that they have refused.
     refusals: Refusals,
     /// The kernel objects that all agents have restored.
@@ -260,7 +260,7 @@ pub struct Plane {
     now: f64,
 }
 
-impl Plane {
+impl ControlPlane {
     /// A plane for hosts with these links. Of two coordinators, hosts obey the one with the higher epoch.
     ///
     /// # Errors
@@ -271,13 +271,13 @@ impl Plane {
         names: Names,
         settings: Settings,
         epoch: u64,
-    ) -> Result<Plane, TreeError> {
+    ) -> Result<ControlPlane, TreeError> {
         let sizes = matches!(policy, AnyPolicy::Sizes(_));
         let engine = engine(links, policy, &names, settings.reserve)?;
         let hosts = std::iter::repeat_with(Host::new).take(links.len()).collect();
         let (coflows, by_slot) = (BTreeMap::new(), Vec::new());
-        let doubts = Doubts::default();
-        Ok(Plane {
+        let doubts = RejectedEntries::default();
+        Ok(ControlPlane {
             settings,
             epoch,
             names,
@@ -300,7 +300,7 @@ impl Plane {
     }
 
     /// The same with so many switches more, which are numbered after the hosts: they report nothing of flows, and are told queues.
-    pub fn with_switches(mut self, switches: usize) -> Plane {
+    pub fn with_switches(mut self, switches: usize) -> ControlPlane {
         self.hosts.extend(std::iter::repeat_with(Host::new).take(switches));
         self
     }

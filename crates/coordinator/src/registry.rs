@@ -29,17 +29,17 @@ use crate::problem::{At, Problem};
 use crate::store::{Room, Snapshot, Store, StoreError};
 
 mod division;
-mod found;
+mod observed_connections;
 pub(crate) mod records;
 mod sharing;
 #[cfg(test)]
 mod tests;
 mod watcher;
-pub mod ways;
+pub mod routing;
 
-use ways::Ways;
+use routing::Ways;
 
-pub use found::FoundState;
+pub use observed_connections::FoundState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
 /// What the store's [`Room::Settings`] has.

@@ -39,14 +39,14 @@ mod events;
 mod health;
 mod policy;
 mod sharing;
-mod standing;
+mod state;
 
 pub use coflows::{CoflowAnswer, CoflowList, CoflowState, FlowState};
-pub use standing::{AllocationList, HostState, Rate, SwitchState};
+pub use state::{AllocationList, HostState, Rate, SwitchState};
 
 /// The longest head of a request, in bytes, and the most lines it has.
-const MOST_HEAD: usize = 16 << 10;
-const MOST_HEADERS: usize = 64;
+const MAX_HEAD: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
 
 /// How long a head may take, and a connection be idle.
 const IDLE: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ const IDLE: Duration = Duration::from_secs(30);
 const PROBE: Duration = Duration::from_secs(1);
 
 /// All bodies that are read at a time have this many bytes at most, or one body of the greatest length.
-const MOST_BODIES: usize = 64 << 20;
+const MAX_BODIES: usize = 64 << 20;
 
 /// How long requests under way may take once the server is to end.
 pub const DRAIN: Duration = Duration::from_secs(5);
@@ -89,9 +89,9 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(policy::show, policy::set))
         .routes(routes!(policy::services))
         .routes(routes!(policy::set_service))
-        .routes(routes!(standing::hosts))
-        .routes(routes!(standing::switches))
-        .routes(routes!(standing::allocation))
+        .routes(routes!(state::hosts))
+        .routes(routes!(state::switches))
+        .routes(routes!(state::allocation))
         .routes(routes!(sharing::table, sharing::set_table))
         .routes(routes!(sharing::list))
         .routes(routes!(sharing::show, sharing::register, sharing::deregister))
@@ -117,7 +117,7 @@ fn router(
     stop: watch::Receiver<bool>,
 ) -> Router {
     let (router, document) = routes().split_for_parts();
-    let bodies = MOST_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
+    let bodies = MAX_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
     let bodies = Arc::new(Semaphore::new(bodies));
     let (backups, document) = (Arc::new(Semaphore::new(1)), Arc::new(document));
     let api = Api { registry, admission, limits, bodies, backups, stop, document };
@@ -173,8 +173,8 @@ fn http(head: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(head)
-        .max_headers(MOST_HEADERS)
-        .max_header_size(MOST_HEAD);
+        .max_headers(MAX_HEADERS)
+        .max_header_size(MAX_HEAD);
     http
 }
 

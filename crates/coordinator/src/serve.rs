@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::identity::Identity;
 use crate::listen::{self, Peer};
 use crate::master;
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 use crate::registry::Registry;
 use crate::store::Store;
 use crate::{rest, tls};
@@ -53,7 +53,7 @@ impl Coordinator {
         let store = Store::open(&config.store).map_err(|error| error.to_string())?;
         let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
         let policy = config.policy.build(&config.names, &config.weights);
-        let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
+        let plane = ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
         let mut plane =
             plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
         if config.allocator {

@@ -1,8 +1,8 @@
 //! What a coordinator and the agents of hosts say to each other.
 //!
 //! [`Order`] and [`Report`] are what both sides work with. [`wire`] is how they travel: made from `proto/weir/agent.proto`, and
-//! turned into the former only if it can be meant. Limits on lengths hold before memory is taken: a message of [`MOST_REPORT`] or
-//! [`MOST_ORDER`] bytes takes at most some twenty times that while it is read.
+//! turned into the former only if it can be meant. Limits on lengths hold before memory is taken: a message of [`MAX_REPORT`] or
+//! [`MAX_ORDER`] bytes takes at most some twenty times that while it is read.
 
 mod conflict;
 mod order;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub use conflict::{Conflict, Reason};
 pub use order::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id, reckon,
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, FlowProgress, Way, is_id, estimate_sent,
 };
 pub use pack::Malformed;
 pub use totals::Totals;
@@ -33,41 +33,41 @@ pub mod wire {
 }
 
 /// The longest lease of an order.
-pub const LONGEST_LEASE: Duration = Duration::from_secs(60);
+pub const MAX_LEASE: Duration = Duration::from_secs(60);
 
 /// The longest id of a coflow or an application, in bytes.
-pub const LONGEST_ID: usize = 128;
+pub const MAX_ID_LENGTH: usize = 128;
 
 /// The most flows that a host has at a time, and so an order names.
-pub const MOST_FLOWS: usize = 1 << 20;
+pub const MAX_FLOWS: usize = 1 << 20;
 
 /// The most flows in one report; the rest goes into the next.
-pub const MOST_SEEN: usize = 1 << 14;
+pub const MAX_SEEN: usize = 1 << 14;
 
 /// The most applications of a host with other hosts that are known of at a time, and so the most in a report, and of limits in force.
-pub const MOST_FOUND: usize = 1 << 12;
+pub const MAX_FOUND: usize = 1 << 12;
 
 /// The most ways by which a host measures what arrives, or limits what it sends, and so the most in a report or an order.
-pub const MOST_WAYS: usize = 1 << 10;
+pub const MAX_WAYS: usize = 1 << 10;
 
 /// The maximum number of conflicts in a report. An agent leaves out the others.
 pub const MAX_CONFLICTS: usize = 64;
 
-/// The longest report on the wire, in bytes: room for [`MOST_SEEN`] flows and [`MOST_FOUND`] others, each with the longest id, and
-/// [`MOST_WAYS`].
-pub const MOST_REPORT: usize = 4 << 20;
+/// The longest report on the wire, in bytes: room for [`MAX_SEEN`] flows and [`MAX_FOUND`] others, each with the longest id, and
+/// [`MAX_WAYS`].
+pub const MAX_REPORT: usize = 4 << 20;
 
 /// The longest order on the wire, in bytes.
-pub const MOST_ORDER: usize = 32 << 20;
+pub const MAX_ORDER: usize = 32 << 20;
 
 /// The most ports of a switch.
-pub const MOST_PORTS: usize = 1 << 10;
+pub const MAX_PORTS: usize = 1 << 10;
 
 /// The most classes of packets: each has one of the 63 marks (DSCP) other than none.
-pub const MOST_CLASSES: usize = 63;
+pub const MAX_CLASSES: usize = 63;
 
 /// The most interfaces, and queues and classes of all of them, that an order names.
-pub const MOST_QUEUES: usize = MOST_PORTS * (MOST_CLASSES + 1);
+pub const MAX_QUEUES: usize = MAX_PORTS * (MAX_CLASSES + 1);
 
 /// The most applications at once, and so the most that an order gives classes.
-pub const MOST_APPLICATIONS: usize = 1 << 12;
+pub const MAX_APPLICATIONS: usize = 1 << 12;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Conflict, FRAME, LONGEST_ID, MOST_CLASSES, PAYLOAD, Refusals, Restored};
+use crate::{Conflict, FRAME, MAX_ID_LENGTH, MAX_CLASSES, PAYLOAD, Refusals, Restored};
 
 /// A flow: its coflow's id, and its place in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +27,7 @@ pub enum Pace {
 }
 
 /// What a flow at a rate sends in such a time, in seconds, without the headers of full packets.
-pub fn reckon(rate: u64, time: f64) -> f64 {
+pub fn estimate_sent(rate: u64, time: f64) -> f64 {
     rate as f64 * time * f64::from(PAYLOAD) / f64::from(FRAME)
 }
 
@@ -93,9 +93,9 @@ pub enum Demand {
 pub struct Report {
     /// The last order that it carries out: epoch and number. Zeros before the first.
     pub obeys: (u64, u64),
-    /// What it says of its flows: those that are over, or have sent something else than [`reckon`] has it since they were last named, in
+    /// What it says of its flows: those that are over, or have sent something else than [`estimate_sent`] has it since they were last named, in
     /// order of keys, each once.
-    pub flows: Vec<Seen>,
+    pub flows: Vec<FlowProgress>,
     /// What it found of connections that programs have by themselves, where something changed, in order of applications and addresses, each
     /// once.
     pub found: Vec<Found>,
@@ -111,14 +111,14 @@ pub struct Report {
     pub conflicts: Vec<Conflict>,
 }
 
-/// The mark (DSCP) of a class: 1 to [`MOST_CLASSES`].
+/// The mark (DSCP) of a class: 1 to [`MAX_CLASSES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(u8);
 
 impl Mark {
     /// The mark with this number, if there is one.
     pub const fn new(mark: u8) -> Option<Mark> {
-        if mark >= 1 && mark as usize <= MOST_CLASSES { Some(Mark(mark)) } else { None }
+        if mark >= 1 && mark as usize <= MAX_CLASSES { Some(Mark(mark)) } else { None }
     }
 
     /// Its number.
@@ -164,7 +164,7 @@ pub struct Found {
 
 /// What a host saw of one flow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct FlowProgress {
     /// Which.
     pub key: FlowKey,
     /// All bytes that it has sent.
@@ -173,7 +173,7 @@ pub struct Seen {
     pub closed: bool,
 }
 
-/// Whether a text can be a coflow's id: 1 to [`LONGEST_ID`] printable ASCII characters without spaces.
+/// Whether a text can be a coflow's id: 1 to [`MAX_ID_LENGTH`] printable ASCII characters without spaces.
 pub fn is_id(text: &str) -> bool {
-    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic())
+    (1..=MAX_ID_LENGTH).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic())
 }

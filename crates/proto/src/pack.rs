@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, Seen, Way, is_id,
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, FlowProgress, Way, is_id,
 };
 use crate::{
-    Conflict, MAX_CONFLICTS, MOST_APPLICATIONS, MOST_FLOWS, MOST_FOUND, MOST_QUEUES, MOST_SEEN, MOST_WAYS,
+    Conflict, MAX_CONFLICTS, MAX_APPLICATIONS, MAX_FLOWS, MAX_FOUND, MAX_QUEUES, MAX_SEEN, MAX_WAYS,
     Refusals, Restored, wire,
 };
 
@@ -159,7 +159,7 @@ impl Peers {
     /// As many as there should be, in order, each once.
     fn unpack(self, what: &'static str, count: usize) -> Result<Vec<(Arc<str>, IpAddr)>, Malformed> {
         let Peers { applications, counts, addresses } = self;
-        limit(what, count, MOST_FOUND)?;
+        limit(what, count, MAX_FOUND)?;
         let names = || applications.split(' ').filter(|_| !applications.is_empty());
         even("counts of hosts", counts.len(), names().count())?;
         even("hosts", count, counts.iter().map(|&count| count as usize).sum())?;
@@ -204,7 +204,7 @@ fn pack_arrivals(arrivals: &[Arrival]) -> Option<wire::Arrivals> {
 
 fn unpack_arrivals(arrivals: Option<wire::Arrivals>) -> Result<Vec<Arrival>, Malformed> {
     let wire::Arrivals { ends, marks, rates } = arrivals.unwrap_or_default();
-    limit("arrivals", rates.len(), MOST_WAYS)?;
+    limit("arrivals", rates.len(), MAX_WAYS)?;
     even("bytes of their ends", ends.len(), 8 * rates.len())?;
     even("classes of what arrives", marks.len(), rates.len())?;
     let arrival = |((&[a, b, c, d, e, f, g, h], mark), rate): ((&[u8; 8], u8), u64)| {
@@ -287,14 +287,14 @@ impl TryFrom<wire::Report> for Report {
     type Error = Malformed;
 
     fn try_from(report: wire::Report) -> Result<Report, Malformed> {
-        let keys = unpack(report.flows, MOST_SEEN)?;
+        let keys = unpack(report.flows, MAX_SEEN)?;
         even("counts of bytes", report.sent.len(), keys.len())?;
         rising("closed flows", &report.closed)?;
         if let Some(&last) = report.closed.last() {
             limit("as the index of a closed flow", last as usize + 1, keys.len())?;
         }
-        let seen = |(key, sent)| Seen { key, sent, closed: false };
-        let mut flows: Vec<Seen> = keys.into_iter().zip(report.sent).map(seen).collect();
+        let seen = |(key, sent)| FlowProgress { key, sent, closed: false };
+        let mut flows: Vec<FlowProgress> = keys.into_iter().zip(report.sent).map(seen).collect();
         for at in report.closed {
             flows[at as usize].closed = true;
         }
@@ -408,22 +408,22 @@ impl TryFrom<wire::Order> for Order {
     type Error = Malformed;
 
     fn try_from(order: wire::Order) -> Result<Order, Malformed> {
-        let keys = unpack(order.flows, MOST_FLOWS)?;
+        let keys = unpack(order.flows, MAX_FLOWS)?;
         even("paces", order.paces.len(), keys.len())?;
-        limit("interfaces", order.interfaces.len(), MOST_QUEUES)?;
-        limit("weights", order.weights.len(), MOST_QUEUES)?;
+        limit("interfaces", order.interfaces.len(), MAX_QUEUES)?;
+        limit("weights", order.weights.len(), MAX_QUEUES)?;
         rising("interfaces", &order.interfaces)?;
         even("counts of queues", order.queues.len(), order.interfaces.len())?;
         even("weights", order.weights.len(), order.queues.iter().map(|&count| count as usize).sum())?;
         if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
             return Err(Malformed::Weight);
         }
-        limit("classes of applications", order.classes.len(), MOST_APPLICATIONS)?;
+        limit("classes of applications", order.classes.len(), MAX_APPLICATIONS)?;
         even("counts of applications", order.classed.len(), order.interfaces.len())?;
         even("classes", order.classes.len(), order.classed.iter().map(|&count| count as usize).sum())?;
         let names = || order.applications.split(' ').filter(|_| !order.applications.is_empty());
         even("names of applications", names().count(), order.classes.len())?;
-        limit("queues of classes", order.queue_of.len(), MOST_QUEUES)?;
+        limit("queues of classes", order.queue_of.len(), MAX_QUEUES)?;
         even("counts of classes", order.known.len(), order.interfaces.len())?;
         even(
             "queues of classes",

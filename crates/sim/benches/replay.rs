@@ -7,7 +7,7 @@ use std::path::Path;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use weir_core::model::Workload;
 use weir_core::policy::{self, TABLE};
-use weir_sim::{Options, Silent, replay};
+use weir_sim::{Options, NoObserver, replay};
 use weir_trace::{Limits, TraceUnit};
 
 fn demo() -> Workload {
@@ -23,7 +23,7 @@ fn replays(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("weir", entry.name), |b| {
             b.iter(|| {
                 let policy = policy::build(entry.name).expect("a name from the table");
-                replay(&workload, policy, &options, &mut Silent).expect("the shipped trace ends")
+                replay(&workload, policy, &options, &mut NoObserver).expect("the shipped trace ends")
             });
         });
     }

@@ -24,7 +24,7 @@ use weir_core::policy::{self, TABLE};
 use weir_core::solve::{Class, max_min};
 use weir_core::units::{Bytes, Time};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{Options, Silent, replay};
+use weir_sim::{Options, NoObserver, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 
@@ -202,7 +202,7 @@ impl Measured {
             }
             let policy = policy::build(policy)?;
             let clock = Clock::start();
-            let outcome = replay(workload, policy, &Options::default(), &mut Silent)?;
+            let outcome = replay(workload, policy, &Options::default(), &mut NoObserver)?;
             let seconds = clock.seconds();
             let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
@@ -458,7 +458,7 @@ fn reference() -> Result<()> {
             eprintln!("straightforward {}: {name}", rule.name());
             let (slow, expected) = fastest(3, || naive::replay(workload, &places, rule, &options));
             let (fast, ours) = fastest(5, || {
-                replay(workload, policy::build(rule.name()).expect("a known name"), &options, &mut Silent)
+                replay(workload, policy::build(rule.name()).expect("a known name"), &options, &mut NoObserver)
             });
             let ours = ours?.ccts();
             let differences = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs() / b.max(1e-9));

@@ -224,7 +224,7 @@ mod tests {
     use weir_core::policy::{self, TABLE};
     use weir_core::units::{Bytes, Time};
 
-    use crate::replay::{Options, Silent, replay};
+    use crate::replay::{Options, NoObserver, replay};
 
     const UNIT: f64 = 1.0;
 
@@ -295,7 +295,7 @@ mod tests {
                 Options { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flows: false, behind: None };
             for entry in TABLE {
                 let policy = policy::build(entry.name).unwrap();
-                let found = mean(&replay(&w, policy, &options, &mut Silent).unwrap().ccts());
+                let found = mean(&replay(&w, policy, &options, &mut NoObserver).unwrap().ccts());
                 prop_assert!(found >= bound * (1.0 - 1e-9), "{}: {found} beats {bound}", entry.name);
             }
         }
@@ -356,7 +356,7 @@ mod tests {
         let bounds = Bounds::new(&w, rate()).unwrap();
         assert_eq!(bounds.ccts, [1.0, 3.0, 2.0]);
         let options = Options { port_rate: rate(), interval: Time::ZERO, keep_flows: false, behind: None };
-        let found = replay(&w, policy::build("scf").unwrap(), &options, &mut Silent).unwrap();
+        let found = replay(&w, policy::build("scf").unwrap(), &options, &mut NoObserver).unwrap();
         assert_eq!(bounds.check(&found), Ok(()));
         // Rounding of the clock, and no more than that.
         let with_end = |index: usize, end: f64| {

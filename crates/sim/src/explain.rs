@@ -25,7 +25,7 @@ use weir_core::model::{Change, Coflow, FlowState, Slot, Workload};
 
 use crate::bound;
 use crate::outcome::CoflowOutcome;
-use crate::replay::{Moment, Observer, Options};
+use crate::replay::{Snapshot, Observer, Options};
 
 /// Below this share of a port's nominal rate, nothing is left of it.
 const NOTHING: f64 = 1e-6;
@@ -454,7 +454,7 @@ impl Explainer {
     }
 
     /// What is in force from now on.
-    fn look(&mut self, moment: &Moment<'_>, slot: Slot) {
+    fn look(&mut self, moment: &Snapshot<'_>, slot: Slot) {
         let coflow = moment.coflow(slot);
         self.rates.clear();
         self.own.fill(0.0);
@@ -504,7 +504,7 @@ impl Explainer {
     /// What holds the coflow back, and who has it.
     fn hold_up(
         &mut self,
-        moment: &Moment<'_>,
+        moment: &Snapshot<'_>,
         slot: Slot,
         bottleneck: Option<usize>,
         holders: &mut Vec<Held>,
@@ -586,7 +586,7 @@ fn same(segment: &Segment, open: &Open) -> bool {
 /// Calls `visit` with coflow, port, whether it is the sending side, and rate, for all that is sent and received by
 /// the coflows that are `wanted`. Coflows whose flows all have one rate cost no look at single flows.
 fn each_rate(
-    moment: &Moment<'_>,
+    moment: &Snapshot<'_>,
     wanted: impl Fn(Slot, &Coflow) -> bool,
     mut visit: impl FnMut(Slot, u32, bool, f64),
 ) {
@@ -626,7 +626,7 @@ fn each_rate(
 }
 
 impl Observer for Explainer {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         if self.outcome.is_some() {
             return true;
         }

@@ -16,7 +16,7 @@ mod transport;
 pub mod wide_area;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
-pub use replay::{Behind, Moment, Observer, Options, ReplayError, Silent, replay};
+pub use replay::{NetworkModel, Snapshot, Observer, Options, ReplayError, NoObserver, replay};
 
 /// The page on adding a policy is compiled and run with the tests.
 #[cfg(doctest)]

@@ -20,19 +20,19 @@ pub(crate) mod error;
 pub(crate) mod options;
 
 pub use error::ReplayError;
-pub use options::{Behind, Options};
+pub use options::{NetworkModel, Options};
 
 /// The network between two schedules, for an [`Observer`].
 ///
-/// Ports are numbered as coflows list them; [`Moment::port`] says what the workload calls one.
-pub struct Moment<'a> {
+/// Ports are numbered as coflows list them; [`Snapshot::port`] says what the workload calls one.
+pub struct Snapshot<'a> {
     engine: &'a Engine,
     ports: &'a Ports,
     transport: Option<&'a dyn Transport>,
     now: f64,
 }
 
-impl Moment<'_> {
+impl Snapshot<'_> {
     /// When it begins, in seconds.
     pub fn now(&self) -> f64 {
         self.now
@@ -84,7 +84,7 @@ impl Moment<'_> {
 /// Watches a replay.
 pub trait Observer {
     /// A schedule is in force from now on. `false` stops the replay.
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let _ = moment;
         true
     }
@@ -96,9 +96,9 @@ pub trait Observer {
 }
 
 /// An observer that only lets go on.
-pub struct Silent;
+pub struct NoObserver;
 
-impl Observer for Silent {}
+impl Observer for NoObserver {}
 
 /// Something that the workload does at a time of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +126,7 @@ struct Replay<'a> {
     ports: Ports,
     engine: Engine,
     /// What is short besides ports, if anything ever is.
-    behind: Option<Behind>,
+    behind: Option<NetworkModel>,
     /// Moves the flows if the policy leaves that to the transport.
     transport: Option<Box<dyn Transport>>,
     agenda: BinaryHeap<Reverse<(Key, Item)>>,
@@ -160,7 +160,7 @@ pub fn replay(
     workload.check()?;
     let started = Instant::now();
     let port_rate = match &options.behind {
-        Some(Behind::Trunks(trunks)) => trunks.port_rate(),
+        Some(NetworkModel::Trunks(trunks)) => trunks.port_rate(),
         _ => options.port_rate,
     };
     let fabric = Fabric::big_switch(workload.ports, port_rate);
@@ -168,18 +168,18 @@ pub fn replay(
     let mut engine = Engine::new(fabric, policy, &workload.names)?;
     let ports = Ports::as_listed(workload);
     let behind = match &options.behind {
-        Some(Behind::Goodput(goodput)) if !goodput.costs() => None,
-        Some(Behind::Trunks(trunks)) if trunks.ports() < workload.ports as usize => {
+        Some(NetworkModel::Goodput(goodput)) if !goodput.costs() => None,
+        Some(NetworkModel::Trunks(trunks)) if trunks.ports() < workload.ports as usize => {
             return Err(ReplayError::Hosts { ports: workload.ports as usize, hosts: trunks.ports() });
         }
-        Some(Behind::Trunks(trunks)) => {
-            Some(Behind::Trunks(Arc::new(Trunks::clone(trunks).plugged(ports.names()))))
+        Some(NetworkModel::Trunks(trunks)) => {
+            Some(NetworkModel::Trunks(Arc::new(Trunks::clone(trunks).plugged(ports.names()))))
         }
         other => other.clone(),
     };
     match &behind {
-        Some(Behind::Goodput(goodput)) => engine = engine.carrying(Arc::clone(goodput)),
-        Some(Behind::Trunks(trunks)) => engine = engine.crossing(Trunks::clone(trunks)),
+        Some(NetworkModel::Goodput(goodput)) => engine = engine.carrying(Arc::clone(goodput)),
+        Some(NetworkModel::Trunks(trunks)) => engine = engine.crossing(Trunks::clone(trunks)),
         None => {}
     }
     let mut replay = Replay {
@@ -287,7 +287,7 @@ impl Replay<'_> {
                 wake = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
             let (engine, ports) = (&self.engine, &self.ports);
-            let moment = Moment { engine, ports, transport: self.transport.as_deref(), now };
+            let moment = Snapshot { engine, ports, transport: self.transport.as_deref(), now };
             if !observer.scheduled(&moment) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { done: self.done, coflows });

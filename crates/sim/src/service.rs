@@ -60,7 +60,7 @@ pub enum ShareError {
 }
 
 /// The most numbers of an outcome, and links of paths, together.
-const MOST_NUMBERS: u64 = 100_000_000;
+const MAX_NUMBERS: u64 = 100_000_000;
 
 /// Times that are this close are one, in seconds.
 const SAME_TIME: f64 = 1e-9;
@@ -149,8 +149,8 @@ fn check_size(
     // Two numbers of each demand a step, one of each stream a phase, and the links of each stream.
     let of_streams = (changes.len() * streams.len() + streams.hops()) as u64;
     let numbers = steps * 2 * scenario.demands.len() as u64 + of_streams;
-    if numbers > MOST_NUMBERS {
-        return Err(ShareError::TooLarge { numbers, most: MOST_NUMBERS });
+    if numbers > MAX_NUMBERS {
+        return Err(ShareError::TooLarge { numbers, most: MAX_NUMBERS });
     }
     Ok(())
 }

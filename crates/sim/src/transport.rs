@@ -13,7 +13,7 @@ use weir_core::model::{Ended, Network, Slot, Trunks};
 use weir_core::solve::Levels;
 
 use crate::replay::error::ReplayError;
-use crate::replay::options::Behind;
+use crate::replay::options::NetworkModel;
 use coordinated::Coordinated;
 use local::Local;
 use routed::Routed;
@@ -61,17 +61,17 @@ pub(crate) trait Transport {
 pub(crate) fn realise(
     queues: &Queues,
     network: &Network,
-    behind: Option<&Behind>,
+    behind: Option<&NetworkModel>,
 ) -> Result<Box<dyn Transport>, ReplayError> {
     let fabric = network.fabric();
     let goodput = match behind {
-        Some(Behind::Trunks(trunks)) => {
+        Some(NetworkModel::Trunks(trunks)) => {
             return match queues.inside {
                 Inside::MaxMin => Ok(Box::new(Routed::new(fabric, Trunks::clone(trunks)))),
                 Inside::Fifo => Err(ReplayError::Queues),
             };
         }
-        Some(Behind::Goodput(goodput)) => Some(goodput.clone()),
+        Some(NetworkModel::Goodput(goodput)) => Some(goodput.clone()),
         None => None,
     };
     Ok(match (queues.inside, queues.receivers) {

@@ -33,7 +33,7 @@ use crate::plan::Node;
 use crate::queues::{Class, FRAME, segments};
 
 /// The most connections at once: each has a thread.
-pub const MOST_CONNECTIONS: usize = 1_000;
+pub const MAX_CONNECTIONS: usize = 1_000;
 
 /// What a run may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,7 +137,7 @@ impl Sample {
 }
 
 /// A bed of one switch, whose first host receives.
-pub struct Lab<'a> {
+pub struct Setup<'a> {
     bed: &'a Bed,
     receiver: &'a Node,
     senders: Vec<&'a Node>,
@@ -150,7 +150,7 @@ pub struct Lab<'a> {
     marks: Option<Marks>,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Setup<'a> {
     /// Makes the senders of a bed hand on packets one by one, and go by what they are told. The bed is as before when this is dropped.
     ///
     /// # Panics
@@ -158,7 +158,7 @@ impl<'a> Lab<'a> {
     ///
     /// # Errors
     /// If the kernel does not take that.
-    pub fn new(bed: &'a Bed, tcp: &Tcp) -> Result<Lab<'a>, IncastError> {
+    pub fn new(bed: &'a Bed, tcp: &Tcp) -> Result<Setup<'a>, IncastError> {
         let plan = bed.plan();
         let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
         let (receiver, senders) = hosts.split_first().expect("a topology has at least one host");
@@ -170,7 +170,7 @@ impl<'a> Lab<'a> {
             .expect("the two ends of a cable are different nodes");
         let switch = &plan.nodes[switch];
         assert!(switch.is_switch && !senders.is_empty(), "the bed is a big switch with at least two hosts");
-        let mut lab = Lab {
+        let mut lab = Setup {
             bed,
             receiver,
             senders: senders.to_vec(),
@@ -216,7 +216,7 @@ impl<'a> Lab<'a> {
     /// order of the buffers, then of the numbers of connections. `done` is called after each run, `go_on` several times a second.
     ///
     /// # Errors
-    /// As of [`Lab::run`].
+    /// As of [`Setup::run`].
     pub fn run_all(
         &self,
         (buffers, connections): (&[u32], &[usize]),
@@ -239,15 +239,15 @@ impl<'a> Lab<'a> {
     /// Has one incast happen. `go_on` is asked several times a second.
     ///
     /// # Panics
-    /// If there are no connections, or more than [`MOST_CONNECTIONS`].
+    /// If there are no connections, or more than [`MAX_CONNECTIONS`].
     ///
     /// # Errors
     /// What kept it from being measured.
     pub fn run(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Sample, IncastError> {
         let count = incast.connections;
         assert!(
-            (1..=MOST_CONNECTIONS).contains(&count),
-            "{count} connections: expected 1 to {MOST_CONNECTIONS}"
+            (1..=MAX_CONNECTIONS).contains(&count),
+            "{count} connections: expected 1 to {MAX_CONNECTIONS}"
         );
         self.set_buffer(incast.buffer)?;
         let before = self.counts()?;
@@ -314,7 +314,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-impl Drop for Lab<'_> {
+impl Drop for Setup<'_> {
     fn drop(&mut self) {
         // As the bed was; the queue is the bed's own to make anew. If the kernel refuses, the bed is of no use anyway.
         let _ = self.set_segments(segments(self.bed.plan().slowest));

@@ -26,13 +26,13 @@ use weir_core::units::{Rate, Time};
 
 use crate::command::UNPOISONED;
 use crate::plan::{Node, Plan};
-use crate::queues::{MOST_SERVICES, dscp, segments};
+use crate::queues::{MAX_SERVICES, dscp, segments};
 
 /// Why there is no measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// More threads than a machine should carry.
-    #[error("{0} connections: expected at most {MOST_CONNECTIONS} over real sockets")]
+    #[error("{0} connections: expected at most {MAX_CONNECTIONS} over real sockets")]
     Connections(u64),
     /// A connection that cannot be.
     #[error("from `{from}` to `{to}`: {error}")]
@@ -56,7 +56,7 @@ pub enum RunError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// Queues for more services than the DSCP distinguishes.
-    #[error("queues: {0} services: expected at most {MOST_SERVICES} (DSCP)")]
+    #[error("queues: {0} services: expected at most {MAX_SERVICES} (DSCP)")]
     Services(usize),
     /// Events of cables.
     #[error("event: {0} of them: expected none: the cables of a testbed do not change")]
@@ -69,14 +69,14 @@ pub enum Unsupported {
 /// If the testbed lacks what the scenario needs.
 pub fn check(scenario: &Scenario, queues: bool) -> Result<(), Unsupported> {
     match (scenario.services.len(), scenario.events.len()) {
-        (services, _) if queues && services > MOST_SERVICES => Err(Unsupported::Services(services)),
+        (services, _) if queues && services > MAX_SERVICES => Err(Unsupported::Services(services)),
         (_, 0) => Ok(()),
         (_, events) => Err(Unsupported::Events(events)),
     }
 }
 
 /// The most connections of a scenario.
-pub const MOST_CONNECTIONS: u64 = 1_000;
+pub const MAX_CONNECTIONS: u64 = 1_000;
 
 /// A time in which nobody began or ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,7 +158,7 @@ pub fn run(
 ) -> Result<Vec<Phase>, RunError> {
     assert_eq!(plan.nodes.len(), scenario.topology.nodes(), "the plan is of the topology of the scenario");
     let count = scenario.demands.iter().map(|demand| demand.count()).sum();
-    if count > MOST_CONNECTIONS {
+    if count > MAX_CONNECTIONS {
         return Err(RunError::Connections(count));
     }
     let connections = connections(plan, scenario);

@@ -121,7 +121,7 @@ pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workloa
         let expected = limits.expected("flows, of which a coflow has one or more");
         return Err(SpecError::new("coflows", spec.coflows, expected));
     }
-    let mut dice = Dice(ChaCha8Rng::seed_from_u64(spec.seed));
+    let mut dice = SeededRng(ChaCha8Rng::seed_from_u64(spec.seed));
     let mut kinds = quotas(spec);
     dice.shuffle(&mut kinds);
 
@@ -197,7 +197,7 @@ pub fn spread(
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(1);
     let mut owners: Vec<usize> = (0..workload.coflows.len()).map(|i| i % (services * applications)).collect();
-    Dice(rng).shuffle(&mut owners);
+    SeededRng(rng).shuffle(&mut owners);
     let mut names = Names::empty();
     let call = |what: &str, number: usize, of: usize| match of {
         1 => Names::DEFAULT.to_owned(),
@@ -214,7 +214,7 @@ pub fn spread(
     Ok(())
 }
 
-fn width(law: &Law, ports: u32, dice: &mut Dice) -> usize {
+fn width(law: &Law, ports: u32, dice: &mut SeededRng) -> usize {
     // In range after the clamp; a law's samples are finite.
     law.sample(dice).round().clamp(1.0, f64::from(ports)) as usize
 }
@@ -236,9 +236,9 @@ fn quotas(spec: &Spec) -> Vec<usize> {
 }
 
 /// Chance, reduced to operations that are the same everywhere.
-struct Dice(ChaCha8Rng);
+struct SeededRng(ChaCha8Rng);
 
-impl Dice {
+impl SeededRng {
     /// Evenly from 0 up to, but without, 1.
     fn unit(&mut self) -> f64 {
         const BITS: u32 = f64::MANTISSA_DIGITS;

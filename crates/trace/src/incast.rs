@@ -129,8 +129,8 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> 
 /// What a number may be.
 fn bounds(what: &str) -> String {
     match what {
-        "buffer" => format!("1 to {} packets", Incast::MOST_PACKETS),
-        "connections" => format!("1 to {}", Incast::MOST_CONNECTIONS),
+        "buffer" => format!("1 to {} packets", Incast::MAX_PACKETS),
+        "connections" => format!("1 to {}", Incast::MAX_CONNECTIONS),
         "bytes" => "1 to 1e15 bytes".to_owned(),
         "loss" => "a number from 0 up to, but not including, 1".to_owned(),
         _ => "8e-6 to 8e15 bits per second".to_owned(),
@@ -162,7 +162,7 @@ fn run(line: Line<'_>, tcp: &mut Option<(String, Option<u32>)>) -> Result<Incast
         None
     } else {
         let packets = count(marks, threshold)?;
-        if !(1..=Incast::MOST_PACKETS).contains(&packets) {
+        if !(1..=Incast::MAX_PACKETS).contains(&packets) {
             return Err(line.error(marks, threshold, bounds("buffer")));
         }
         Some(packets)

@@ -20,7 +20,7 @@ use weir_core::units::Rate;
 use weir_proto::{Demand, FRAME, PAYLOAD};
 
 use crate::lease::{LONGEST, Peer};
-use crate::traffic::{ApplicationId, Connection, Ends, LEAST_PACE};
+use crate::traffic::{ApplicationId, Connection, Ends, MIN_PACE};
 
 /// How long the kernel holds a limit without a renewal: an agent that is restarted within this time leaves no connection without its
 /// limit. Longer where measuring takes longer.
@@ -220,7 +220,7 @@ fn level(limit: f64, mut demands: Vec<f64>) -> f64 {
 /// What is data of a rate of full packets, at least what any connection has.
 fn data(rate: f64) -> Rate {
     let data = rate * f64::from(PAYLOAD) / f64::from(FRAME);
-    Rate::new(data.max(f64::from(LEAST_PACE))).expect("a finite rate times a fraction is a rate")
+    Rate::new(data.max(f64::from(MIN_PACE))).expect("a finite rate times a fraction is a rate")
 }
 
 /// The rate of full packets that have data at such a rate.
@@ -334,7 +334,7 @@ mod tests {
         for _ in 0..10 {
             world.pass([9.0, 9.0], Some(1));
         }
-        let least = f64::from(LEAST_PACE) / DATA;
+        let least = f64::from(MIN_PACE) / DATA;
         assert_eq!(world.limits, [least; 2]);
         assert_eq!(world.demands.forget().len(), 2);
     }

@@ -12,15 +12,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Seen, reckon};
+use weir_proto::{FlowKey, FlowProgress, estimate_sent};
 
 use super::socket::{self, Info};
 use super::watchdog::Watchdog;
-use crate::news::News;
+use crate::report_delta::ReportDelta;
 use crate::queues::{Limited, ids};
 
 /// The most sockets at a time.
-pub const MOST_SOCKETS: usize = 4096;
+pub const MAX_SOCKETS: usize = 4096;
 
 /// What flows of UDP have of a link together at most: a little less than the kernel takes ([`crate::queues::Desired`]).
 const LIMITED: f64 = 0.985;
@@ -29,7 +29,7 @@ const LIMITED: f64 = 0.985;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There are too many.
-    #[error("{MOST_SOCKETS} sockets are there: expected no more")]
+    #[error("{MAX_SOCKETS} sockets are there: expected no more")]
     Full,
     /// The flow has a socket.
     #[error("the flow has a socket already")]
@@ -75,7 +75,7 @@ struct Flow {
 pub struct Flows {
     open: BTreeMap<FlowKey, Flow>,
     /// What the coordinator was told of these, and of those that are over.
-    pub news: News,
+    pub report_delta: ReportDelta,
     next: u64,
     /// What the watchdog is still to be given or to close, in order.
     pending: VecDeque<Handover>,
@@ -114,7 +114,7 @@ impl Flow {
     fn count(&mut self, now: Instant) {
         let Way::Udp { reckoned, by, .. } = &mut self.way else { return };
         let since = now.saturating_duration_since(std::mem::replace(by, now)).as_secs_f64();
-        *reckoned += self.rate.map_or(0.0, |rate| reckon(rate, since));
+        *reckoned += self.rate.map_or(0.0, |rate| estimate_sent(rate, since));
         self.sent = self.before + *reckoned as u64;
     }
 
@@ -153,7 +153,7 @@ impl Flows {
         if self.open.contains_key(&key) {
             return Err(Refusal::Taken);
         }
-        if self.open.len() == MOST_SOCKETS {
+        if self.open.len() == MAX_SOCKETS {
             return Err(Refusal::Full);
         }
         let way = match socket::info(&socket) {
@@ -169,7 +169,7 @@ impl Flows {
             }
         };
         // A flow that goes on over another socket has sent what it has.
-        let before = self.news.open(key.clone());
+        let before = self.report_delta.open(key.clone());
         let number = self.next;
         self.next += 1;
         let mut flow = Flow { number, owner, socket, way, rate: None, before, sent: before, done: false };
@@ -184,7 +184,7 @@ impl Flows {
     /// The number of a class that no flow has.
     fn class(&self) -> Option<u16> {
         let taken: BTreeSet<u16> = self.datagrams().map(|(class, ..)| class).collect();
-        (0..ids::MOST_LIMITED).find(|class| !taken.contains(class))
+        (0..ids::MAX_LIMITED).find(|class| !taken.contains(class))
     }
 
     /// Flows of UDP, each by its class: its ends and its rate.
@@ -233,7 +233,7 @@ impl Flows {
             if matches!(flow.way, Way::Tcp { .. }) {
                 self.pending.push_back(Handover::Release(flow.number));
             }
-            self.news.end(key, flow.sent);
+            self.report_delta.end(key, flow.sent);
             socket::close(flow.socket);
         }
     }
@@ -281,7 +281,7 @@ impl Flows {
     }
 
     /// What is otherwise than was told, in order; as much as fits into a report.
-    pub fn changes(&mut self, now: Duration) -> Vec<Seen> {
-        self.news.changes(self.open.iter().map(|(key, flow)| (key, flow.sent, flow.rate)), now)
+    pub fn changes(&mut self, now: Duration) -> Vec<FlowProgress> {
+        self.report_delta.changes(self.open.iter().map(|(key, flow)| (key, flow.sent, flow.rate)), now)
     }
 }

@@ -21,7 +21,7 @@ use crate::queues::{Desired, Device, Interface, Limited, QueueError, Replace};
 
 /// How long the agent waits before it tries again what failed: doubled after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The minimum time between two checks after notifications, and between two changes where UDP flows have rates: each starts processes.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -359,8 +359,8 @@ impl Managed {
 
     /// Notes a repair, and how long to wait until the next.
     fn repair(&mut self, now: Instant) {
-        let again = self.repaired.filter(|(at, _)| now - *at < LONGEST_WAIT);
-        let pause = again.map_or(PAUSE_AFTER_REPAIR, |(_, pause)| (pause * 2).min(LONGEST_WAIT));
+        let again = self.repaired.filter(|(at, _)| now - *at < MAX_WAIT);
+        let pause = again.map_or(PAUSE_AFTER_REPAIR, |(_, pause)| (pause * 2).min(MAX_WAIT));
         self.repaired = Some((now, pause));
     }
 
@@ -474,7 +474,7 @@ impl Managed {
             return left;
         }
         let wait = self.wait;
-        self.wait = (wait * 2).min(LONGEST_WAIT);
+        self.wait = (wait * 2).min(MAX_WAIT);
         self.retry = Some(now + wait);
         wait
     }
@@ -571,7 +571,7 @@ mod tests {
             now = next;
         }
         assert_eq!(pauses, [500, 1000, 2000, 4000]);
-        managed.repair(now + LONGEST_WAIT);
+        managed.repair(now + MAX_WAIT);
         assert_eq!(managed.repaired.unwrap().1, PAUSE_AFTER_REPAIR);
     }
 

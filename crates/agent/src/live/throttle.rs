@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use weir_core::netshare::{PERIOD, Throttle};
 use weir_core::units::Rate;
-use weir_proto::{Arrival, MOST_WAYS, Way};
+use weir_proto::{Arrival, MAX_WAYS, Way};
 
 use crate::htb::FRAME;
 use crate::traffic::{Arrived, Throttling, Traffic, TrafficError};
@@ -205,7 +205,7 @@ impl Meter {
         arrivals.sort_unstable_by_key(|arrival| arrival.way);
         // Whatever a list of the kernel's has, which changes while it is read.
         arrivals.dedup_by_key(|arrival| arrival.way);
-        arrivals.truncate(MOST_WAYS);
+        arrivals.truncate(MAX_WAYS);
         (arrivals, over)
     }
 }
@@ -223,7 +223,7 @@ impl Limits {
     fn heed(&mut self, arrivals: &[Arrival], now: Instant) -> Vec<(Way, Rate)> {
         let mut limits = Vec::new();
         for &Arrival { way, rate } in arrivals {
-            if self.known.len() == MOST_WAYS && !self.known.contains_key(&way) {
+            if self.known.len() == MAX_WAYS && !self.known.contains_key(&way) {
                 continue;
             }
             let new = || (Throttle::new(self.floor), now);
@@ -374,12 +374,12 @@ mod tests {
     fn limits_are_not_without_end() {
         let (now, mut limits) = (Instant::now(), Throttles::new(Rate::new(1e9).unwrap()).limits);
         let all: Vec<Arrival> =
-            (0..MOST_WAYS as u32 + 10).map(|number| Arrival { way: way(number), rate: 1 }).collect();
-        assert_eq!(limits.heed(&all, now).len(), MOST_WAYS);
+            (0..MAX_WAYS as u32 + 10).map(|number| Arrival { way: way(number), rate: 1 }).collect();
+        assert_eq!(limits.heed(&all, now).len(), MAX_WAYS);
         // Those that are there go on.
-        assert_eq!(limits.heed(&all, now).len(), MOST_WAYS);
-        assert_eq!(limits.known.len(), MOST_WAYS);
-        assert_eq!(limits.end(now + LEASE).len(), MOST_WAYS);
+        assert_eq!(limits.heed(&all, now).len(), MAX_WAYS);
+        assert_eq!(limits.known.len(), MAX_WAYS);
+        assert_eq!(limits.end(now + LEASE).len(), MAX_WAYS);
         assert!(limits.known.is_empty());
     }
 }

@@ -83,7 +83,7 @@ pub struct Start {
     /// Its arguments: the local socket of the agent, by which the watchdog finds a successor, follows, and then the numbers of the interfaces.
     pub args: Vec<String>,
     /// The local socket of the agent.
-    pub door: PathBuf,
+    pub local_socket: PathBuf,
 }
 
 /// The agent's end.
@@ -120,7 +120,7 @@ impl Watchdog {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::io::ioctl_fionbio(&own, true)?;
         let mut command = Command::new(&self.start.program);
-        command.args(&self.start.args).arg(&self.start.door);
+        command.args(&self.start.args).arg(&self.start.local_socket);
         command.args(self.interfaces.iter().map(u32::to_string));
         // Signals of a terminal are for the agent alone.
         command.process_group(0);
@@ -206,11 +206,11 @@ impl Drop for Watchdog {
 }
 
 /// Runs a watchdog until its agent has died and the last lease has ended, or the agent sends [`Message::Stop`]. After the agent's death the
-/// lease ends within a second once `stop` returns true. `door` is the agent's local socket.
+/// lease ends within a second once `stop` returns true. `local_socket` is the agent's local socket.
 ///
 /// # Errors
 /// If the socket receives anything else than an agent's messages.
-pub fn run(agent: OwnedFd, door: &Path, interfaces: &[u32], stop: impl Fn() -> bool) -> io::Result<()> {
+pub fn run(agent: OwnedFd, local_socket: &Path, interfaces: &[u32], stop: impl Fn() -> bool) -> io::Result<()> {
     socket::raise_file_limit();
     let mut held: BTreeMap<u64, OwnedFd> = BTreeMap::new();
     let mut until: Option<Duration> = None;
@@ -224,7 +224,7 @@ pub fn run(agent: OwnedFd, door: &Path, interfaces: &[u32], stop: impl Fn() -> b
         let Some(open) = &agent else {
             if is_over {
                 free(&held);
-                return free_datagrams(door, interfaces);
+                return free_datagrams(local_socket, interfaces);
             }
             std::thread::sleep(left.unwrap_or(LOOK).min(LOOK));
             continue;
@@ -267,8 +267,8 @@ fn free(held: &BTreeMap<u64, OwnedFd>) {
 }
 
 /// Ends the rates of UDP flows, unless another agent runs, to which the interfaces belong now.
-fn free_datagrams(door: &Path, interfaces: &[u32]) -> io::Result<()> {
-    let is_succeeded = SocketAddrUnix::new(door).is_ok_and(|address| {
+fn free_datagrams(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> {
+    let is_succeeded = SocketAddrUnix::new(local_socket).is_ok_and(|address| {
         let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
         socket.is_ok_and(|socket| net::connect(&socket, &address).is_ok())
     });

@@ -6,7 +6,7 @@ use std::net::SocketAddrV4;
 use weir_core::units::Rate;
 
 use super::ids;
-use crate::htb::{Class, MOST_SERVICES, dscp};
+use crate::htb::{Class, MAX_SERVICES, dscp};
 
 /// Why there can be no such queues.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum DesiredError {
     #[error("a link of {0}: expected 8kbit to 100Gbit")]
     Link(Rate),
     /// Too many queues, or none.
-    #[error("{0} queues: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MOST_SERVICES)]
+    #[error("{0} queues: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
     Queues(usize),
     /// A weight.
     #[error(
@@ -28,7 +28,7 @@ pub enum DesiredError {
         value: f64,
     },
     /// Too many classes, or none.
-    #[error("{0} classes: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MOST_SERVICES)]
+    #[error("{0} classes: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
     Classes(usize),
     /// A class that has no queue.
     #[error("class {class} has queue {queue}: expected one below {queues}")]
@@ -41,7 +41,7 @@ pub enum DesiredError {
         queues: usize,
     },
     /// The number of a limited flow.
-    #[error("limited flow {0}: expected numbers below {most}", most = ids::MOST_LIMITED)]
+    #[error("limited flow {0}: expected numbers below {most}", most = ids::MAX_LIMITED)]
     Number(u16),
     /// The rate of a limited flow.
     #[error(
@@ -120,7 +120,7 @@ impl Desired {
         if !(1e3..=12.5e9).contains(&link.get()) {
             return Err(DesiredError::Link(link));
         }
-        if !(1..=MOST_SERVICES).contains(&weights.len()) {
+        if !(1..=MAX_SERVICES).contains(&weights.len()) {
             return Err(DesiredError::Queues(weights.len()));
         }
         let good = |weight: f64| weight.is_finite() && weight > 0.0;
@@ -156,7 +156,7 @@ impl Desired {
     /// # Errors
     /// Too many classes, or a queue that is not there.
     pub fn with_classes(mut self, queue_of: &[u32]) -> Result<Desired, DesiredError> {
-        if !(1..=MOST_SERVICES).contains(&queue_of.len()) {
+        if !(1..=MAX_SERVICES).contains(&queue_of.len()) {
             return Err(DesiredError::Classes(queue_of.len()));
         }
         let queues = self.classes.range(ids::QUEUES..ids::REST).count();
@@ -184,7 +184,7 @@ impl Desired {
 fn left(link: Rate, limited: &BTreeMap<u16, Limited>) -> Result<f64, DesiredError> {
     let mut left = link.get();
     for (&flow, &Limited { rate, .. }) in limited {
-        if flow >= ids::MOST_LIMITED {
+        if flow >= ids::MAX_LIMITED {
             return Err(DesiredError::Number(flow));
         }
         left -= rate.get();

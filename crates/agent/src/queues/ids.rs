@@ -20,7 +20,7 @@ pub const MARKS: u16 = 0x400;
 pub const LIMITED: u16 = 0x1000;
 
 /// The most limited flows of an interface.
-pub const MOST_LIMITED: u16 = 1000;
+pub const MAX_LIMITED: u16 = 1000;
 
 /// The preference of filters of limited flows: before those of marks.
 pub const BY_FLOW: u16 = 30563;
@@ -37,7 +37,7 @@ pub const fn is_class(minor: u16) -> bool {
 }
 
 const fn is_limited(minor: u16) -> bool {
-    minor >= LIMITED && minor < LIMITED + MOST_LIMITED
+    minor >= LIMITED && minor < LIMITED + MAX_LIMITED
 }
 
 /// Whether filters of this preference below our root are ours.

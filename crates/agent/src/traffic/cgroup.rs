@@ -10,7 +10,7 @@ use std::str::FromStr;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 use super::TrafficError;
-use crate::htb::MOST_SERVICES;
+use crate::htb::MAX_SERVICES;
 use crate::queues::ids;
 
 /// A class of traffic: a mark, by which every port finds the queue that belongs to it there.
@@ -20,7 +20,7 @@ pub struct Class(u8);
 impl Class {
     /// The class whose mark (DSCP) this is: 1 to 63.
     pub const fn new(mark: u8) -> Option<Class> {
-        if mark >= 1 && mark as usize <= MOST_SERVICES { Some(Class(mark)) } else { None }
+        if mark >= 1 && mark as usize <= MAX_SERVICES { Some(Class(mark)) } else { None }
     }
 
     /// Its mark.
@@ -42,7 +42,7 @@ impl FromStr for Class {
 
     fn from_str(text: &str) -> Result<Class, String> {
         let mark = text.parse().ok().and_then(Class::new);
-        mark.ok_or_else(|| format!("class `{text}`: expected a whole number from 1 to {MOST_SERVICES}"))
+        mark.ok_or_else(|| format!("class `{text}`: expected a whole number from 1 to {MAX_SERVICES}"))
     }
 }
 

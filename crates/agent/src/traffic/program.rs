@@ -17,8 +17,8 @@ use nix::sys::socket::sockopt::GetStruct;
 use super::attached::{Attached, Programs};
 use super::cgroup::{Cgroup, FIRST};
 use super::folder::Folder;
-use super::{LEAST_PACE, TrafficError};
-use crate::htb::MOST_SERVICES;
+use super::{MIN_PACE, TrafficError};
+use crate::htb::MAX_SERVICES;
 use crate::queues::Interface;
 
 static APPLICATION: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/application.o"));
@@ -53,7 +53,7 @@ fn application(folder: &Folder, id: u64, port: Option<u16>) -> Result<Ebpf, Traf
     let mut loader = EbpfLoader::new();
     // Without the kernel's own types, which these programs do not look at.
     loader.btf(None).default_map_pin_directory(folder.path());
-    loader.override_global("APPLICATION", &id, true).override_global("LEAST_PACE", &LEAST_PACE, true);
+    loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACE, true);
     loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
     loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
 }
@@ -114,7 +114,7 @@ pub(super) fn mark(
     ports: bool,
 ) -> Result<Attached, TrafficError> {
     let place = interface.to_string();
-    let (classes, ports) = (MOST_SERVICES as u32, u32::from(ports));
+    let (classes, ports) = (MAX_SERVICES as u32, u32::from(ports));
     let mut loader = EbpfLoader::new();
     loader.btf(None).default_map_pin_directory(folder.path());
     loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);

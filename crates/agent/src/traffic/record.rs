@@ -46,7 +46,7 @@ pub struct Connection {
 
 /// What happened to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happened {
+pub enum EventKind {
     /// It is there, from now on or since before it was found.
     Opened,
     /// It is over, and its bytes are final.
@@ -59,7 +59,7 @@ pub struct Event {
     /// When, by the monotonic clock.
     pub at: Duration,
     /// What.
-    pub what: Happened,
+    pub what: EventKind,
     /// Between whom.
     pub ends: Ends,
     /// As it was then.
@@ -142,8 +142,8 @@ impl Event {
         let connection = Connection::parse(&reader.bytes());
         let ends = Ends::parse(&reader.bytes());
         let what = match reader.u32() {
-            1 => Happened::Opened,
-            2 => Happened::Closed,
+            1 => EventKind::Opened,
+            2 => EventKind::Closed,
             _ => return None,
         };
         Some(Event { at, what, ends, connection })

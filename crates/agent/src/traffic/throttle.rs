@@ -17,7 +17,7 @@ use super::folder::Folder;
 use super::maps::gone;
 use super::program::{self, at};
 use super::{TrafficError, now};
-use crate::htb::MOST_SERVICES;
+use crate::htb::MAX_SERVICES;
 use crate::queues::Interface;
 
 static THROTTLE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/throttle.o"));
@@ -63,7 +63,7 @@ impl Throttling {
         places: &[(Interface, u32)],
     ) -> Result<(Throttling, Programs), TrafficError> {
         let mut programs = Programs::new();
-        let classes = MOST_SERVICES as u32;
+        let classes = MAX_SERVICES as u32;
         let mut loader = EbpfLoader::new();
         // Without the kernel's own types, which these programs do not look at.
         loader.btf(None);

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::common::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_agent::lease::{Keeper, Peer, Refused};
+use weir_agent::lease::{LeaseState, Peer, Refused};
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Limit, MOST_FOUND, Order, Pace, Queues, Refusals, Totals};
+use weir_proto::{FlowKey, Limit, MAX_FOUND, Order, Pace, Queues, Refusals, Totals};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
-fn keeper() -> Keeper {
-    Keeper::new(LINKS.map(|rate| Rate::new(rate as f64).unwrap()).to_vec())
+fn keeper() -> LeaseState {
+    LeaseState::new(LINKS.map(|rate| Rate::new(rate as f64).unwrap()).to_vec())
 }
 
 fn key(flow: u32) -> FlowKey {
@@ -50,7 +50,7 @@ fn orders_hold_until_their_lease_ends() {
     // Open from then on, and the queues stay.
     assert_eq!((keeper.rate(&key(1), ms(90)), keeper.rates(ms(90)).count()), (None, 0));
     assert_eq!(*keeper.queues(ms(90)), BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
-    let paced = |keeper: &Keeper, now| keeper.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
+    let paced = |keeper: &LeaseState, now| keeper.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
     // The next goes on where the last was, late as it is.
     keeper.accept(order(1, 2, false, &[(2, Pace::Rate(1_000_000))]), ms(500)).unwrap();
     assert_eq!(paced(&keeper, ms(501)), [1, 2]);
@@ -68,7 +68,7 @@ fn orders_hold_until_their_lease_ends() {
 fn limits_of_applications_hold_as_rates_of_flows_do() {
     let mut keeper = keeper();
     let ordered = |seq, whole, limits| Order { limits, ..order(1, seq, whole, &[]) };
-    let in_force = |keeper: &Keeper, now| {
+    let in_force = |keeper: &LeaseState, now| {
         let limits = keeper.limits(ms(now)).into_iter().flatten();
         limits.map(|((_, peer), rate)| (peer.to_string(), *rate)).collect::<Vec<_>>()
     };
@@ -86,15 +86,15 @@ fn limits_of_applications_hold_as_rates_of_flows_do() {
         let one = |at| Limit { peer: to(at).into(), ..limit(0, Pace::Rate(1)) };
         (0..count).map(one).collect::<Vec<_>>()
     };
-    assert_eq!(keeper.accept(ordered(4, false, many(MOST_FOUND)), ms(101)), Err(Refused::Limits));
-    keeper.accept(ordered(4, true, many(MOST_FOUND)), ms(101)).unwrap();
+    assert_eq!(keeper.accept(ordered(4, false, many(MAX_FOUND)), ms(101)), Err(Refused::Limits));
+    keeper.accept(ordered(4, true, many(MAX_FOUND)), ms(101)).unwrap();
     assert_eq!(keeper.refusals().limits, 1);
     // Others of those that are there are no more, and one may come where one goes.
-    keeper.accept(ordered(5, false, many(MOST_FOUND)), ms(101)).unwrap();
+    keeper.accept(ordered(5, false, many(MAX_FOUND)), ms(101)).unwrap();
     let mut changes = vec![Limit { pace: Pace::Free, ..many(1).remove(0) }];
     changes.push(Limit { peer: [255, 0, 0, 1].into(), ..many(1).remove(0) });
     keeper.accept(ordered(6, false, changes), ms(101)).unwrap();
-    assert_eq!(in_force(&keeper, 102).len(), MOST_FOUND);
+    assert_eq!(in_force(&keeper, 102).len(), MAX_FOUND);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_is_refused_changes_nothing_and_is_counted() {
         (limited(&[(2, 1), (1, 1)]), Refused::Unsorted),
         (limited(&[(1, 1), (1, 1)]), Refused::Unsorted),
     ];
-    let in_force = |keeper: &Keeper| {
+    let in_force = |keeper: &LeaseState| {
         let rates: Vec<_> = keeper.rates(ms(1)).map(|(key, rate)| (key.clone(), rate)).collect();
         (
             rates,

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use crate::common::cases;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use weir_agent::htb::{MOST_SERVICES, dscp};
+use weir_agent::htb::{MAX_SERVICES, dscp};
 use weir_agent::queues::{
     Actual, Change, Desired, DesiredError, Filter, Found, Interface, Key, Leaf, Limited, Place, Root,
     changes, ids,
@@ -144,7 +144,7 @@ fn limited() -> impl Strategy<Value = BTreeMap<u16, Limited>> {
             to: SocketAddrV4::new(ip.into(), to),
             rate: Rate::new(rate).unwrap(),
         });
-    btree_map(0..ids::MOST_LIMITED, flow, 0..4)
+    btree_map(0..ids::MAX_LIMITED, flow, 0..4)
 }
 
 fn desired() -> impl Strategy<Value = Desired> {
@@ -428,5 +428,5 @@ fn what_cannot_be_is_refused() {
     for name in ["eth0", "eth0.100", "br-lan", "_x", "fifteen-letters"] {
         assert_eq!(name.parse::<Interface>().unwrap().to_string(), name);
     }
-    assert_eq!((dscp(0), dscp(62), MOST_SERVICES), (1, 63, 63));
+    assert_eq!((dscp(0), dscp(62), MAX_SERVICES), (1, 63, 63));
 }

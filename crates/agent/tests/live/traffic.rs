@@ -17,7 +17,7 @@ use crate::wait::wait_for;
 use crate::wire::{Packet, capture};
 use weir_agent::batch::feed;
 use weir_agent::queues::{Change, Desired, Device, Replace};
-use weir_agent::traffic::{Class, Connection, Ends, Happened, Rule, Traffic, TrafficError, cleanup};
+use weir_agent::traffic::{Class, Connection, Ends, EventKind, Rule, Traffic, TrafficError, cleanup};
 
 #[test]
 fn every_packet_has_the_mark_of_its_application() {
@@ -202,7 +202,7 @@ s.close()
             local: SocketAddr::new(local.parse().unwrap(), port),
             remote: SocketAddr::new(remote.parse().unwrap(), address.port()),
         };
-        assert_eq!((list.len(), opened.what, opened.ends), (1, Happened::Opened, ends));
+        assert_eq!((list.len(), opened.what, opened.ends), (1, EventKind::Opened, ends));
         assert_eq!(opened.connection.application, application);
         assert_eq!(traffic.name(application), Some(group.name.as_str()));
         assert!(before < opened.connection.opened && opened.connection.opened <= opened.at);
@@ -224,7 +224,7 @@ s.close()
         python.end();
         let list = events(&mut traffic, |list| !list.is_empty());
         let closed = list[0];
-        assert_eq!((list.len(), closed.what, closed.ends), (1, Happened::Closed, ends));
+        assert_eq!((list.len(), closed.what, closed.ends), (1, EventKind::Closed, ends));
         // The other end's FIN counts.
         let received = if end == "here" { 70_001 } else { 0 };
         let Connection { sent, received: came, socket, .. } = closed.connection;
@@ -258,7 +258,7 @@ with socket.create_server(('10.9.0.1', 0)) as server:
     let list = events(&mut traffic, |list| list.len() == 2);
     assert_eq!(
         (list[0].what, list[1].what, list[0].ends.local.port()),
-        (Happened::Opened, Happened::Closed, port)
+        (EventKind::Opened, EventKind::Closed, port)
     );
     assert_eq!((list[1].connection.sent, list[1].connection.received), (40_000, 3001));
 
@@ -560,14 +560,14 @@ fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
     let command = format!("exec 3<>/dev/tcp/10.9.0.2/{}; echo x >&3", first.port());
     assert!(group.command("bash").args(["-c", &command]).status().unwrap().success());
     let told =
-        events(&mut traffic, |list| list.iter().filter(|event| event.what == Happened::Opened).count() == 3);
+        events(&mut traffic, |list| list.iter().filter(|event| event.what == EventKind::Opened).count() == 3);
     let names: Vec<&str> = told
         .iter()
-        .filter(|event| event.what == Happened::Opened)
+        .filter(|event| event.what == EventKind::Opened)
         .map(|event| traffic.name(event.connection.application).unwrap())
         .collect();
     assert_eq!(names, ["tcp", "tcp", &group.name]);
-    let inside = told.iter().rfind(|event| event.what == Happened::Opened).unwrap().ends.local.port();
+    let inside = told.iter().rfind(|event| event.what == EventKind::Opened).unwrap().ends.local.port();
     let packets = wire.end();
     let marks = |from: u16| {
         let mut marks: Vec<u8> =
@@ -611,6 +611,6 @@ with socket.create_connection(('10.9.0.2', int(sys.argv[1]))) as s:
     wait_for("the cgroup's", &mut go_on);
     assert!(go_on());
     let told = events(&mut traffic, |list| list.len() == 2).into_iter().map(|event| event.what);
-    assert_eq!(told.collect::<Vec<_>>(), [Happened::Closed, Happened::Opened]);
+    assert_eq!(told.collect::<Vec<_>>(), [EventKind::Closed, EventKind::Opened]);
     traffic.stop().unwrap();
 }

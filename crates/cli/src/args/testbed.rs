@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Bytes, Rate};
 use weir_sim::service::Mechanism;
 use weir_testbed::Name;
-use weir_testbed::incast::MOST_CONNECTIONS;
+use weir_testbed::incast::MAX_CONNECTIONS;
 
 use super::{OUTPUT, Output, RUNNING, port_rate, up_to_1000, whole};
 
@@ -99,7 +99,7 @@ pub struct TestbedIncast {
     pub buffers: Vec<u32>,
 
     /// The number of concurrent connections
-    #[arg(long, help_heading = TRAFFIC, value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = whole(1..=MOST_CONNECTIONS))]
+    #[arg(long, help_heading = TRAFFIC, value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = whole(1..=MAX_CONNECTIONS))]
     pub connections: Vec<usize>,
 
     /// The bytes that each connection sends

@@ -9,7 +9,7 @@ use weir_console::table::{Align, BITS, Table, number, percent, rate};
 use weir_console::testbed::{failure, on_a_bed};
 use weir_core::model::Plan;
 use weir_sim::outcome::{mean, percentile};
-use weir_testbed::incast::{Incast, IncastError, Lab, Sample, Tcp};
+use weir_testbed::incast::{Incast, IncastError, Setup, Sample, Tcp};
 
 use crate::args;
 use crate::render;
@@ -25,7 +25,7 @@ pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
     let progress = Progress::new(args.quiet);
     let (congestion, runs) = on_a_bed(&args.bed.name, &topology, |bed| {
         let tcp = Tcp { congestion: args.congestion.clone(), marks: args.marks };
-        let lab = Lab::new(bed, &tcp).map_err(incast_failure)?;
+        let lab = Setup::new(bed, &tcp).map_err(incast_failure)?;
         let bar = progress.steps("incast", args.buffers.len() * args.connections.len() * args.runs as usize);
         let combinations = (&args.buffers[..], &args.connections[..]);
         let go_on = || !interrupt::asked();

@@ -28,7 +28,7 @@ use tonic::transport::Endpoint;
 use weir_client::Agent;
 use weir_proto::wire::Up;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::{FlowKey, MOST_SEEN, Report, Seen};
+use weir_proto::{FlowKey, MAX_SEEN, Report, FlowProgress};
 
 /// How much memory a coordinator of four hosts may take beyond what it began with, whatever is sent to it, in bytes.
 const ROOM: u64 = 128 << 20;
@@ -247,8 +247,8 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
     wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
     let before = serving.most_memory();
     let seen =
-        |flow| Seen { key: FlowKey { coflow: "x".repeat(100).into(), flow }, sent: u64::MAX, closed: false };
-    let report = Report { flows: (0..MOST_SEEN as u32).map(seen).collect(), ..Report::default() };
+        |flow| FlowProgress { key: FlowKey { coflow: "x".repeat(100).into(), flow }, sent: u64::MAX, closed: false };
+    let report = Report { flows: (0..MAX_SEEN as u32).map(seen).collect(), ..Report::default() };
     let to = format!("http://{}", serving.agents);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let flood = runtime.spawn(async move {
@@ -270,13 +270,13 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
     let more = serving.most_memory() - before;
     eprintln!(
         "{} reports were read; {} MB more than {} MB",
-        unknown / MOST_SEEN as f64,
+        unknown / MAX_SEEN as f64,
         more >> 20,
         before >> 20
     );
     // Four an interval at most.
     let most = 4.0 * (ATTACK.as_secs_f64() + 2.0) / 0.008;
-    assert!((1.0..most).contains(&(unknown / MOST_SEEN as f64)), "{unknown}");
+    assert!((1.0..most).contains(&(unknown / MAX_SEEN as f64)), "{unknown}");
     assert!(more < ROOM, "{more}");
 }
 

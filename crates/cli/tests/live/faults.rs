@@ -27,7 +27,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_client::Agent;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Down, Up, down::What};
-use weir_proto::{Arrival, Demand, FlowKey, Found, Mark, Order, Pace, Refusals, Report, Seen, Way};
+use weir_proto::{Arrival, Demand, FlowKey, Found, Mark, Order, Pace, Refusals, Report, FlowProgress, Way};
 
 /// The last of seven hosts has the coordinator.
 const HOSTS: u32 = 7;
@@ -409,7 +409,7 @@ async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
     let report = |turn: u64| {
         let key = |coflow: &str| FlowKey { coflow: coflow.into(), flow: 0 };
         let seen =
-            |coflow| Seen { key: key(coflow), sent: [0, u64::MAX][turn as usize % 2], closed: coflow != "e" };
+            |coflow| FlowProgress { key: key(coflow), sent: [0, u64::MAX][turn as usize % 2], closed: coflow != "e" };
         let found = |to: u8| Found {
             application: "x".into(),
             peer: [10, 0, 0, to].into(),

@@ -10,7 +10,7 @@ use crate::common::Place;
 use crate::common::wait_for;
 use crate::kernel::{Speed, pace};
 use weir_client::Agent;
-use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -44,7 +44,7 @@ fn coordinator() {
     let mut settings = Settings::default();
     // No lease is to end where coflows go in their order, on however busy a machine.
     settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
-    let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+    let plane = ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
     let (handle, _) = master::start(plane).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {

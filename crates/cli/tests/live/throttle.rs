@@ -234,13 +234,13 @@ fn bursts() {
 
 /// Bytes in a second, of UDP that left and that arrived, and of TCP that left.
 #[derive(Debug)]
-struct Seen {
+struct FlowProgress {
     sent: Speed,
     arrived: Speed,
     others: Speed,
 }
 
-fn look(net: &Net) -> Seen {
+fn look(net: &Net) -> FlowProgress {
     let read = || {
         let mut sent = [0, 0];
         let first = Reading::of(|| {
@@ -253,7 +253,7 @@ fn look(net: &Net) -> Seen {
     let before = read();
     thread::sleep(Duration::from_secs(2));
     let after = read();
-    Seen {
+    FlowProgress {
         sent: after.0.since(&before.0),
         arrived: after.2.since(&before.2),
         others: after.1.since(&before.1),
@@ -261,7 +261,7 @@ fn look(net: &Net) -> Seen {
 }
 
 /// Waits until what is seen is as it is to be.
-fn comes(net: &Net, what: &str, is: impl Fn(&Seen) -> bool) {
+fn comes(net: &Net, what: &str, is: impl Fn(&FlowProgress) -> bool) {
     wait_within(SOON, what, || {
         let seen = look(net);
         let mbit = |speed: Speed| (speed.least + speed.most) / 2.0 * 8e-6;
@@ -272,12 +272,12 @@ fn comes(net: &Net, what: &str, is: impl Fn(&Seen) -> bool) {
 }
 
 /// Half of the first link, and the rest for who has the other.
-fn is_free(seen: &Seen) -> bool {
+fn is_free(seen: &FlowProgress) -> bool {
     seen.sent.is_within(0.42 * FIRST, 0.58 * FIRST) && seen.others.is_within(0.42 * FIRST, 0.58 * FIRST)
 }
 
 /// Algorithm 1: between 1.1 and 1.2 times as much as arrives, and TCP has all the rest.
-fn is_throttled(seen: &Seen) -> bool {
+fn is_throttled(seen: &FlowProgress) -> bool {
     let (sent, arrived) = (seen.sent, seen.arrived);
     seen.others.least > 0.68 * FIRST
         && sent.most > 1.05 * arrived.least

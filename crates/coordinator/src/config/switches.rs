@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::model::Topology;
-use weir_proto::MOST_PORTS;
+use weir_proto::MAX_PORTS;
 use weir_trace::TraceError;
 use weir_trace::fields::{Fields, Value};
 
@@ -41,9 +41,9 @@ pub(super) fn switches(
         if list.is_empty() {
             return Err(table.wrong(&value, PORTS));
         }
-        if list.len() > MOST_PORTS {
+        if list.len() > MAX_PORTS {
             let found = list.len().to_string();
-            return Err(table.wrong_at(name, &found, &format!("at most {MOST_PORTS} ports of a switch")));
+            return Err(table.wrong_at(name, &found, &format!("at most {MAX_PORTS} ports of a switch")));
         }
         let mut ports = Vec::with_capacity(list.len());
         for value in list {

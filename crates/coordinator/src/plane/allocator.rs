@@ -21,12 +21,12 @@ use weir_core::solve::hierarchy::{Hierarchy, HierarchyError, Shares};
 use weir_core::units::Rate;
 use weir_proto::{Demand, Found, Limit, Pace};
 
-use super::{Link, Plane};
+use super::{Link, ControlPlane};
 
 /// The most flows that links are divided among, and the most of one host; others go free. Schedules and leases wait while links are divided,
 /// so it is not to take more than a few intervals.
-const MOST: usize = 1 << 14;
-const MOST_OF_HOST: usize = 1 << 10;
+const MAX: usize = 1 << 14;
+const MAX_OF_HOST: usize = 1 << 10;
 
 /// Limits that differ by less are not told anew, as a part.
 const SAME: f64 = 0.01;
@@ -88,7 +88,7 @@ impl Allocator {
         }
         let count = self.of_host.entry(host).or_default();
         if !self.asking.contains_key(&key) {
-            if *count == MOST_OF_HOST || self.asking.len() == MOST {
+            if *count == MAX_OF_HOST || self.asking.len() == MAX {
                 return false;
             }
             *count += 1;
@@ -146,10 +146,10 @@ struct Flow {
     demand: Demand,
 }
 
-impl Plane {
+impl ControlPlane {
     /// The same for hosts that hold connections which they find to what services may have of links, once these are known
-    /// ([`Plane::set_services`]). The addresses are those of hosts.
-    pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> Plane {
+    /// ([`ControlPlane::set_services`]). The addresses are those of hosts.
+    pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
         let (asking, of_host) = (BTreeMap::new(), BTreeMap::new());
         self.allocator = Some(Allocator { addresses, services: None, asking, of_host, due: 0.0 });
         self

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use weir_core::netshare::PERIOD;
-use weir_proto::{Arrival, MOST_WAYS, Way};
+use weir_proto::{Arrival, MAX_WAYS, Way};
 
-use super::Plane;
+use super::ControlPlane;
 
 /// What may arrive above what a link carries, for who measures, and a large packet that is counted at once, in bytes.
 const SLACK: f64 = 1.05;
@@ -34,9 +34,9 @@ impl Arrivals {
     }
 }
 
-impl Plane {
+impl ControlPlane {
     /// The same for hosts that limit UDP as it arrives, whose addresses these are.
-    pub fn with_throttling(mut self, of: BTreeMap<Ipv4Addr, u32>) -> Plane {
+    pub fn with_throttling(mut self, of: BTreeMap<Ipv4Addr, u32>) -> ControlPlane {
         self.arrivals = Some(Arrivals { of, waiting: BTreeMap::new(), passed: 0 });
         self
     }
@@ -78,7 +78,7 @@ impl Plane {
             // Strangers may send what they like.
             let Some(&sender) = arrivals.of.get(&way.from) else { continue };
             let waiting = arrivals.waiting.entry(sender).or_default();
-            if waiting.len() == MOST_WAYS && !waiting.contains_key(&way) {
+            if waiting.len() == MAX_WAYS && !waiting.contains_key(&way) {
                 self.doubts.crowded += 1;
                 continue;
             }

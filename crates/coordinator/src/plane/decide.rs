@@ -8,9 +8,9 @@ use weir_core::model::Slot;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, Host, PART, Plane, found};
+use super::{Coflow, Flow, Host, PART, ControlPlane, found};
 
-impl Plane {
+impl ControlPlane {
     /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose
     /// lease is to be renewed; these come last. O(flows), besides the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
@@ -24,7 +24,7 @@ impl Plane {
                 self.give_data(host as u32, false);
             }
             let known = &mut self.hosts[host];
-            if known.silent_for(self.now) > found::KEPT {
+            if known.silent_for(self.now) > observed_connections::KEPT {
                 self.forget_found(host as u32);
             }
         }
@@ -93,9 +93,9 @@ impl Plane {
         self.ticks += 1;
         let turn = self.ticks % turns as u64;
         let needed = |at: usize, host: &Host, order: &Order| {
-            let news = order.whole || !is_empty(order);
+            let report_delta = order.whole || !is_empty(order);
             let renews = at as u64 % turns as u64 == turn || now - host.told >= turns * interval;
-            host.addressed && (news || renews)
+            host.addressed && (report_delta || renews)
         };
         let orders = self.hosts.iter_mut().zip(orders).enumerate();
         let mut orders: Vec<(u32, Order)> = orders

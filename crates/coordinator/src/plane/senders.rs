@@ -10,9 +10,9 @@ use weir_core::allocation::{Queues, Weights};
 use weir_core::model::{FlowState, Slot};
 use weir_core::solve::Residual;
 
-use super::{Flow, Plane};
+use super::{Flow, ControlPlane};
 
-impl Plane {
+impl ControlPlane {
     /// The rates of all flows that have one, by coflow and number. O(flows log flows).
     pub(super) fn by_senders(&self, queues: &Queues) -> BTreeMap<(Slot, u32), f64> {
         let network = self.engine.network();

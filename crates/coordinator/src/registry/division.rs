@@ -1,6 +1,6 @@
 //! What links are divided by: Saba's applications, or NetShare's services.
 //!
-//! Ports are numbered as [`super::ways`] says.
+//! Ports are numbered as [`super::routing`] says.
 
 use std::collections::BTreeMap;
 

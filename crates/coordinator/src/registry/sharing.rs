@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::model::Names;
 use weir_core::saba::controller::{AppId, ConnectionId, Port};
-use weir_proto::{Found, LONGEST_ID, MOST_APPLICATIONS, Queues};
+use weir_proto::{Found, MAX_ID_LENGTH, MAX_APPLICATIONS, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::Registry;
 use super::division::Division;
-use super::ways::Ways;
+use super::routing::Ways;
 use crate::config::{Config, End, Queueing};
 use crate::events::What;
 use crate::master::Stopped;
@@ -25,7 +25,7 @@ use crate::problem::{At, Problem};
 use crate::store::{Room, Store};
 
 /// The most connections at once.
-const MOST_CONNECTIONS: usize = 100_000;
+const MAX_CONNECTIONS: usize = 100_000;
 
 /// The expected value where an application is unknown.
 const APPLICATION_ID: &str = "the id of a registered application";
@@ -214,9 +214,9 @@ impl Sharing {
             )));
         }
         check_id(id)?;
-        if self.applications.len() == MOST_APPLICATIONS {
+        if self.applications.len() == MAX_APPLICATIONS {
             return Err(Problem::full(&format!(
-                "too many applications; expected at most {MOST_APPLICATIONS}"
+                "too many applications; expected at most {MAX_APPLICATIONS}"
             )));
         }
         let app = AppId(self.next);
@@ -251,8 +251,8 @@ impl Sharing {
             )));
         }
         check_id(id)?;
-        if self.connections.len() == MOST_CONNECTIONS {
-            return Err(Problem::full(&format!("too many connections; expected at most {MOST_CONNECTIONS}")));
+        if self.connections.len() == MAX_CONNECTIONS {
+            return Err(Problem::full(&format!("too many connections; expected at most {MAX_CONNECTIONS}")));
         }
         let Some(application) = self.applications.get(&*body.application) else {
             return Err(Problem::invalid(At::field("application"), &body.application, APPLICATION_ID));
@@ -341,7 +341,7 @@ fn check_id(id: &str) -> Result<(), Problem> {
     if weir_proto::is_id(id) {
         return Ok(());
     }
-    let expected = format!("1 to {LONGEST_ID} printable characters without spaces");
+    let expected = format!("1 to {MAX_ID_LENGTH} printable characters without spaces");
     Err(Problem::invalid(At::parameter("id"), id, &expected))
 }
 

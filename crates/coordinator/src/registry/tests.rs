@@ -4,7 +4,7 @@ use std::path::Path;
 use super::*;
 use crate::config;
 use crate::master;
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 
 const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
@@ -33,7 +33,7 @@ fn configuration(folder: &Path) -> Config {
 async fn open(config: &Config, store: Store) -> Result<Registry, String> {
     let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
     let policy = config.policy.build(&config.names, &config.weights);
-    let plane = Plane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
+    let plane = ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
     Registry::new(config, store, master::start(plane).unwrap().0).await
 }
 

@@ -17,7 +17,7 @@ use crate::registry::{CoflowBody, FlowBody};
 use crate::rest::standing::Rate;
 
 /// The most in one answer.
-const MOST: usize = 1000;
+const MAX: usize = 1000;
 
 /// Which part of a list.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -142,7 +142,7 @@ pub async fn list(
     Asked(page): Asked<Page>,
 ) -> Result<Json<CoflowList>, Problem> {
     may_see(&who, None)?;
-    let most = page_size(page.limit, 100, MOST)?;
+    let most = page_size(page.limit, 100, MAX)?;
     let found = api.registry.handle().list(page.after, most).await?;
     let next = if found.len() == most { found.last().map(|last| last.id.to_string()) } else { None };
     let own = found.into_iter().filter(|summary| who.may_see(Some(&summary.service)));

@@ -12,13 +12,13 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
 use weir_coordinator::agents::{self, Identity};
 use weir_coordinator::master::{Handle, start};
-use weir_coordinator::plane::{Link, Plane, Settings};
+use weir_coordinator::plane::{Link, ControlPlane, Settings};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::Rate;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, Down, Up, down};
-use weir_proto::{Arrival, MOST_REPORT, Mark, Order, Report, Way};
+use weir_proto::{Arrival, MAX_REPORT, Mark, Order, Report, Way};
 
 /// How long orders hold. A host that reports once and waits for the next order would be silent under the usual lease if a schedule is late.
 const LEASE: Duration = Duration::from_secs(20);
@@ -27,10 +27,10 @@ fn master() -> Handle {
     master_with(Settings { lease: LEASE.as_secs_f64(), ..Settings::default() })
 }
 
-fn plane(settings: Settings) -> Plane {
+fn plane(settings: Settings) -> ControlPlane {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
-    Plane::new(&links, build("saath").unwrap(), Names::default(), settings, 9).unwrap()
+    ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, 9).unwrap()
 }
 
 fn master_with(settings: Settings) -> Handle {
@@ -189,7 +189,7 @@ fn who_is_no_host_is_told_so() {
         assert_eq!(refused(Up { what: None }).await, Code::InvalidArgument);
         // A report that is none, and one that is too long.
         let bad = wire::Report { sent: vec![1], ..wire::Report::default() };
-        let long = wire::Report { sent: vec![u64::MAX; MOST_REPORT / 8], ..wire::Report::default() };
+        let long = wire::Report { sent: vec![u64::MAX; MAX_REPORT / 8], ..wire::Report::default() };
         for (report, code) in [(bad, Code::InvalidArgument), (long, Code::OutOfRange)] {
             let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
             host.up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
@@ -227,7 +227,7 @@ fn a_flood_is_read_slowly() {
         tokio::spawn(async move { while host.next().await.is_ok_and(|what| what.is_some()) {} });
         // What fills every buffer on the way would be a hundred times that.
         let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
-        let seen = |flow| weir_proto::Seen { key: key(flow), sent: 0, closed: false };
+        let seen = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(seen).collect();
         let report = Up::report(&Report { obeys: (0, 0), flows, ..Report::default() });
         while began.elapsed() < Duration::from_secs(1) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use weir_coordinator::master::{Declined, Handle, start};
-use weir_coordinator::plane::{Link, Pace, Plane, Refusal, Registration, Report, Seen, Settings, Transfer};
+use weir_coordinator::plane::{Link, Pace, ControlPlane, Refusal, Registration, Report, FlowProgress, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
@@ -18,7 +18,7 @@ const LONG: f64 = 20.0;
 fn master(settings: Settings) -> (Handle, std::thread::JoinHandle<()>) {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; HOSTS];
-    let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, 3).unwrap();
+    let plane = ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, 3).unwrap();
     start(plane).unwrap()
 }
 
@@ -71,7 +71,7 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         assert!(handle.attend(HOSTS as u32).await.unwrap().is_none());
         let mut orders = handle.attend(0).await.unwrap().unwrap();
         let began = Instant::now();
-        let has = Seen { key: key("a"), sent: 0, closed: false };
+        let has = FlowProgress { key: key("a"), sent: 0, closed: false };
         handle.report(0, Report { flows: vec![has], ..Report::default() }).await.unwrap();
         let first = told(&handle, 0, &mut orders).await;
         assert!(first.whole && first.epoch == 3);
@@ -87,7 +87,7 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         let took = began.elapsed();
         // One each three intervals. If one is late the next comes in its turn, which is early; two together take three intervals at least.
         assert!(took >= Duration::from_millis(4 * 24), "{took:?}");
-        let seen = Seen { key: key("a"), sent: 1_000_000, closed: true };
+        let seen = FlowProgress { key: key("a"), sent: 1_000_000, closed: true };
         handle.report(0, Report { obeys: (3, obeys), flows: vec![seen], ..Report::default() }).await.unwrap();
         let over = &handle.list(None, 10).await.unwrap()[0];
         assert_eq!((over.done, over.class), (1, None));

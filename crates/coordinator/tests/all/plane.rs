@@ -4,25 +4,25 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
-use weir_agent::lease::Keeper;
+use weir_agent::lease::LeaseState;
 use weir_coordinator::plane::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Plane, Queues, Refusal, Refusals,
-    Registration, Report, Seen, Services, Settings, Way,
+    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, ControlPlane, Queues, Refusal, Refusals,
+    Registration, Report, FlowProgress, Services, Settings, Way,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::Rate;
 
 /// All hosts say that they are there, and obey what they were sent last.
-fn all_report(plane: &mut Plane, now: f64) {
+fn all_report(plane: &mut ControlPlane, now: f64) {
     for host in 0..HOSTS {
         plane.report(host, &Report::default(), now);
     }
 }
 
 /// A host has a connection for a flow, over which nothing was sent so far.
-fn has(plane: &mut Plane, host: u32, key: FlowKey, now: f64) {
-    let flows = vec![Seen { key, sent: 0, closed: false }];
+fn has(plane: &mut ControlPlane, host: u32, key: FlowKey, now: f64) {
+    let flows = vec![FlowProgress { key, sent: 0, closed: false }];
     let obeys = (1, plane.hosts()[host as usize].told);
     plane.report(host, &Report { obeys, flows, ..Report::default() }, now);
 }
@@ -63,7 +63,7 @@ fn what_cannot_be_is_refused_whole() {
 fn there_is_an_end_to_flows() {
     let settings = Settings { most_flows: 5, most_of_host: 3, keep: 1.0, ..Settings::default() };
     let policy = build("saath").unwrap();
-    let mut plane = Plane::new(&links(), policy, Names::default(), settings, 1).unwrap();
+    let mut plane = ControlPlane::new(&links(), policy, Names::default(), settings, 1).unwrap();
     let full = |what, most| Err(Refusal::Full { what, most });
     plane.register("a", registration(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
     let two = registration(&[(0, 1, 1.0), (0, 3, 1.0)]);
@@ -77,7 +77,7 @@ fn there_is_an_end_to_flows() {
     assert_eq!(plane.register("b", two.clone(), 0.0), Ok(true));
     plane.deregister("b", 0.0).unwrap();
     // What is over counts until it is forgotten.
-    let seen = Seen { key: key("a", 0), sent: 1, closed: true };
+    let seen = FlowProgress { key: key("a", 0), sent: 1, closed: true };
     plane.report(0, &Report { obeys: (1, 0), flows: vec![seen], ..Report::default() }, 0.1);
     let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
     assert_eq!(plane.register("c", three.clone(), 1.0), full("flows of a host", 3));
@@ -105,7 +105,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     assert_eq!(of(&orders, 1).flows, [(key("c1", 1), full)]);
     // Nothing happens, nothing is said but that leases are renewed.
     let renews = |order: &Order| order.flows.is_empty() && !order.whole;
-    let reports = |plane: &mut Plane, seq, flows: Vec<Seen>, now| {
+    let reports = |plane: &mut ControlPlane, seq, flows: Vec<FlowProgress>, now| {
         for host in 0..HOSTS {
             let mine = flows.iter().filter(|s| (host == 1) == (s.key.flow == 1)).cloned();
             let flows = if host < 2 { mine.collect() } else { Vec::new() };
@@ -115,7 +115,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     reports(&mut plane, 1, Vec::new(), 0.008);
     assert!(plane.tick(0.008).iter().all(|(_, order)| renews(order)));
     // The first coflow ends on one host: its port goes to nobody else until both of the second's are free.
-    let seen = |coflow, flow, sent| Seen { key: key(coflow, flow), sent, closed: true };
+    let seen = |coflow, flow, sent| FlowProgress { key: key(coflow, flow), sent, closed: true };
     reports(&mut plane, 1, vec![seen("c1", 0, 1_000_000), seen("c1", 1, 1_000_000)], 0.016);
     assert_eq!(plane.is_over("c1"), Some(true));
     let orders = plane.tick(0.016);
@@ -145,7 +145,7 @@ fn two_lost_orders_in_a_row_end_no_lease() {
     for first in 2..12 {
         let mut plane = plane("saath", 1);
         plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
-        let mut keeper = Keeper::new(vec![Rate::new(LINE).unwrap()]);
+        let mut keeper = LeaseState::new(vec![Rate::new(LINE).unwrap()]);
         let (mut under_way, mut orders) = (None, 0);
         for step in 0..100u64 {
             let now = step as f64 * STEP;
@@ -177,7 +177,7 @@ fn queues_are_told_when_they_change() {
         guaranteed: weight > 4.0,
     };
     let mut now = 0.0;
-    let mut told = |plane: &mut Plane| {
+    let mut told = |plane: &mut ControlPlane| {
         for (host, state) in (0..).zip(plane.hosts()) {
             plane.report(host, &Report { obeys: (1, state.told), ..Report::default() }, now);
         }
@@ -215,7 +215,7 @@ fn queues_are_told_when_they_change() {
 fn switches_have_no_flows() {
     let mut plane = plane("saath", 1).with_switches(1);
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
-    let seen = Seen { key: key("a", 0), sent: 5, closed: true };
+    let seen = FlowProgress { key: key("a", 0), sent: 5, closed: true };
     let (peer, demand) = ([10, 0, 0, 1].into(), Demand::Unknown);
     let found = Found { application: "web".into(), peer, open: 1, sent: 5, demand };
     plane.report(HOSTS, &Report { flows: vec![seen], found: vec![found], ..Report::default() }, 0.001);
@@ -260,7 +260,7 @@ fn what_hosts_find_has_an_end() {
         sent: 1,
         demand: Demand::Unknown,
     };
-    let report = |plane: &mut Plane, found: Vec<Found>, now| {
+    let report = |plane: &mut ControlPlane, found: Vec<Found>, now| {
         plane.report(1, &Report { found, ..Report::default() }, now);
         let mut all = plane.found();
         assert!(all.len() <= 1 && all.iter().all(|(host, _)| *host == 1));
@@ -306,8 +306,8 @@ fn a_flow_without_a_connection_has_no_port_for_long() {
     let mut plane = plane("saath", 1);
     plane.register("dead", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     plane.register("alive", registration(&[(0, 1, 1e9)]), 0.001).unwrap();
-    let names = |plane: &mut Plane, id, now| has(plane, 0, key(id, 0), now);
-    let paces = |plane: &mut Plane, now| {
+    let names = |plane: &mut ControlPlane, id, now| has(plane, 0, key(id, 0), now);
+    let paces = |plane: &mut ControlPlane, now| {
         plane.tick(now);
         ["dead", "alive"].map(|id| plane.show(id).unwrap().flows[0].pace)
     };
@@ -335,9 +335,9 @@ fn a_flow_without_a_connection_has_no_port_for_long() {
 /// one before.
 #[test]
 fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
-    let paces = |plane: &Plane| ["long", "short"].map(|id| plane.show(id).unwrap().flows[0].pace);
-    let says = |plane: &mut Plane, obeys, now| {
-        let seen = |id, sent| Seen { key: key(id, 0), sent, closed: false };
+    let paces = |plane: &ControlPlane| ["long", "short"].map(|id| plane.show(id).unwrap().flows[0].pace);
+    let says = |plane: &mut ControlPlane, obeys, now| {
+        let seen = |id, sent| FlowProgress { key: key(id, 0), sent, closed: false };
         let flows = vec![seen("long", 20_000_000), seen("short", 0)];
         plane.report(0, &Report { obeys, flows, ..Report::default() }, now);
     };
@@ -383,8 +383,8 @@ fn another_policy_goes_on_where_the_one_before_was() {
     let mut plane = plane("saath", 1);
     plane.register("short", registration(&[(0, 2, 5e5)]), 0.0).unwrap();
     plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
-    let sent = |plane: &mut Plane, sent, now| {
-        let flows = vec![Seen { key: key("long", 0), sent, closed: false }];
+    let sent = |plane: &mut ControlPlane, sent, now| {
+        let flows = vec![FlowProgress { key: key("long", 0), sent, closed: false }];
         plane.report(0, &Report { obeys: (1, 0), flows, ..Report::default() }, now);
     };
     sent(&mut plane, 0, 0.0);
@@ -425,8 +425,8 @@ fn lies_are_counted_and_change_nothing_of_others() {
     plane.register("a", registration(&[(0, 1, 1e9), (1, 2, 1e9)]), 0.0).unwrap();
     all_report(&mut plane, 0.0);
     plane.tick(0.0);
-    let say = |plane: &mut Plane, host, key, sent, now| {
-        let flows = vec![Seen { key, sent, closed: false }];
+    let say = |plane: &mut ControlPlane, host, key, sent, now| {
+        let flows = vec![FlowProgress { key, sent, closed: false }];
         plane.report(host, &Report { obeys: (1, 1), flows, ..Report::default() }, now);
     };
     say(&mut plane, 0, key("a", 0), 1000, 0.01);
@@ -450,8 +450,8 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
     plane.register("b", registration(&[(0, 2, 1e9)]), 0.0).unwrap();
     plane.register("c", registration(&[(3, 2, 1e9)]), 0.0).unwrap();
-    let say = |plane: &mut Plane, host: u32, flows: &[(&str, u64)], now| {
-        let seen = |&(id, sent): &(&str, u64)| Seen { key: key(id, 0), sent, closed: false };
+    let say = |plane: &mut ControlPlane, host: u32, flows: &[(&str, u64)], now| {
+        let seen = |&(id, sent): &(&str, u64)| FlowProgress { key: key(id, 0), sent, closed: false };
         let obeys = (1, plane.hosts()[host as usize].told);
         let report = Report { obeys, flows: flows.iter().map(seen).collect(), ..Report::default() };
         plane.report(host, &report, now);
@@ -459,8 +459,8 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     say(&mut plane, 0, &[("a", 0), ("b", 0)], 0.0);
     say(&mut plane, 3, &[], 0.0);
     plane.tick(0.0);
-    let sent = |plane: &Plane, id: &str| plane.show(id).unwrap().flows[0].sent;
-    let pace = |plane: &Plane, id: &str| match plane.show(id).unwrap().flows[0].pace {
+    let sent = |plane: &ControlPlane, id: &str| plane.show(id).unwrap().flows[0].sent;
+    let pace = |plane: &ControlPlane, id: &str| match plane.show(id).unwrap().flows[0].pace {
         Some(Pace::Rate(rate)) => weir_proto::reckon(rate, 1.0),
         other => panic!("{other:?}"),
     };
@@ -482,7 +482,7 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     // What is said counts, also if it is less.
     say(&mut plane, 0, &[("a", 20_000)], 5.5 * STEP);
     assert_eq!(sent(&plane, "a"), 20_000.0);
-    assert_eq!(plane.doubts(), weir_coordinator::plane::Doubts::default());
+    assert_eq!(plane.doubts(), weir_coordinator::plane::RejectedEntries::default());
     say(&mut plane, 0, &[("a", 19_999)], 5.75 * STEP);
     assert_eq!((sent(&plane, "a"), plane.doubts().backward), (20_000.0, 1));
     plane.tick(6.0 * STEP);
@@ -503,12 +503,12 @@ fn arriving(arrivals: Vec<Arrival>) -> Report {
     Report { arrivals, ..Report::default() }
 }
 
-fn throttling() -> Plane {
+fn throttling() -> ControlPlane {
     crate::small::throttling("fair", 1)
 }
 
 /// What each host is told to arrive elsewhere.
-fn told(plane: &mut Plane, now: f64) -> Vec<(u32, Vec<Arrival>)> {
+fn told(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<Arrival>)> {
     let orders = plane.tick(now).into_iter().map(|(host, order)| (host, order.arrivals));
     let mut told: Vec<(u32, Vec<Arrival>)> = orders.filter(|(_, arrivals)| !arrivals.is_empty()).collect();
     told.sort_by_key(|(host, _)| *host);
@@ -574,7 +574,7 @@ fn a_host_is_believed_about_what_arrives_there_only() {
 
 #[test]
 fn a_host_is_told_no_more_than_fits() {
-    let most = weir_proto::MOST_WAYS as u32;
+    let most = weir_proto::MAX_WAYS as u32;
     // All of a host's addresses, of which one sends to all of another's.
     let many = (0..2 * most).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
     let mut plane = plane("fair", 1).with_throttling(many);
@@ -601,7 +601,7 @@ fn nobody_is_told_what_arrives_unless_that_is_asked_for() {
 }
 
 /// A plane that divides links among services of these weights and parts of what others leave; the application `s0` is of the first, and so on.
-fn allocating(weights: &[f64], excess: Option<&[f64]>) -> Plane {
+fn allocating(weights: &[f64], excess: Option<&[f64]>) -> ControlPlane {
     let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
     let mut plane = plane("fair", 1).with_allocation(addresses);
     let of = (0..weights.len()).map(|service| (format!("s{service}").into(), service as u32)).collect();
@@ -614,13 +614,13 @@ fn asking(application: &str, to: u32, open: u32, demand: Demand) -> Found {
 }
 
 /// A host that obeys what it was told finds something.
-fn finds(plane: &mut Plane, host: u32, found: Vec<Found>, now: f64) {
+fn finds(plane: &mut ControlPlane, host: u32, found: Vec<Found>, now: f64) {
     let obeys = (1, plane.hosts()[host as usize].told);
     plane.report(host, &Report { obeys, found, ..Report::default() }, now);
 }
 
 /// What hosts are told of limits in the next orders, in thousands of bytes per second; nothing for who is free again.
-fn limited(plane: &mut Plane, now: f64) -> Vec<(u32, String, u32, Option<u64>)> {
+fn limited(plane: &mut ControlPlane, now: f64) -> Vec<(u32, String, u32, Option<u64>)> {
     for (host, state) in (0..).zip(plane.hosts()) {
         plane.report(host, &Report { obeys: (1, state.told), ..Report::default() }, now);
     }

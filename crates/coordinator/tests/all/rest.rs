@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{Demand, FlowKey, Found, Queues, Refusals, Report, Seen};
+use weir_proto::{Demand, FlowKey, Found, Queues, Refusals, Report, FlowProgress};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
@@ -49,7 +49,7 @@ fn what_is_over_stays_so() {
     let first = put(&server, "/v1/coflows/c1", &coflow("c"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for host in 0..2 {
-        let seen = Seen { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
+        let seen = FlowProgress { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
         let report = Report { flows: vec![seen], ..Report::default() };
         runtime.block_on(server.registry().handle().report(host, report)).unwrap();
     }

@@ -9,30 +9,30 @@ use crate::campaign::campaign;
 use crate::small::{HOSTS, LINE, STEP, address, key, plane, registration, throttling};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_agent::lease::{Keeper, Refused};
-use weir_agent::news::{News, Voice, silence};
+use weir_agent::lease::{LeaseState, Refused};
+use weir_agent::report_delta::{ReportDelta, ReportHistory, max_silence};
 use weir_coordinator::plane::{
-    Arrival, Demand, Doubts, FlowKey, Found, Mark, Order, Pace, Plane, Registration, Report, Seen, Services,
+    Arrival, Demand, RejectedEntries, FlowKey, Found, Mark, Order, Pace, ControlPlane, Registration, Report, FlowProgress, Services,
     Settings, Way,
 };
 use weir_core::units::Rate;
 
 /// A host: its agent's keeper of orders, and what its flows have sent.
 struct Host {
-    keeper: Keeper,
+    keeper: LeaseState,
     sent: BTreeMap<FlowKey, f64>,
     down: bool,
-    /// What it has said, where it speaks as agents do, and whether somebody listens.
-    news: News,
-    voice: Voice,
+    /// What it has said, where it is_due as agents do, and whether somebody listens.
+    report_delta: ReportDelta,
+    voice: ReportHistory,
     attends: bool,
 }
 
 impl Host {
     fn new() -> Host {
-        let keeper = Keeper::new(vec![Rate::new(LINE).unwrap()]);
-        let (news, voice) = (News::default(), Voice::default());
-        Host { keeper, sent: BTreeMap::new(), down: false, news, voice, attends: false }
+        let keeper = LeaseState::new(vec![Rate::new(LINE).unwrap()]);
+        let (report_delta, voice) = (ReportDelta::default(), ReportHistory::default());
+        Host { keeper, sent: BTreeMap::new(), down: false, report_delta, voice, attends: false }
     }
 }
 
@@ -109,7 +109,7 @@ impl World {
 
     /// Makes something else of what flows have sent: too much, too little, nothing; and adds a flow of another host. None of it is over
     /// before it is: whoever says so of flows of its own goes on without a rate, and nobody can tell.
-    fn lie(&mut self, flows: &mut Vec<Seen>) {
+    fn lie(&mut self, flows: &mut Vec<FlowProgress>) {
         for seen in flows.iter_mut().filter(|seen| !seen.closed) {
             seen.sent = match self.random.next_u32() % 4 {
                 0 => seen.sent,
@@ -121,7 +121,7 @@ impl World {
         let own = |key: &FlowKey| flows.iter().any(|seen| seen.key == *key);
         let mut all = self.coflows.keys().map(|id| key(id, 0));
         if let Some(key) = all.rfind(|key| !own(key)) {
-            flows.push(Seen { key, sent: u64::MAX, closed: true });
+            flows.push(FlowProgress { key, sent: u64::MAX, closed: true });
         }
     }
 
@@ -143,7 +143,7 @@ impl World {
 }
 
 /// What flows may have of a link, with what rounding makes of it.
-const MOST: f64 = LINE * 1.000_01 + 100.0;
+const MAX: f64 = LINE * 1.000_01 + 100.0;
 
 /// What arrives at a host from all others, at a rate by which it is known whose measure it is.
 fn arrivals(at: u32) -> Vec<Arrival> {
@@ -156,8 +156,8 @@ fn measure(at: u32) -> u64 {
     1000 + u64::from(at)
 }
 
-fn sum(a: Doubts, b: Doubts) -> Doubts {
-    Doubts {
+fn sum(a: RejectedEntries, b: RejectedEntries) -> RejectedEntries {
+    RejectedEntries {
         unknown: a.unknown + b.unknown,
         foreign: a.foreign + b.foreign,
         backward: a.backward + b.backward,
@@ -176,7 +176,7 @@ fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
 /// What hosts that are heard of were told asks at no time more of a link than it carries; leases are kept to, and hold where nothing is
 /// lost; epochs and numbers of orders only rise; everything that was asked for ends; and nothing is left behind. The liar, if there is
 /// one, reports what it likes of what was sent, of others' flows too, and of what arrives at others; what was not believed is the answer.
-fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
+fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedEntries {
     let mut world = World::new(seed, speech);
     let (mut epoch, mut up) = (1, true);
     let mut now_plane = throttling(policy, epoch);
@@ -185,7 +185,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
     let mut heard_at = vec![f64::NEG_INFINITY; HOSTS as usize];
     let mut held_until = vec![0.0; HOSTS as usize];
     let lease = Settings::default().lease;
-    let mut doubts = Doubts::default();
+    let mut doubts = RejectedEntries::default();
     // For how many steps more than a link carries has been in force.
     let (mut twice, mut longest) = (0, 0);
     for step in 0..4000u64 {
@@ -229,8 +229,8 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
                 world.hang_up(host as u32);
             } else if !world.hosts[host].attends && !ends && (!bad || world.chance(5)) {
                 let agent = &mut world.hosts[host];
-                (agent.attends, agent.voice) = (true, Voice::default());
-                agent.news.tell_anew();
+                (agent.attends, agent.voice) = (true, ReportHistory::default());
+                agent.report_delta.report_all();
                 now_plane.renew(host as u32);
             }
         }
@@ -242,7 +242,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
                 continue;
             }
             let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
-            over.for_each(|(key, _)| agent.news.settle(key));
+            over.for_each(|(key, _)| agent.report_delta.settle(key));
             match agent.keeper.accept(order, Duration::from_secs_f64(now)) {
                 Ok(()) => held_until[host as usize] = now + lease,
                 Err(Refused::Older | Refused::Repeated | Refused::Gap) => {}
@@ -260,7 +260,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
         // What is in force is what was told, but for who has not heard so yet: that ends with its lease.
         let in_force = world.hosts.iter().flat_map(|agent| agent.keeper.rates(Duration::from_secs_f64(now)));
         let in_force = world.most(in_force.map(|(key, rate)| (key, rate as f64)));
-        twice = if in_force > MOST { twice + 1 } else { 0 };
+        twice = if in_force > MAX { twice + 1 } else { 0 };
         longest = longest.max(twice);
         assert!(
             step < 650 || twice == 0,
@@ -282,7 +282,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
                 .collect();
             for (key, size) in mine {
                 if !agent.sent.contains_key(&key) {
-                    agent.news.open(key.clone());
+                    agent.report_delta.open(key.clone());
                 }
                 let free = LINE / open.len().max(1) as f64;
                 let told = agent.keeper.rate(&key, Duration::from_secs_f64(now));
@@ -291,9 +291,9 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
                 let was_over = *sent >= size;
                 *sent = (*sent + rate * STEP).min(size);
                 if *sent >= size && !was_over {
-                    agent.news.end(key.clone(), sent.floor() as u64);
+                    agent.report_delta.end(key.clone(), sent.floor() as u64);
                 }
-                flows.push(Seen { key, sent: sent.floor() as u64, closed: *sent >= size });
+                flows.push(FlowProgress { key, sent: sent.floor() as u64, closed: *sent >= size });
             }
             let (obeys, down) = (agent.keeper.obeys(), agent.down);
             let mut arrivals = arrivals(host);
@@ -310,17 +310,17 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
                 }
                 let now = Duration::from_secs_f64(now);
                 if step % ANEW == u64::from(host) {
-                    agent.news.tell_unsettled();
+                    agent.report_delta.report_unsettled();
                 }
                 let keeper = &agent.keeper;
                 let open = flows.iter().filter(|seen| !seen.closed);
                 let open = open.map(|seen| (&seen.key, seen.sent, keeper.rate(&seen.key, now)));
-                let said = agent.news.changes(open, now);
+                let said = agent.report_delta.changes(open, now);
                 // What arrives is measured now and then.
                 let arrivals = if step % 6 == 0 { arrivals } else { Vec::new() };
                 let report = Report { obeys, flows: said, arrivals, ..Report::default() };
-                let most = silence(agent.keeper.lease(), Duration::from_secs_f64(STEP));
-                if agent.voice.speaks(&report, most, now) {
+                let most = max_silence(agent.keeper.lease(), Duration::from_secs_f64(STEP));
+                if agent.voice.is_due(&report, most, now) {
                     world.post(|world| &mut world.reports, step, host, report, bad);
                 }
             } else if !down {
@@ -374,7 +374,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> Doubts {
         });
         assert!(decided.clone().all(|(_, rate)| rate > 0.0), "nobody waits at zero");
         let given = world.most(decided);
-        assert!(given <= MOST, "{policy}, seed {seed}, step {step}: {given} of {LINE}");
+        assert!(given <= MAX, "{policy}, seed {seed}, step {step}: {given} of {LINE}");
         if !bad && world.coflows.keys().all(|id| now_plane.is_over(id) == Some(true)) {
             assert_eq!(now_plane.under_way(), 0);
             assert!(now_plane.passed_on() > 0);
@@ -438,7 +438,7 @@ fn limits_of_services_hold_and_end_whatever_is_lost() {
 /// An application, of the service with the same number, and the host that it sends to.
 type Peer = (u32, u32);
 
-fn allocating(epoch: u64) -> Plane {
+fn allocating(epoch: u64) -> ControlPlane {
     let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
     let mut plane = plane("fair", epoch).with_allocation(addresses);
     let of = (0..2u32).map(|service| (format!("s{service}").into(), service)).collect();
@@ -483,7 +483,7 @@ fn play_limits(seed: u64) {
             if world.hosts[at].attends && ends {
                 world.hang_up(host);
             } else if !world.hosts[at].attends && !ends {
-                (world.hosts[at].attends, world.hosts[at].voice) = (true, Voice::default());
+                (world.hosts[at].attends, world.hosts[at].voice) = (true, ReportHistory::default());
                 said[at].clear();
                 plane.renew(host);
                 plane.forget_found(host);
@@ -509,14 +509,14 @@ fn play_limits(seed: u64) {
                 continue;
             }
             let over = said[at].keys().filter(|peer| !asked[at].contains_key(peer));
-            let mut news: Vec<Found> = over.map(|&peer| found(peer, None)).collect();
+            let mut report_delta: Vec<Found> = over.map(|&peer| found(peer, None)).collect();
             let other = asked[at].iter().filter(|(peer, demand)| said[at].get(peer) != Some(demand));
-            news.extend(other.map(|(&peer, &demand)| found(peer, Some(demand))));
+            report_delta.extend(other.map(|(&peer, &demand)| found(peer, Some(demand))));
             said[at].clone_from(&asked[at]);
             let keeper = &world.hosts[at].keeper;
-            let report = Report { obeys: keeper.obeys(), found: news, ..Report::default() };
-            let most = silence(keeper.lease(), Duration::from_secs_f64(STEP));
-            if world.hosts[at].voice.speaks(&report, most, time) {
+            let report = Report { obeys: keeper.obeys(), found: report_delta, ..Report::default() };
+            let most = max_silence(keeper.lease(), Duration::from_secs_f64(STEP));
+            if world.hosts[at].voice.is_due(&report, most, time) {
                 world.post(|world| &mut world.reports, step, host, report, bad);
             }
         }

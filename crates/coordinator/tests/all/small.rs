@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use weir_coordinator::plane::{FlowKey, Link, Plane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{FlowKey, Link, ControlPlane, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
@@ -16,12 +16,12 @@ pub fn links() -> Vec<Link> {
     vec![Link { send: rate, recv: rate }; HOSTS as usize]
 }
 
-pub fn plane(policy: &str, epoch: u64) -> Plane {
-    Plane::new(&links(), build(policy).unwrap(), Names::default(), Settings::default(), epoch).unwrap()
+pub fn plane(policy: &str, epoch: u64) -> ControlPlane {
+    ControlPlane::new(&links(), build(policy).unwrap(), Names::default(), Settings::default(), epoch).unwrap()
 }
 
 /// One whose hosts throttle, each with one address.
-pub fn throttling(policy: &str, epoch: u64) -> Plane {
+pub fn throttling(policy: &str, epoch: u64) -> ControlPlane {
     plane(policy, epoch).with_throttling((0..HOSTS).map(|host| (address(host), host)).collect())
 }
 

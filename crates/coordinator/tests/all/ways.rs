@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use weir_coordinator::config::{End, Switch};
-use weir_coordinator::registry::ways::{MOST_TRUNKS, Ways};
+use weir_coordinator::registry::ways::{MAX_TRUNKS, Ways};
 
 /// Switches with these hosts, counted on from 0, and cables between them.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
@@ -142,7 +142,7 @@ fn paths_have_an_end() {
         let switches = layers(wide, 4);
         let hosts = switches.len();
         let path = Ways::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
-        assert!(trunks <= MOST_TRUNKS);
+        assert!(trunks <= MAX_TRUNKS);
         assert_eq!(path.len(), 2 + trunks, "{wide} wide");
     }
 }

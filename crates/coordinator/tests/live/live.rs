@@ -19,7 +19,7 @@ use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::master::{Handle, start};
-use weir_coordinator::plane::{Link, Plane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
@@ -48,7 +48,7 @@ impl Coordinator {
         let rate = Rate::new(LINE).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
-        let plane = Plane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+        let plane = ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
         let (handle, _) = start(plane).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let bound = runtime.block_on(async {

@@ -28,9 +28,9 @@ const NOISE: f64 = 0.01;
 /// A run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IncastRun {
-    /// What the switch's port to the receiver holds, in full packets: 1 to [`Incast::MOST_PACKETS`].
+    /// What the switch's port to the receiver holds, in full packets: 1 to [`Incast::MAX_PACKETS`].
     pub buffer: u32,
-    /// How many connections send at once: 1 to [`Incast::MOST_CONNECTIONS`].
+    /// How many connections send at once: 1 to [`Incast::MAX_CONNECTIONS`].
     pub connections: u32,
     /// What each of them sends, in bytes: from 1 on, the same in all runs.
     pub bytes: f64,
@@ -83,9 +83,9 @@ pub struct Incast {
 
 impl Incast {
     /// The largest buffer, in packets.
-    pub const MOST_PACKETS: u32 = 1_000_000;
+    pub const MAX_PACKETS: u32 = 1_000_000;
     /// The most connections.
-    pub const MOST_CONNECTIONS: u32 = 65_536;
+    pub const MAX_CONNECTIONS: u32 = 65_536;
 
     /// What these runs say.
     ///
@@ -96,8 +96,8 @@ impl Incast {
         let mut kinds: BTreeMap<(u32, u32), Vec<&IncastRun>> = BTreeMap::new();
         for (place, run) in runs.iter().enumerate() {
             let bounds = [
-                ("buffer", (1..=Incast::MOST_PACKETS).contains(&run.buffer)),
-                ("connections", (1..=Incast::MOST_CONNECTIONS).contains(&run.connections)),
+                ("buffer", (1..=Incast::MAX_PACKETS).contains(&run.buffer)),
+                ("connections", (1..=Incast::MAX_CONNECTIONS).contains(&run.connections)),
                 ("bytes", (1.0..=1e15).contains(&run.bytes)),
                 ("loss", (0.0..1.0).contains(&run.loss)),
                 ("goodput", (1e-6..=1e15).contains(&run.goodput)),

@@ -36,7 +36,7 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WideAreaError {
     /// Too few regions, or too many.
-    #[error("{0} regions: expected 2 to {most}", most = WideArea::MOST_REGIONS)]
+    #[error("{0} regions: expected 2 to {most}", most = WideArea::MAX_REGIONS)]
     Regions(usize),
     /// A name that is none.
     #[error("region `{0}`: expected a name of 1 to 64 characters, none blank or a control character")]
@@ -84,7 +84,7 @@ pub enum WideAreaError {
 
 impl WideArea {
     /// The most regions.
-    pub const MOST_REGIONS: usize = 32;
+    pub const MAX_REGIONS: usize = 32;
     /// The least bandwidth: one bit a second.
     pub const SLOWEST: Rate = Rate::of(0.125);
     /// The greatest bandwidth.
@@ -217,7 +217,7 @@ fn ends(regions: usize, link: u32) -> (usize, usize) {
 }
 
 fn check_names(regions: &[String]) -> Result<(), WideAreaError> {
-    if !(2..=WideArea::MOST_REGIONS).contains(&regions.len()) {
+    if !(2..=WideArea::MAX_REGIONS).contains(&regions.len()) {
         return Err(WideAreaError::Regions(regions.len()));
     }
     let mut seen = BTreeSet::new();

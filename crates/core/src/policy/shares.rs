@@ -14,7 +14,7 @@ use crate::solve::Polynomial;
 use crate::tree::plan::Plan;
 
 /// The greatest slowdown that can be given.
-const MOST: f64 = 1e6;
+const MAX: f64 = 1e6;
 
 pub(super) fn netshare(params: &mut Params) -> Result<Plan, ParamsError> {
     let expected = "numbers from 1e-9 to 1e9, such as 4/2/1";
@@ -24,7 +24,7 @@ pub(super) fn netshare(params: &mut Params) -> Result<Plan, ParamsError> {
 pub(super) fn saba(params: &mut Params) -> Result<Plan, ParamsError> {
     let expected = "numbers of 1 to 1e6, such as 2.3/1.1";
     let slowdowns =
-        params.take_list("slowdown", 2.0, |slowdown| (1.0..=MOST).contains(&slowdown), expected)?;
+        params.take_list("slowdown", 2.0, |slowdown| (1.0..=MAX).contains(&slowdown), expected)?;
     Ok(Plan::Saba(slowdowns.into_iter().map(sensitivity).collect()))
 }
 

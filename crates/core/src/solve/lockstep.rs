@@ -106,7 +106,7 @@ impl Lockstep {
                 if std::mem::replace(last, group as u32) == group as u32 {
                     return Err(WfqError::Loop { class: group, link });
                 }
-                if !(super::wfq::SMALLEST..=super::wfq::LARGEST).contains(&flows) {
+                if !(super::wfq::MIN..=super::wfq::MAX).contains(&flows) {
                     return Err(WfqError::Flows { class: group, flows });
                 }
                 link_starts[link as usize + 1] += 1;

@@ -36,10 +36,10 @@ use crate::model::Past;
 pub const BLOCK: usize = 64;
 
 /// The longest branch.
-pub const MOST_DEPTH: usize = 4;
+pub const MAX_DEPTH: usize = 4;
 
 /// The most coflows that a branch may begin with.
-pub const MOST_BREADTH: usize = 16;
+pub const MAX_BREADTH: usize = 16;
 
 /// Rounds that are simulated side by side.
 const LANES: usize = 8;
@@ -62,7 +62,7 @@ impl Lane {
 }
 
 /// The places of a branch's coflows in the order of minimum remaining time; the rest is not used.
-type Branch = [u8; MOST_DEPTH];
+type Branch = [u8; MAX_DEPTH];
 
 /// A coflow: a number of its own that it keeps, and the bytes that it has left, by link; each link once.
 #[derive(Debug, Clone, Copy)]
@@ -85,9 +85,9 @@ pub enum Best {
 /// How to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
-    /// d: how many coflows a branch has, 1 to [`MOST_DEPTH`].
+    /// d: how many coflows a branch has, 1 to [`MAX_DEPTH`].
     pub depth: usize,
-    /// How many coflows it chooses from, 1 to [`MOST_BREADTH`].
+    /// How many coflows it chooses from, 1 to [`MAX_BREADTH`].
     pub breadth: usize,
     /// Which of the branches that stay open is chosen.
     pub best: Best,
@@ -137,8 +137,8 @@ pub fn by_remaining(past: &Past, coflows: &[Coflow<'_>]) -> Vec<usize> {
 /// With n coflows of f flows, O(breadth^depth x f + breadth choose depth x n f) a round while all branches are open.
 pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn(&[usize]) -> bool) -> Found {
     let ranks = by_remaining(past, coflows);
-    let breadth = how.breadth.clamp(1, MOST_BREADTH).min(ranks.len());
-    let depth = how.depth.clamp(1, MOST_DEPTH).min(breadth);
+    let breadth = how.breadth.clamp(1, MAX_BREADTH).min(ranks.len());
+    let depth = how.depth.clamp(1, MAX_DEPTH).min(breadth);
     let places =
         |branch: &Branch| branch[..depth].iter().map(|&rank| ranks[rank as usize]).collect::<Vec<_>>();
     let all = branches(breadth, depth);
@@ -326,7 +326,7 @@ impl Instance<'_> {
         let mut state = State {
             durations: self.flows[..self.breadth].iter().map(|flows| vec![Lane::ZERO; flows.len()]).collect(),
             loads: vec![vec![Lane::ZERO; self.links]; self.depth + 1],
-            sums: [Lane::ZERO; MOST_DEPTH],
+            sums: [Lane::ZERO; MAX_DEPTH],
         };
         let mut rest = vec![None; sets];
         for first in rounds.clone().step_by(LANES) {
@@ -452,7 +452,7 @@ struct State {
     /// By depth, and then for the rest: when each link is free.
     loads: Vec<Vec<Lane>>,
     /// By depth: the sum of the ends so far.
-    sums: [Lane; MOST_DEPTH],
+    sums: [Lane; MAX_DEPTH],
 }
 
 /// 2^64 over the golden ratio, an odd number.

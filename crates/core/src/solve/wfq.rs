@@ -47,17 +47,17 @@ use filling::{Asked, fill, share};
 use past::{Leap, Past};
 
 /// The least weight, and the least number of flows.
-pub const SMALLEST: f64 = 1e-100;
+pub const MIN: f64 = 1e-100;
 
 /// The greatest weight, number of flows, capacity and rate: products of them are finite.
-pub const LARGEST: f64 = 1e100;
+pub const MAX: f64 = 1e100;
 
 /// A queue at a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queue {
     /// The link, as a position in the list of capacities.
     pub link: u32,
-    /// From [`SMALLEST`] to [`LARGEST`].
+    /// From [`MIN`] to [`MAX`].
     pub weight: f64,
 }
 
@@ -78,7 +78,7 @@ pub struct Class<'a> {
     /// The queue at each link of the path, in order, as positions in the list of queues; no link twice. An elastic flow
     /// over no links has no limit.
     pub queues: &'a [u32],
-    /// How many flows, from [`SMALLEST`] to [`LARGEST`].
+    /// How many flows, from [`MIN`] to [`MAX`].
     pub flows: f64,
     /// What they send.
     pub source: Source,
@@ -166,7 +166,7 @@ impl Wfq {
     /// If a number is out of its range.
     pub fn new(capacities: &[f64], queues: &[Queue]) -> Result<Wfq, WfqError> {
         let links = capacities.len();
-        if let Some(link) = capacities.iter().position(|c| !(0.0..=LARGEST).contains(c)) {
+        if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX).contains(c)) {
             return Err(WfqError::Capacity { link, capacity: capacities[link] });
         }
         let mut at_starts = vec![0u32; links + 1];
@@ -212,9 +212,9 @@ impl Wfq {
     /// Changes what a link carries.
     ///
     /// # Errors
-    /// If the capacity is below zero or beyond [`LARGEST`].
+    /// If the capacity is below zero or beyond [`MAX`].
     pub fn set_capacity(&mut self, link: usize, capacity: f64) -> Result<(), WfqError> {
-        if !(0.0..=LARGEST).contains(&capacity) {
+        if !(0.0..=MAX).contains(&capacity) {
             return Err(WfqError::Capacity { link, capacity });
         }
         self.capacities[link] = capacity;
@@ -224,7 +224,7 @@ impl Wfq {
     /// Changes a queue's weight.
     ///
     /// # Errors
-    /// If the weight is not between [`SMALLEST`] and [`LARGEST`].
+    /// If the weight is not between [`MIN`] and [`MAX`].
     pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
         check_weight(queue, weight)?;
         self.queues[queue].weight = weight;
@@ -494,7 +494,7 @@ impl Wfq {
 }
 
 pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
-    if (SMALLEST..=LARGEST).contains(&weight) { Ok(()) } else { Err(WfqError::Weight { queue, weight }) }
+    if (MIN..=MAX).contains(&weight) { Ok(()) } else { Err(WfqError::Weight { queue, weight }) }
 }
 
 /// How far a round goes towards what links ask for. Half way is slower, but settles what swings.

@@ -17,12 +17,12 @@
 //! - *Ties*: of links that are slowest but for a part in 10^6, the first that is relieved.
 //! - *When*: once, at a coflow's arrival, by its own bytes. What others have to carry then or later is not looked at, so a detour may lead into
 //!   their way: for a coflow alone it is never worse than the direct way, among others it can be.
-//! - *The end*: when none of them gets faster by more than that part, or after a bounded number of steps a link (`MOST_STEPS`).
+//! - *The end*: when none of them gets faster by more than that part, or after a bounded number of steps a link (`MAX_STEPS`).
 
 use crate::model::Past;
 
 /// The most steps of the iteration, for each link.
-const MOST_STEPS: usize = 256;
+const MAX_STEPS: usize = 256;
 
 /// By how much a step has to make the slowest link faster, as a part of its time.
 const GAIN: f64 = 1e-6;
@@ -91,7 +91,7 @@ pub fn relieve(past: &Past, bytes: &[(u32, f64)]) -> Routes {
     for (pair, bytes) in (0..).zip(&whole) {
         moves[pair as usize * regions + past.ends(pair).0] = *bytes;
     }
-    for _ in 0..MOST_STEPS * past.links() {
+    for _ in 0..MAX_STEPS * past.links() {
         let time = |link: u32| loads[link as usize] * past.median(link);
         let most = (0..past.links() as u32).map(time).fold(0.0, f64::max);
         let slowest = (0..past.links() as u32).filter(|&link| time(link) >= most * (1.0 - GAIN));

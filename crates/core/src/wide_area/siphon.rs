@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Policy, Turns, Waiting};
 use crate::model::Past;
 use crate::policy::params::{Params, ParamsError};
-use crate::solve::montecarlo::{self, Best, Coflow, Found, MOST_BREADTH, MOST_DEPTH, Search};
+use crate::solve::montecarlo::{self, Best, Coflow, Found, MAX_BREADTH, MAX_DEPTH, Search};
 
 /// Monte Carlo simulation over orders of coflows.
 #[derive(Debug, Clone)]
@@ -45,8 +45,8 @@ impl Siphon {
             params.take_with(key, default, |value| (1..=most).contains(value), &expected)
         };
         let search = Search {
-            depth: whole("depth", 3, MOST_DEPTH)?,
-            breadth: whole("breadth", 10, MOST_BREADTH)?,
+            depth: whole("depth", 3, MAX_DEPTH)?,
+            breadth: whole("breadth", 10, MAX_BREADTH)?,
             samples: whole("samples", 1000, 100_000)?,
             threads: whole("threads", 1, 64)?,
             confidence: params.take_with(

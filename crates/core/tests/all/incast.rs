@@ -115,7 +115,7 @@ fn what_says_nothing_is_refused() {
     let good = run(10, 1, 10.0, 0.0);
     for (bad, what) in [
         (IncastRun { buffer: 0, ..good }, "buffer"),
-        (IncastRun { connections: Incast::MOST_CONNECTIONS + 1, ..good }, "connections"),
+        (IncastRun { connections: Incast::MAX_CONNECTIONS + 1, ..good }, "connections"),
         (IncastRun { bytes: f64::NAN, ..good }, "bytes"),
         (IncastRun { loss: 1.0, ..good }, "loss"),
         (IncastRun { goodput: 0.0, ..good }, "goodput"),

@@ -1,7 +1,7 @@
 //! How often services and applications get less than their share, measured during a replay.
 
 use weir_core::model::{Slot, Workload};
-use weir_sim::{CoflowOutcome, Moment, Observer};
+use weir_sim::{CoflowOutcome, Snapshot, Observer};
 
 use super::{APPLICATIONS, Levels, ROUNDING, SERVICES, owner};
 use weir_console::progress::Watch;
@@ -49,7 +49,7 @@ impl<'a> Contention<'a> {
         [1, 2, 3, 4].map(|at| self.total[at] / self.total[0])
     }
 
-    fn live_flows(&self, moment: &Moment<'_>) -> Vec<LiveFlow> {
+    fn live_flows(&self, moment: &Snapshot<'_>) -> Vec<LiveFlow> {
         let ports = moment.fabric().ports();
         let mut flows = Vec::new();
         for &slot in moment.active() {
@@ -67,7 +67,7 @@ impl<'a> Contention<'a> {
     }
 
     /// Counts port sides under the rates of a schedule.
-    fn count(&self, moment: &Moment<'_>) -> Counts {
+    fn count(&self, moment: &Snapshot<'_>) -> Counts {
         let fabric = moment.fabric();
         let capacity: Vec<f64> = fabric.send().iter().chain(fabric.recv()).copied().collect();
         let sides = capacity.len();
@@ -115,7 +115,7 @@ impl<'a> Contention<'a> {
 }
 
 impl Observer for Contention<'_> {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let time = moment.now() - self.since;
         self.total.iter_mut().zip(self.current).for_each(|(total, sides)| *total += sides * time);
         self.since = moment.now();

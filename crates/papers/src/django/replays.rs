@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_core::model::{Goodput, Workload};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{Behind, Options};
+use weir_sim::{NetworkModel, Options};
 use weir_trace::incast::Measured;
 
 use super::setup::{Cost, Setup};
@@ -154,7 +154,7 @@ impl<'a> Replays<'a> {
             let (setup, policy) = &tasks[at];
             let options = Options {
                 port_rate: setup.rate(),
-                behind: inputs.goodput(setup).map(Arc::new).map(Behind::Goodput),
+                behind: inputs.goodput(setup).map(Arc::new).map(NetworkModel::Goodput),
                 ..Options::default()
             };
             let workload = setup.workload(inputs.trace);

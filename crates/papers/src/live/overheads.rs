@@ -2,7 +2,7 @@
 
 mod measure;
 
-use weir_agent::live::crowd;
+use weir_agent::live::load_generator;
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_coordinator::plane::Settings;
@@ -36,7 +36,7 @@ pub(super) fn section(progress: &Progress) -> Result<String, Failure> {
 }
 
 fn text(all: &[Measured]) -> String {
-    let (interval, coflows) = (n(Settings::default().interval * 1e3), crowd::STEADY + crowd::ENDING);
+    let (interval, coflows) = (n(Settings::default().interval * 1e3), load_generator::STEADY + load_generator::ENDING);
     let mut out = format!(
         "A coordinator under `saath` (`weir serve`) with {} hosts, {coflows} coflows and {} flows computes a schedule every {interval} ms.\n\n\
          - {AGENTS} hosts have an agent process (`weir agent run`) with {} sockets, each of which sends little. The agents of the other hosts are \
@@ -48,8 +48,8 @@ fn text(all: &[Measured]) -> String {
          of a histogram bucket.\n",
         HOSTS[0],
         coflows * HOSTS[0],
-        crowd::STEADY,
-        crowd::STEADY,
+        load_generator::STEADY,
+        load_generator::STEADY,
         SAMPLE.as_secs_f64(),
     );
     out.push_str(&usage(&all[0]));

@@ -11,9 +11,9 @@ use weir_core::saba::Fraction;
 use weir_sim::stage::sharing::{Sharing, Weights};
 
 /// The minimum weight of a table, far below equal shares.
-const LEAST: f64 = 1.0 / 1024.0;
+const MIN: f64 = 1.0 / 1024.0;
 
-/// Points of a table, evenly on a logarithmic scale from [`LEAST`] to 1.
+/// Points of a table, evenly on a logarithmic scale from [`MIN`] to 1.
 const POINTS: u32 = 161;
 
 /// Steps of the bisection over prices, which reach a million.
@@ -22,7 +22,7 @@ const HALVINGS: u32 = 40;
 /// A convex, piecewise linear function of a weight up to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// The ends of the pieces, from [`LEAST`] to 1.
+    /// The ends of the pieces, from [`MIN`] to 1.
     ends: Vec<f64>,
     /// The slope of each piece, in ascending order; one fewer than ends.
     slopes: Vec<f64>,
@@ -31,7 +31,7 @@ pub struct Curve {
 impl Curve {
     /// The hull of a function that is finite for weights above 0.
     pub fn of(cost: impl Fn(f64) -> f64) -> Curve {
-        let place = |point| libm::pow(LEAST, 1.0 - f64::from(point) / f64::from(POINTS - 1));
+        let place = |point| libm::pow(MIN, 1.0 - f64::from(point) / f64::from(POINTS - 1));
         let mut hull: Vec<(f64, f64)> = Vec::new();
         for (x, y) in (0..POINTS).map(place).map(|x| (x, cost(x))) {
             while let [.., a, b] = hull[..]

@@ -5,7 +5,7 @@
 //! server runs one workload, and the 97 instances of each are spread at random over the 1,944 servers. Choices that the paper
 //! leaves open:
 //!
-//! - *Time*: from [`SHORTEST`] to ten times that with all bandwidth, evenly on a logarithmic scale.
+//! - *Time*: from [`MIN`] to ten times that with all bandwidth, evenly on a logarithmic scale.
 //! - *Communication*: transfers take from 0.02 to 0.92 of that time. Workload i of n draws from the i-th of n equal parts of
 //!   this range, so that the workloads cover all degrees of sensitivity.
 //! - *Overlap*: computation during the transfers takes up to twice as long as the transfers, and at most [`MAX_OVERLAP`] of
@@ -33,7 +33,7 @@ pub const INSTANCES: usize = 97;
 pub const PROFILER: u32 = 18;
 
 /// The minimum time of a workload with all bandwidth, in seconds.
-pub const SHORTEST: f64 = 60.0;
+pub const MIN: f64 = 60.0;
 
 /// The maximum computation during transfers, as a fraction of a workload's time with all bandwidth.
 pub const MAX_OVERLAP: f64 = 0.95;
@@ -64,7 +64,7 @@ impl Synthetic {
     fn one(position: f64, rng: &mut Rng) -> Synthetic {
         let moving = 0.02 + 0.9 * position;
         let beside = (2.0 * rng.fraction() * moving).min(MAX_OVERLAP);
-        let seconds = SHORTEST * libm::pow(10.0, rng.fraction());
+        let seconds = MIN * libm::pow(10.0, rng.fraction());
         let count = 2 + (9.0 * rng.fraction()) as usize;
         let computes = fractions(rng, count);
         let moves = fractions(rng, count);

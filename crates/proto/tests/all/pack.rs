@@ -8,8 +8,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    Arrival, Conflict, Demand, FlowKey, Found, LONGEST_ID, Limit, MAX_CONFLICTS, MOST_FOUND, MOST_REPORT,
-    MOST_SEEN, MOST_WAYS, Malformed, Mark, Order, Pace, Queues, Reason, Refusals, Report, Restored, Seen,
+    Arrival, Conflict, Demand, FlowKey, Found, MAX_ID_LENGTH, Limit, MAX_CONFLICTS, MAX_FOUND, MAX_REPORT,
+    MAX_SEEN, MAX_WAYS, Malformed, Mark, Order, Pace, Queues, Reason, Refusals, Report, Restored, FlowProgress,
     Way, wire,
 };
 
@@ -87,7 +87,7 @@ fn order() -> impl Strategy<Value = Order> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    let seen = |(key, (sent, closed)): (FlowKey, (u64, bool))| Seen { key, sent, closed };
+    let seen = |(key, (sent, closed)): (FlowKey, (u64, bool))| FlowProgress { key, sent, closed };
     let flows = btree_map(key(), any::<(u64, bool)>(), 0..20);
     let found = btree_map(("[!-~]{1,3}", peer()), (any::<(u32, u64)>(), demand()), 0..20);
     let is = |((application, peer), ((open, sent), demand)): ((String, IpAddr), ((u32, u64), Demand))| {
@@ -168,8 +168,8 @@ fn what_is_no_report_is_refused() {
         carried: vec![0; open.len()],
         ..wire::Report::default()
     };
-    let long = "x".repeat(LONGEST_ID + 1);
-    let many = MOST_SEEN + 1;
+    let long = "x".repeat(MAX_ID_LENGTH + 1);
+    let many = MAX_SEEN + 1;
     let all: Vec<u32> = (0..many as u32).collect();
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
     let cases = [
@@ -200,10 +200,10 @@ fn what_is_no_report_is_refused() {
         (found("a", &[2], 2, &[1, 1]), Malformed::Unsorted("connections found")),
         (found("b a", &[1, 1], 2, &[1, 1]), Malformed::Unsorted("connections found")),
         (
-            found("a", &[MOST_FOUND as u32 + 1], MOST_FOUND + 1, &vec![1; MOST_FOUND + 1]),
-            Malformed::Many { what: "connections found", found: MOST_FOUND + 1, most: MOST_FOUND },
+            found("a", &[MAX_FOUND as u32 + 1], MAX_FOUND + 1, &vec![1; MAX_FOUND + 1]),
+            Malformed::Many { what: "connections found", found: MAX_FOUND + 1, most: MAX_FOUND },
         ),
-        (report("a", &[many as u32], &all), Malformed::Many { what: "flows", found: many, most: MOST_SEEN }),
+        (report("a", &[many as u32], &all), Malformed::Many { what: "flows", found: many, most: MAX_SEEN }),
         (wire::Report { demands: vec![1, 1], ..found("a", &[1], 1, &[1]) }, uneven("demands", 2, 1)),
     ];
     for (report, why) in cases {
@@ -219,7 +219,7 @@ fn what_cannot_arrive_is_refused() {
         rates: rates.to_vec(),
     };
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
-    let many = MOST_WAYS + 1;
+    let many = MAX_WAYS + 1;
     let cases = [
         (arrivals(&[1], &[1], &[]), uneven("bytes of their ends", 8, 0)),
         (
@@ -233,7 +233,7 @@ fn what_cannot_arrive_is_refused() {
         (arrivals(&[2, 1], &[1, 1], &[1, 2]), Malformed::Unsorted("arrivals")),
         (
             arrivals(&vec![1; many], &vec![1; many], &vec![1; many]),
-            Malformed::Many { what: "arrivals", found: many, most: MOST_WAYS },
+            Malformed::Many { what: "arrivals", found: many, most: MAX_WAYS },
         ),
     ];
     for (arrivals, why) in cases {
@@ -274,7 +274,7 @@ fn what_is_no_order_is_refused() {
         limits: vec![1; limits],
         ..wire::Order::default()
     };
-    let many = MOST_FOUND + 1;
+    let many = MAX_FOUND + 1;
     let guaranteed = |at: &[u32]| wire::Order { guaranteed: at.to_vec(), ..order(&[0], &[1], &[1.0]) };
     let uneven = |what, found, expected| Malformed::Uneven { what, found, expected };
     let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
@@ -307,7 +307,7 @@ fn what_is_no_order_is_refused() {
         (limited("a", &[2], 2, 2), Malformed::Unsorted("limits")),
         (
             limited("a", &[many as u32], many, many),
-            Malformed::Many { what: "limits", found: many, most: MOST_FOUND },
+            Malformed::Many { what: "limits", found: many, most: MAX_FOUND },
         ),
         (guaranteed(&[0, 0]), Malformed::Unsorted("guaranteed interfaces")),
         (
@@ -332,9 +332,9 @@ fn agents_of_before_are_understood() {
 /// The longest report that there can be is let through.
 #[test]
 fn limits_fit_each_other() {
-    let id = |at: usize| format!("{at:0>LONGEST_ID$}");
+    let id = |at: usize| format!("{at:0>MAX_ID_LENGTH$}");
     let seen =
-        |at| Seen { key: FlowKey { coflow: id(at).into(), flow: u32::MAX }, sent: u64::MAX, closed: true };
+        |at| FlowProgress { key: FlowKey { coflow: id(at).into(), flow: u32::MAX }, sent: u64::MAX, closed: true };
     let found = |at| Found {
         application: id(at).into(),
         peer: Ipv6Addr::from(u128::MAX).into(),
@@ -342,12 +342,12 @@ fn limits_fit_each_other() {
         sent: u64::MAX,
         demand: Demand::Rate(u64::MAX - 2),
     };
-    let (flows, found) = ((0..MOST_SEEN).map(seen).collect(), (0..MOST_FOUND).map(found).collect());
+    let (flows, found) = ((0..MAX_SEEN).map(seen).collect(), (0..MAX_FOUND).map(found).collect());
     let arrival = |at: usize| Arrival {
         way: Way { from: (at as u32).into(), to: u32::MAX.into(), mark: Mark::new(63).unwrap() },
         rate: u64::MAX,
     };
-    let arrivals = (0..MOST_WAYS).map(arrival).collect();
+    let arrivals = (0..MAX_WAYS).map(arrival).collect();
     let most = u64::MAX;
     let refusals = Refusals {
         older: most,
@@ -367,5 +367,5 @@ fn limits_fit_each_other() {
     let conflicts = vec![Conflict::new(&long, Reason::Refused, &long); MAX_CONFLICTS];
     let report = Report { obeys: (most, most), flows, found, arrivals, refusals, restored, conflicts };
     let length = wire::Up::report(&report).encoded_len();
-    assert!(length <= MOST_REPORT, "{length} bytes");
+    assert!(length <= MAX_REPORT, "{length} bytes");
 }

@@ -8,7 +8,7 @@ use weir_core::units::{Rate, Time};
 /// How to replay.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The rate of each port, each way, except with [`Behind::Trunks`], which has the rates of ports.
+    /// The rate of each port, each way, except with [`NetworkModel::Trunks`], which has the rates of ports.
     pub port_rate: Rate,
     /// The scheduling interval δ. Schedules are computed at multiples of it only, and the ports of a flow that ends in between are
     /// idle until the next schedule. An event of the workload (a port changes its rate, a flow restarts or loses its data) is
@@ -17,12 +17,12 @@ pub struct Options {
     /// Whether to keep the end of every flow.
     pub keep_flows: bool,
     /// The bottleneck other than ports, if there is one. Policies do not see it.
-    pub behind: Option<Behind>,
+    pub behind: Option<NetworkModel>,
 }
 
 /// A bottleneck other than ports.
 #[derive(Debug, Clone)]
-pub enum Behind {
+pub enum NetworkModel {
     /// Receiving ports to which many flows send.
     Goodput(Arc<Goodput>),
     /// Links between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the cables of

@@ -12,7 +12,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::WideArea;
 
 /// The most changes of a run.
-const MOST_CHANGES: u64 = 1_000_000;
+const MAX_CHANGES: u64 = 1_000_000;
 
 /// The bandwidths of all links, from time 0 on.
 pub struct Bandwidth<'a> {
@@ -56,8 +56,8 @@ impl<'a> Bandwidth<'a> {
     /// How often it may, if that is too often.
     pub fn change(&mut self) -> Result<(), u64> {
         self.changes += 1;
-        if self.changes > MOST_CHANGES {
-            return Err(MOST_CHANGES);
+        if self.changes > MAX_CHANGES {
+            return Err(MAX_CHANGES);
         }
         self.draw(self.area.correlation());
         Ok(())

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::{Observer, Options, Outcome, ReplayError, Silent, replay};
+use weir_sim::{Observer, Options, Outcome, ReplayError, NoObserver, replay};
 
 pub fn bytes(value: f64) -> Bytes {
     Bytes::new(value).expect("a size")
@@ -43,7 +43,7 @@ pub fn options(rate: f64, interval: f64) -> Options {
 
 /// A replay on ports of 1 byte/s without an interval.
 pub fn run(workload: &Workload, policy: &str) -> Outcome {
-    run_with(workload, policy, 1.0, 0.0, &mut Silent).unwrap_or_else(|e| panic!("{policy}: {e}"))
+    run_with(workload, policy, 1.0, 0.0, &mut NoObserver).unwrap_or_else(|e| panic!("{policy}: {e}"))
 }
 
 pub fn run_with(

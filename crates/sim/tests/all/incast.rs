@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{Behind, Moment, Observer, Options, Outcome, Silent, replay};
+use weir_sim::{NetworkModel, Snapshot, Observer, Options, Outcome, NoObserver, replay};
 
 /// What was measured with a byte for each connection, on a link of 1 byte/s; another buffer, where nothing costs, says that it was.
 fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
@@ -21,12 +21,12 @@ fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
 }
 
 fn through(goodput: &Arc<Goodput>, rate: f64, interval: f64) -> Options {
-    Options { behind: Some(Behind::Goodput(Arc::clone(goodput))), ..options(rate, interval) }
+    Options { behind: Some(NetworkModel::Goodput(Arc::clone(goodput))), ..options(rate, interval) }
 }
 
 fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {
     let built = policy::build(policy).unwrap();
-    replay(all, built, options, &mut Silent).unwrap_or_else(|error| panic!("{policy}: {error}"))
+    replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
 /// When the flows of the first coflow end.
@@ -81,7 +81,7 @@ struct Recorder<'a> {
 }
 
 impl Observer for Recorder<'_> {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let mut ports = vec![(0, 0.0); moment.fabric().ports()];
         let mut rates = Vec::new();
         for &slot in moment.active() {

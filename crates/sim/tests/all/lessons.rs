@@ -4,7 +4,7 @@ use crate::common::{POLICIES, assert_near, coflow, event, run, run_with, time, w
 use weir_core::model::{Change, Side};
 use weir_core::policy::build;
 use weir_core::units::Time;
-use weir_sim::{Moment, Observer, Options, ReplayError, Silent, replay};
+use weir_sim::{Snapshot, Observer, Options, ReplayError, NoObserver, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 
@@ -13,7 +13,7 @@ fn coflows_start_at_the_first_schedule_from_their_arrival_on() {
     for policy in POLICIES {
         for (arrival, start) in [(0.0, 0.0), (3.0, 8.0), (8.0, 8.0), (8.5, 16.0), (23.999, 24.0)] {
             let w = workload(2, vec![coflow(1, arrival, &[(0, 1, 1.0)])]);
-            let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+            let out = run_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
             assert_near(&[out.coflows[0].end], &[start + 1.0], 1e-9, policy);
             // Completion times count from the arrival.
             assert_near(&out.ccts(), &[start + 1.0 - arrival], 1e-9, policy);
@@ -27,7 +27,7 @@ fn coflows_start_at_the_first_schedule_from_their_arrival_on() {
 fn ports_idle_from_an_end_until_the_next_schedule() {
     for policy in POLICIES {
         let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 3.0)]), coflow(2, 0.0, &[(0, 2, 9.0)])]);
-        let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+        let out = run_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
         // One after the other: 0 to 3 and 8 to 17. `fair` gives each a half until 8, when 5 are left of the second.
         let expected = if *policy == "fair" { [6.0, 13.0] } else { [3.0, 17.0] };
         if !policy.contains("2B") {
@@ -76,7 +76,7 @@ struct Most {
 }
 
 impl Observer for Most {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         self.coflows = self.coflows.max(moment.active().len());
         self.slots = self.slots.max(moment.active().iter().max().map_or(0, |slot| slot + 1));
         true
@@ -100,7 +100,7 @@ fn a_flow_that_starts_anew_sends_everything_again() {
     w.events = vec![event(3.0, Change::Restart { coflow: 0, flow: 0 })];
     for policy in POLICIES {
         assert_near(&run(&w, policy).ccts(), &[7.0], 1e-9, policy);
-        let out = run_with(&w, policy, 1.0, 0.8, &mut Silent).unwrap();
+        let out = run_with(&w, policy, 1.0, 0.8, &mut NoObserver).unwrap();
         assert_near(&out.ccts(), &[7.0], 1e-9, policy);
     }
 }
@@ -117,7 +117,7 @@ fn a_failed_port_stops_its_flows_at_once() {
         }
         w.events.truncate(1);
         for policy in POLICIES {
-            let failed = run_with(&w, policy, 1.0, 0.0, &mut Silent);
+            let failed = run_with(&w, policy, 1.0, 0.0, &mut NoObserver);
             assert!(matches!(failed, Err(ReplayError::Stalled { left: 1, id: 1, .. })), "{policy}");
         }
     }
@@ -129,7 +129,7 @@ fn events_are_on_time_even_while_a_coflow_waits_for_the_next_schedule() {
         let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 3.0, &[(2, 3, 1.0)])]);
         let rate = |at, factor| event(at, Change::PortRate { port: 0, side: Side::Both, factor });
         w.events = vec![rate(5.0, 0.0), rate(25.0, 1.0)];
-        let out = run_with(&w, policy, 1.0, 10.0, &mut Silent).unwrap();
+        let out = run_with(&w, policy, 1.0, 10.0, &mut NoObserver).unwrap();
         assert_near(&out.ccts()[..1], &[120.0], 1e-9, policy);
     }
 }
@@ -142,7 +142,7 @@ fn late_data_is_there_at_a_schedule_of_the_same_time() {
         let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
         w.events = vec![event(0.001, Change::Late { coflow: 0, flow: 0, until: time(until) })];
         for policy in ["saath", "fair", "varys", "aalo"] {
-            let out = run_with(&w, policy, 1.0, 0.008, &mut Silent);
+            let out = run_with(&w, policy, 1.0, 0.008, &mut NoObserver);
             let end = out.unwrap_or_else(|e| panic!("{policy}, until {until}: {e}")).coflows[0].end;
             // It sent for a millisecond before.
             assert_near(&[end], &[until + 0.999], 1e-9, policy);
@@ -159,7 +159,7 @@ fn a_flow_without_bytes_ends_when_its_data_is_there() {
     (w.coflows[1].id, w.coflows[2].parents) = (2, vec![0, 1]);
     w.events = vec![event(0.0, Change::Late { coflow: 1, flow: 0, until: time(2.5) })];
     for policy in POLICIES {
-        let out = run_with(&w, policy, 1.0, 8.0, &mut Silent).unwrap();
+        let out = run_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
         let ends: Vec<f64> = out.coflows.iter().map(|c| c.end).collect();
         assert_near(&ends, &[1.0, 2.5, 9.0], 1e-9, policy);
         assert_near(&[out.coflows[2].arrival], &[2.5], 1e-9, policy);
@@ -231,7 +231,7 @@ fn rounding_never_keeps_a_flow_from_ending() {
     /// Ends a replay that makes far more schedules than there are flows to end.
     struct Patience(usize);
     impl Observer for Patience {
-        fn scheduled(&mut self, _: &Moment<'_>) -> bool {
+        fn scheduled(&mut self, _: &Snapshot<'_>) -> bool {
             self.0 -= 1;
             self.0 > 0
         }

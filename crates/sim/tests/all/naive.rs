@@ -4,7 +4,7 @@
 use crate::common::{Kinds, cases, near, run_with, workloads};
 use proptest::prelude::*;
 use weir_core::model::{Change, Side, Workload};
-use weir_sim::Silent;
+use weir_sim::NoObserver;
 
 /// What rounding leaves of a port is not capacity.
 const DUST: f64 = 1e-9;
@@ -707,7 +707,7 @@ impl World<'_> {
 
 fn compare(w: &Workload, name: &str, policy: &Policy) -> Result<(), TestCaseError> {
     for interval in [0.0, 0.37] {
-        let engine = run_with(w, name, 1.0, interval, &mut Silent).unwrap().ccts();
+        let engine = run_with(w, name, 1.0, interval, &mut NoObserver).unwrap().ccts();
         let (naive, tied) = World::new(w, policy.clone(), interval).run();
         let equal = engine.iter().zip(&naive).all(|(&a, &b)| near(a, b, 1e-6));
         prop_assume!(equal || !tied, "rounding decides who goes first");

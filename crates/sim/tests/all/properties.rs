@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use weir_core::allocation::Rule;
 use weir_core::model::{Change, FlowState, Workload};
 use weir_core::policy;
-use weir_sim::{Moment, Observer, Outcome, Silent, bound, replay};
+use weir_sim::{Snapshot, Observer, Outcome, NoObserver, bound, replay};
 
 /// One flow with its rate, from one schedule to the next.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl<'a> Checker<'a> {
             && !matches!(flow.rule, Rule::AllOrNone | Rule::Connections)
     }
 
-    fn check(&mut self, moment: &Moment<'_>, rated: &[Rated]) -> Result<(), String> {
+    fn check(&mut self, moment: &Snapshot<'_>, rated: &[Rated]) -> Result<(), String> {
         let (now, fabric) = (moment.now(), moment.fabric());
         let nominal = fabric.nominal();
         let mut send = vec![0.0; fabric.ports()];
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn rated(moment: &Moment<'_>) -> Vec<Rated> {
+fn rated(moment: &Snapshot<'_>) -> Vec<Rated> {
     let mut all = Vec::new();
     for &slot in moment.active() {
         let coflow = moment.coflow(slot);
@@ -99,7 +99,7 @@ fn rated(moment: &Moment<'_>) -> Vec<Rated> {
 }
 
 impl Observer for Checker<'_> {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let rated = rated(moment);
         if let Err(broken) = self.check(moment, &rated) {
             self.broken = Some(broken);
@@ -200,7 +200,7 @@ fn check_all(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Out
             return fail(format!("a mean of {mean} beats the bound {bound}"));
         }
     }
-    let again = run_with(w, policy, rate, interval, &mut Silent).map_err(|e| e.to_string())?;
+    let again = run_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
     if fingerprint(&again) != fingerprint(&outcome) {
         return fail("the second replay differs".to_owned());
     }
@@ -392,8 +392,8 @@ proptest! {
         }
         for policy in POLICIES {
             for interval in [0.0, 0.7] {
-                let ccts = run_with(&w, policy, 1.0, interval, &mut Silent).unwrap().ccts();
-                let mut other = run_with(&renumbered(&w), policy, 1.0, interval, &mut Silent).unwrap().ccts();
+                let ccts = run_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
+                let mut other = run_with(&renumbered(&w), policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
                 other.reverse();
                 same(&ccts, &other, 1e-12, policy)?;
             }
@@ -407,7 +407,7 @@ proptest! {
     })) {
         for policy in POLICIES {
             for interval in [0.0, 0.7] {
-                let of = |w: &Workload| run_with(w, policy, 1.0, interval, &mut Silent).unwrap();
+                let of = |w: &Workload| run_with(w, policy, 1.0, interval, &mut NoObserver).unwrap();
                 let (a, b) = (of(&w), of(&replugged(&w, &names)));
                 prop_assert_eq!(fingerprint(&a), fingerprint(&b), "{}", policy);
                 let sides = |o: &Outcome, p: usize| (o.send_utilisation[p], o.recv_utilisation[p]);
@@ -438,8 +438,8 @@ proptest! {
         for policy in POLICIES {
             let scaled_policy = policy.replace("start=2B", "start=8B");
             for interval in [0.0, 0.7] {
-                let a = run_with(&w, policy, 1.0, interval, &mut Silent).unwrap().ccts();
-                let b = run_with(&scaled(&w, 4.0, 1.0), &scaled_policy, 4.0, interval, &mut Silent);
+                let a = run_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
+                let b = run_with(&scaled(&w, 4.0, 1.0), &scaled_policy, 4.0, interval, &mut NoObserver);
                 // Powers of two: not even rounding differs. (Default thresholds are far away.)
                 same(&a, &b.unwrap().ccts(), 1e-12, policy)?;
             }
@@ -488,7 +488,7 @@ fn water_filling(send: &[f64], recv: &[f64], flows: &[Rated]) -> Vec<f64> {
 struct Fair(Option<String>);
 
 impl Observer for Fair {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let flows = rated(moment);
         let expected = water_filling(moment.fabric().send(), moment.fabric().recv(), &flows);
         for (flow, expected) in flows.iter().zip(&expected) {
@@ -510,7 +510,7 @@ struct Greedy<'a> {
 }
 
 impl Observer for Greedy<'_> {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         for flow in &self.before.1 {
             *self.left.get_mut(&flow.key).unwrap() -= flow.rate * (moment.now() - self.before.0);
         }

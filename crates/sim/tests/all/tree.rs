@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use weir_core::model::{Change, CoflowSpec, Names, Workload};
 use weir_core::policy::{AnyPolicy, TABLE, build};
 use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
-use weir_sim::{Moment, Observer, Options, Outcome, Silent, replay};
+use weir_sim::{Snapshot, Observer, Options, Outcome, NoObserver, replay};
 
 use crate::common::{Kinds, cases, options, workloads};
 
@@ -24,7 +24,7 @@ fn with_an_idle_service(mut workload: Workload) -> Workload {
 }
 
 fn run(workload: &Workload, policy: AnyPolicy, options: &Options) -> Outcome {
-    let mut outcome = replay(workload, policy, options, &mut Silent).unwrap();
+    let mut outcome = replay(workload, policy, options, &mut NoObserver).unwrap();
     (outcome.wall, outcome.schedule_ns) = (0.0, Vec::new());
     outcome
 }
@@ -50,7 +50,7 @@ fn spread(mut workload: Workload, owners: &[usize]) -> Workload {
 struct Capacity(Result<(), String>);
 
 impl Observer for Capacity {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let fabric = moment.fabric();
         let mut left: Vec<f64> = fabric.send().iter().chain(fabric.recv()).copied().collect();
         for &slot in moment.active() {

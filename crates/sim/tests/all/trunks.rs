@@ -13,7 +13,7 @@ use weir_core::model::topology::Builder;
 use weir_core::model::{Change, FlowState, Plan, Side, Trunks, TrunksError, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{Behind, Moment, Observer, Options, Outcome, ReplayError, Silent, replay};
+use weir_sim::{NetworkModel, Snapshot, Observer, Options, Outcome, ReplayError, NoObserver, replay};
 
 /// Ports of 1 byte/s. Oversubscription may be below 1: links between switches then carry more than ports.
 fn network(spines: u32, leaves: u32, hosts: u32, oversubscription: f64, seed: u64) -> Trunks {
@@ -23,12 +23,12 @@ fn network(spines: u32, leaves: u32, hosts: u32, oversubscription: f64, seed: u6
 }
 
 fn over(trunks: &Trunks, interval: f64) -> Options {
-    Options { behind: Some(Behind::Trunks(Arc::new(trunks.clone()))), ..options(1.0, interval) }
+    Options { behind: Some(NetworkModel::Trunks(Arc::new(trunks.clone()))), ..options(1.0, interval) }
 }
 
 fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {
     let built = policy::build(policy).unwrap();
-    replay(all, built, options, &mut Silent).unwrap_or_else(|error| panic!("{policy}: {error}"))
+    replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
 /// Whether a policy leaves rates to queues of ports, which are not supported over links between switches.
@@ -90,11 +90,11 @@ fn what_cannot_be_replayed_is_refused() {
     let built = |policy| policy::build(policy).unwrap();
     let one = workload(5, vec![coflow(1, 0.0, &[(0, 2, 4.0)])]);
     let narrow = over(&network(1, 2, 2, 2.0, 0), 0.0);
-    let refused = replay(&one, built("fair"), &narrow, &mut Silent).unwrap_err();
+    let refused = replay(&one, built("fair"), &narrow, &mut NoObserver).unwrap_err();
     assert_eq!(refused, ReplayError::Hosts { ports: 5, hosts: 4 });
     let one = workload(4, one.coflows);
     for policy in POLICIES {
-        let found = replay(&one, built(policy), &narrow, &mut Silent);
+        let found = replay(&one, built(policy), &narrow, &mut NoObserver);
         assert_eq!(found.is_err(), queues(policy), "{policy}");
         if let Err(error) = found {
             assert_eq!(error, ReplayError::Queues);
@@ -155,7 +155,7 @@ impl Recorder {
         }
     }
 
-    fn live(&mut self, moment: &Moment<'_>) -> Vec<Live> {
+    fn live(&mut self, moment: &Snapshot<'_>) -> Vec<Live> {
         let ports = moment.fabric().ports();
         let (mut all, mut rates, mut path) = (Vec::new(), Vec::new(), Vec::new());
         for &slot in moment.active() {
@@ -193,7 +193,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         self.advance(moment.now());
         let live = self.live(moment);
         let fabric = moment.fabric();

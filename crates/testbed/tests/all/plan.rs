@@ -11,7 +11,7 @@ use weir_core::model::topology::Builder;
 use weir_core::model::{NodeId, Plan as Fabric, Routes, Topology};
 use weir_core::saba::Fraction;
 use weir_core::units::Rate;
-use weir_testbed::queues::{Class, FRAME, MOST_SERVICES, dscp, segments};
+use weir_testbed::queues::{Class, FRAME, MAX_SERVICES, dscp, segments};
 use weir_testbed::{Name, Plan, PlanError, batch};
 
 fn rate(text: &str) -> Rate {
@@ -302,7 +302,7 @@ fn packets_are_short_against_links() {
     for (link, expected) in [("8kbit", 1), ("10Mbit", 1), ("100Mbit", 8), ("1Gbit", 43), ("100Gbit", 43)] {
         assert_eq!(segments(rate(link)), expected, "{link}");
     }
-    assert_eq!((dscp(0), dscp(MOST_SERVICES - 1), dscp(999)), (1, 63, 63));
+    assert_eq!((dscp(0), dscp(MAX_SERVICES - 1), dscp(999)), (1, 63, 63));
 }
 
 proptest! {
@@ -316,7 +316,7 @@ proptest! {
     /// Rates in proportion to weights, that add up to the link; turns in proportion too, and none shorter than a packet.
     #[test]
     fn classes_are_in_proportion(
-        weights in prop::collection::vec(1u32..100, 1..MOST_SERVICES),
+        weights in prop::collection::vec(1u32..100, 1..MAX_SERVICES),
         mbit in 1u32..10_000,
     ) {
         let link = rate(&format!("{mbit}Mbit"));

@@ -11,7 +11,7 @@ use weir_core::netshare::Throttle;
 use weir_core::saba::Fraction;
 use weir_core::units::Time;
 use weir_testbed::bed::{self, Listed};
-use weir_testbed::incast::{Incast, IncastError, Lab, Tcp};
+use weir_testbed::incast::{Incast, IncastError, Setup, Tcp};
 use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
 
 /// The name of a test's bed, which is removed when the test ends. Beds do not touch each other, so that tests run side by side.
@@ -256,7 +256,7 @@ fn marks_keep_a_queue_short() {
     let before = asks();
     let incast = Incast { buffer: 100, connections: 8, bytes: 1_000_000 };
     let loss = |marks: Option<u32>| {
-        let lab = Lab::new(&bed, &Tcp { congestion: Some("reno".to_owned()), marks })?;
+        let lab = Setup::new(&bed, &Tcp { congestion: Some("reno".to_owned()), marks })?;
         assert_eq!(lab.congestion(), "reno");
         assert!(marks.is_none() || asks().trim() == "1");
         Ok::<f64, IncastError>(lab.run(&incast, &|| true)?.loss)
@@ -274,7 +274,7 @@ fn marks_keep_a_queue_short() {
     assert_eq!(asks(), before);
 
     let unknown = Tcp { congestion: Some("nothing".to_owned()), marks: None };
-    let error = Lab::new(&bed, &unknown).err().expect("refused").to_string();
+    let error = Setup::new(&bed, &unknown).err().expect("refused").to_string();
     assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has ("), "{error}");
     bed.down().unwrap();
 }

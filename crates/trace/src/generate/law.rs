@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use weir_core::units::Time;
 
-use super::{Dice, SpecError};
+use super::{SeededRng, SpecError};
 use crate::number;
 
 /// The largest value of a law's parameter.
-const MOST: f64 = 1e12;
+const MAX: f64 = 1e12;
 
 /// How a number is distributed. As text: the name, a colon, and the parameters in the order below, such as
 /// `pareto:1.2,1,150`.
@@ -58,7 +58,7 @@ const LAWS: &str = "constant:V, uniform:MIN,MAX, exponential:MEAN, pareto:SHAPE,
 impl Law {
     /// Whether the parameters are in their ranges.
     pub(super) fn check(&self, field: &str) -> Result<(), SpecError> {
-        let ordered = |min: f64, max: f64| 0.0 <= min && min <= max && max <= MOST;
+        let ordered = |min: f64, max: f64| 0.0 <= min && min <= max && max <= MAX;
         let (right, expected) = match *self {
             Law::Constant(value) => (ordered(0.0, value), "a value from 0 to 1e12"),
             Law::Uniform { min, max } => (ordered(min, max), "0 <= MIN <= MAX <= 1e12"),
@@ -76,7 +76,7 @@ impl Law {
     }
 
     /// A value; finite and not negative if the law is within its ranges.
-    pub(super) fn sample(&self, dice: &mut Dice) -> f64 {
+    pub(super) fn sample(&self, dice: &mut SeededRng) -> f64 {
         match *self {
             Law::Constant(value) => value,
             Law::Uniform { min, max } => min + (max - min) * dice.unit(),
@@ -162,7 +162,7 @@ impl Arrival {
     }
 
     /// Seconds to the next arrival.
-    pub(super) fn gap(&self, dice: &mut Dice) -> f64 {
+    pub(super) fn gap(&self, dice: &mut SeededRng) -> f64 {
         match *self {
             Arrival::Poisson { mean } => -mean.get() * libm::log(1.0 - dice.unit()),
             Arrival::Every { gap } => gap.get(),
@@ -233,7 +233,7 @@ impl Skew {
     }
 
     /// What to multiply the average with for each of `count` reducers.
-    pub(super) fn factors(&self, count: usize, dice: &mut Dice) -> Vec<f64> {
+    pub(super) fn factors(&self, count: usize, dice: &mut SeededRng) -> Vec<f64> {
         match *self {
             Skew::None => vec![1.0; count],
             Skew::Spread(part) => (0..count).map(|_| 1.0 - part + 2.0 * part * dice.unit()).collect(),

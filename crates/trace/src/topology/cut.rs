@@ -15,7 +15,7 @@ struct Graph {
 }
 
 /// Steps that the search may take.
-const MOST_STEPS: u64 = 1_000_000_000;
+const MAX_STEPS: u64 = 1_000_000_000;
 
 /// What is left of an edge below this part of what it was is rounding.
 const ROUNDING: f64 = 1e-12;
@@ -73,7 +73,7 @@ impl Graph {
             let mut path: Vec<u32> = Vec::new();
             loop {
                 steps += 1;
-                if steps > MOST_STEPS {
+                if steps > MAX_STEPS {
                     return None;
                 }
                 let node = path.last().map_or(source, |&edge| self.edges[edge as usize].to);

@@ -69,7 +69,7 @@ pub struct Description {
 }
 
 /// Steps that counting paths may take.
-const MOST_STEPS: u64 = 4_000_000_000;
+const MAX_STEPS: u64 = 4_000_000_000;
 
 impl Description {
     /// The numbers of a network with all its links up.
@@ -138,7 +138,7 @@ fn pairs(topology: &Topology) -> Option<Vec<Pairs>> {
         *groups.entry(heads).or_default() += 1;
     }
     let heads: u64 = groups.keys().map(|heads| heads.len() as u64).sum();
-    if groups.len() as u64 * (topology.links().len() as u64 + heads) > MOST_STEPS {
+    if groups.len() as u64 * (topology.links().len() as u64 + heads) > MAX_STEPS {
         return None;
     }
     let mut found: BTreeMap<(u32, u64), u64> = BTreeMap::new();

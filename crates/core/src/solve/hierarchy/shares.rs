@@ -103,7 +103,7 @@ pub enum HierarchyError {
 }
 
 /// Bytes per second; far beyond any link, and sums of any number of links are finite.
-const MOST_CAPACITY: f64 = 1e30;
+const MAX_CAPACITY: f64 = 1e30;
 
 /// A service's guarantee on one link, in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -251,7 +251,7 @@ impl Shares {
 }
 
 fn check_capacity(link: usize, capacity: f64) -> Result<(), HierarchyError> {
-    if (0.0..=MOST_CAPACITY).contains(&capacity) {
+    if (0.0..=MAX_CAPACITY).contains(&capacity) {
         Ok(())
     } else {
         Err(HierarchyError::Capacity { link, capacity })

@@ -1,6 +1,6 @@
 //! The classes of one problem, by path and by queue.
 
-use super::{Class, LARGEST, Queue, SMALLEST, Source, WfqError};
+use super::{Class, MAX, Queue, MIN, Source, WfqError};
 
 /// A class in one of its queues, with what every visit of the queue needs of it in one place.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,7 +50,7 @@ impl Classes {
         self.crossed.clear();
         self.crossed.resize(links, 0);
         for (number, class) in classes.iter().enumerate() {
-            if !(SMALLEST..=LARGEST).contains(&class.flows) {
+            if !(MIN..=MAX).contains(&class.flows) {
                 return Err(WfqError::Flows { class: number, flows: class.flows });
             }
             let (ask, unresponsive) = match class.source {
@@ -58,7 +58,7 @@ impl Classes {
                 Source::Capped(rate) => (rate, false),
                 Source::Unresponsive(rate) => (rate, true),
             };
-            if class.source != Source::Elastic && !(0.0..=LARGEST).contains(&ask) {
+            if class.source != Source::Elastic && !(0.0..=MAX).contains(&ask) {
                 return Err(WfqError::Rate { class: number, rate: ask });
             }
             for &queue in class.queues {

@@ -1,12 +1,12 @@
 //! What a problem can be refused for.
 
-use super::{LARGEST, SMALLEST};
+use super::{MAX, MIN};
 
 /// What is wrong with links, queues or classes; numbers are positions in their lists.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WfqError {
     /// A capacity that is none.
-    #[error("link {link} has capacity {capacity}: expected 0 to {LARGEST:e}")]
+    #[error("link {link} has capacity {capacity}: expected 0 to {MAX:e}")]
     Capacity {
         /// The link.
         link: usize,
@@ -14,7 +14,7 @@ pub enum WfqError {
         capacity: f64,
     },
     /// A weight that is none.
-    #[error("queue {queue} has weight {weight}: expected {SMALLEST:e} to {LARGEST:e}")]
+    #[error("queue {queue} has weight {weight}: expected {MIN:e} to {MAX:e}")]
     Weight {
         /// The queue.
         queue: usize,
@@ -50,7 +50,7 @@ pub enum WfqError {
         link: u32,
     },
     /// A number of flows that is none.
-    #[error("class {class} has {flows} flows: expected {SMALLEST:e} to {LARGEST:e}")]
+    #[error("class {class} has {flows} flows: expected {MIN:e} to {MAX:e}")]
     Flows {
         /// The class.
         class: usize,
@@ -58,7 +58,7 @@ pub enum WfqError {
         flows: f64,
     },
     /// A rate that is none.
-    #[error("class {class} sends at {rate} bytes per second: expected 0 to {LARGEST:e}")]
+    #[error("class {class} sends at {rate} bytes per second: expected 0 to {MAX:e}")]
     Rate {
         /// The class.
         class: usize,

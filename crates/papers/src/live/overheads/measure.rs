@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tonic::transport::Endpoint;
-use weir_agent::live::crowd;
+use weir_agent::live::load_generator;
 use weir_client::Agent;
 use weir_console::failure::Failure;
 use weir_core::units::Rate;
@@ -47,12 +47,12 @@ pub struct Measured {
     pub agents: Vec<Usage>,
 }
 
-/// Measures for [`crowd::TIME`].
+/// Measures for [`load_generator::TIME`].
 pub fn measure(hosts: u32) -> Result<Measured, Failure> {
     let link = Rate::new(LINK).expect("the constant is a valid rate");
     let names = (0..hosts).map(|host| (format!("h{host}"), link));
     let coordinator = Coordinator::start(None, "policy = \"saath\"\n", names)?;
-    for (number, id) in (0u32..).zip(crowd::coflows()) {
+    for (number, id) in (0u32..).zip(load_generator::coflows()) {
         let to = |from: u32| (from + 1 + number % (hosts - 1)) % hosts;
         let flow = |from: u32| json!({ "from": format!("h{from}"), "to": format!("h{}", to(from)) });
         let flows: Vec<Value> = (0..hosts).map(flow).collect();
@@ -65,7 +65,7 @@ pub fn measure(hosts: u32) -> Result<Measured, Failure> {
         Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(Failure::undone)?;
     let endpoint =
         Endpoint::from_shared(format!("http://{}", coordinator.agents)).map_err(Failure::undone)?;
-    let latencies = runtime.spawn(crowd::attend(endpoint, AGENTS..hosts, link));
+    let latencies = runtime.spawn(load_generator::attend(endpoint, AGENTS..hosts, link));
     let (mut of_coordinator, mut of_agents) = (Vec::new(), Vec::new());
     let sample = || -> Result<Vec<Sample>, Failure> {
         let ids = [coordinator.process.id()].into_iter().chain(real.iter().map(|host| host.process.id()));
@@ -107,7 +107,7 @@ impl Host {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::undone)?;
         let to = listener.local_addr().map_err(Failure::undone)?;
         let mut connections = Vec::new();
-        for id in crowd::coflows().take(crowd::STEADY as usize) {
+        for id in load_generator::coflows().take(load_generator::STEADY as usize) {
             let stream = TcpStream::connect(to).map_err(Failure::undone)?;
             let (mut other, _) = listener.accept().map_err(Failure::undone)?;
             thread::spawn(move || std::io::copy(&mut other, &mut std::io::sink()));

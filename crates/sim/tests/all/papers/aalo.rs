@@ -1,6 +1,6 @@
 //! Chowdhury, Stoica, "Efficient Coflow Scheduling Without Prior Knowledge", SIGCOMM '15.
 
-use weir_sim::Silent;
+use weir_sim::NoObserver;
 
 use crate::common::{assert_near, check, coflow, run, run_with, workload};
 
@@ -46,7 +46,7 @@ fn turns_of_whole_intervals_are_as_long_as_they_should_be() {
     for at in ["senders", "both"] {
         let policy = format!("aalo:start=100B:sharing=turns:at={at}");
         // 80 ms for C2, 72 for C1, and so on.
-        let out = run_with(&w, &policy, 1.0, 0.008, &mut Silent).unwrap();
+        let out = run_with(&w, &policy, 1.0, 0.008, &mut NoObserver).unwrap();
         assert_near(&out.ccts(), &[1095.0, 180.5], 1e-3, &policy);
     }
 }

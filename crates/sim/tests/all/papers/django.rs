@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use weir_core::model::{Change, FlowState, Side, Workload};
-use weir_sim::{Moment, Observer};
+use weir_sim::{Snapshot, Observer};
 
 use crate::common::{Kinds, cases, ccts, check, coflow, event, mean, run_with, workload, workloads};
 
@@ -107,7 +107,7 @@ fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
 fn first_sender(w: &Workload, policy: &str) -> u32 {
     struct First(Option<u32>);
     impl Observer for First {
-        fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+        fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
             let rated = moment.allocation().flows();
             let mut ends = rated.iter().map(|rated| moment.coflow(rated.slot).ends_of(rated.flow));
             let first = ends.find(|&(_, dst)| moment.port(dst) == 2);
@@ -127,7 +127,7 @@ struct Promises {
 }
 
 impl Observer for Promises {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let mut open: BTreeMap<u32, usize> = BTreeMap::new();
         for rated in moment.allocation().flows() {
             *open.entry(moment.coflow(rated.slot).ends_of(rated.flow).1).or_default() += 1;

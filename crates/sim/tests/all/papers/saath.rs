@@ -1,7 +1,7 @@
 //! Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 
 use weir_core::model::{Change, Side, Workload};
-use weir_sim::{Moment, Observer};
+use weir_sim::{Snapshot, Observer};
 
 use crate::common::{assert_near, bytes, ccts, check, coflow, event, mean, run, run_with, time, workload};
 
@@ -20,7 +20,7 @@ impl Queues {
 }
 
 impl Observer for Queues {
-    fn scheduled(&mut self, moment: &Moment<'_>) -> bool {
+    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         for &slot in moment.active() {
             let queue = moment.allocation().class(slot);
             if moment.coflow(slot).id == self.id && self.seen.last().is_none_or(|&(_, q)| q != queue) {
@@ -371,7 +371,7 @@ fn section_4_3_a_stage_begins_when_the_first_of_its_jobs_would() {
     let out = run(&merged, "saath");
     assert_near(&[out.coflows[0].arrival], &[9.0], 1e-9, "release");
     assert_near(&out.coflows[0].flow_ends, &[11.0, 10.5], 1e-9, "flows");
-    // Behind a parent the second stage arrives with the last of its jobs.
+    // NetworkModel a parent the second stage arrives with the last of its jobs.
     w.coflows[3].parents = vec![0];
     w.coflows[3].compute_before = time(0.5);
     let merged = w.per_stage();

@@ -19,7 +19,7 @@ const NEVER: u16 = u16::MAX;
 
 /// The most trunks that a connection counts at: the controller notes them for each of 100,000 connections. A fat tree has four on a path and a random
 /// network of 4,096 switches with hosts some hundred; of a network that has more, connections count at the links of hosts only.
-pub const MOST_TRUNKS: usize = 1 << 10;
+pub const MAX_TRUNKS: usize = 1 << 10;
 
 /// Which port is whose, and what connections pass. With S switches, R of them with hosts, L ports between switches and K kinds, it is found
 /// in R (S + L) + S R log S and takes R K + L; a path is found in the ports of the kinds on it.
@@ -149,7 +149,7 @@ impl Ways {
             for &kind in &here {
                 for &(other, trunk) in &self.out[kind as usize] {
                     if far[other as usize] == left {
-                        if path.len() == 2 + MOST_TRUNKS {
+                        if path.len() == 2 + MAX_TRUNKS {
                             path.truncate(2);
                             return path;
                         }

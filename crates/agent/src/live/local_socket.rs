@@ -24,23 +24,23 @@ use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
-use weir_proto::{FlowKey, LONGEST_ID, is_id};
+use weir_proto::{FlowKey, MAX_ID_LENGTH, is_id};
 
 use super::Shared;
 
 /// How many programs there are at a time; more of them wait.
-const MOST_PROGRAMS: usize = 256;
+const MAX_PROGRAMS: usize = 256;
 
 /// The longest message: a word, an id, a number, and the spaces between.
-const LONGEST: usize = LONGEST_ID + 32;
+const LONGEST: usize = MAX_ID_LENGTH + 32;
 
-/// A door that is open.
-pub struct Door {
+/// A local_socket that is open.
+pub struct LocalSocketServer {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Drop for Door {
+impl Drop for LocalSocketServer {
     fn drop(&mut self) {
         // Whoever removed it before had a reason.
         let _ = fs::remove_file(&self.path);
@@ -52,12 +52,12 @@ fn seqpacket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-impl Door {
-    /// Opens a door at a path. What an agent that was killed left there is removed.
+impl LocalSocketServer {
+    /// Opens a local_socket at a path. What an agent that was killed left there is removed.
     ///
     /// # Errors
     /// If somebody else is there, or nothing can be.
-    pub fn open(path: &Path) -> io::Result<Door> {
+    pub fn open(path: &Path) -> io::Result<LocalSocketServer> {
         let because = |error: io::Error| {
             io::Error::new(error.kind(), format!("{}: cannot be listened at: {error}", path.display()))
         };
@@ -77,12 +77,12 @@ impl Door {
             .map_err(|error| because(error.into()))?;
         // What sort of Unix socket it is, the library need not know.
         let listener = UnixListener::from_std(listener.into()).map_err(because)?;
-        Ok(Door { listener, path: path.to_owned() })
+        Ok(LocalSocketServer { listener, path: path.to_owned() })
     }
 
     /// Lets programs in, for ever.
     pub(super) async fn serve(&self, shared: Shared) -> io::Result<()> {
-        let room = Arc::new(Semaphore::new(MOST_PROGRAMS));
+        let room = Arc::new(Semaphore::new(MAX_PROGRAMS));
         for owner in 0.. {
             let place = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
             match self.listener.accept().await {
@@ -139,7 +139,7 @@ impl Program {
             return Err("expected a word, a coflow and a flow, with a space between".to_owned());
         };
         if !is_id(coflow) {
-            return Err(format!("coflow: expected 1 to {LONGEST_ID} printable characters without spaces"));
+            return Err(format!("coflow: expected 1 to {MAX_ID_LENGTH} printable characters without spaces"));
         }
         let flow = flow.parse().map_err(|_| format!("flow `{flow}`: expected a whole number"))?;
         let key = FlowKey { coflow: coflow.into(), flow };

@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Pace, Report, reckon};
+use weir_proto::{FlowKey, Pace, Report, estimate_sent};
 
-use super::beat::Beat;
+use super::report_timer::ReportTimer;
 use super::link::{self, Event};
 use super::{ALONE, ANEW, clock};
-use crate::lease::Keeper;
-use crate::news::{News, Voice, silence};
+use crate::lease::LeaseState;
+use crate::report_delta::{ReportDelta, ReportHistory, max_silence};
 
 /// How many coflows do not end.
 pub const STEADY: u32 = 40;
@@ -71,7 +71,7 @@ impl Flow {
 
     fn go_on(&mut self, now: Instant) {
         // Nobody without an order sends here: there is no transport that would decide.
-        self.sent += reckon(self.rate.unwrap_or(0), (now - self.by).as_secs_f64());
+        self.sent += estimate_sent(self.rate.unwrap_or(0), (now - self.by).as_secs_f64());
         self.by = now;
     }
 }
@@ -85,20 +85,20 @@ async fn one(coordinator: Endpoint, host: u32, rate: Rate) -> Vec<Duration> {
 }
 
 async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<Duration> {
-    let mut keeper = Keeper::new(vec![rate]);
+    let mut keeper = LeaseState::new(vec![rate]);
     let mut clock = clock(ALONE);
-    let (mut up, mut every, mut beat) = (None, ALONE, Beat::new(host, ALONE));
+    let (mut up, mut every, mut report_timer) = (None, ALONE, ReportTimer::new(host, ALONE));
     let key = |id: String| FlowKey { coflow: id.into(), flow: host };
-    let (mut ended, mut waits, mut voice, mut news) = (0, Vec::new(), Voice::default(), News::default());
+    let (mut ended, mut waits, mut voice, mut report_delta) = (0, Vec::new(), ReportHistory::default(), ReportDelta::default());
     let mut asked: Option<(FlowKey, Instant)> = None;
     // Hosts do not all wait at the same time.
     let first = WARM + APART * (host % ENDING) / ENDING;
     let began = Instant::now();
     let mut steady: Vec<Flow> = coflows().take(STEADY as usize).map(|id| Flow::new(key(id), began)).collect();
     for flow in &steady {
-        news.open(flow.key.clone());
+        report_delta.open(flow.key.clone());
     }
-    // Flows that send as they were told are no news until they are told something else.
+    // Flows that send as they were told are no report_delta until they are told something else.
     let (mut anew, mut is_news) = (began, true);
     loop {
         tokio::select! {
@@ -106,7 +106,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
             event = events.recv() => match event {
                 Some(Event::Begun { every: interval, up: reports, .. }) => {
                     clock = super::clock(interval);
-                    (up, every, beat) = (Some(reports), interval, Beat::new(host, interval));
+                    (up, every, report_timer) = (Some(reports), interval, ReportTimer::new(host, interval));
                 }
                 Some(Event::Order(order)) => {
                     // What is over, an order that names everything leaves out.
@@ -116,7 +116,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                     }
                     let (now, changes) = (Instant::now(), order.whole || !order.flows.is_empty());
                     let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
-                    over.for_each(|(key, _)| news.settle(key));
+                    over.for_each(|(key, _)| report_delta.settle(key));
                     // Who refuses it says so by the next report.
                     let _ = keeper.accept(order, now - began);
                     if changes {
@@ -126,7 +126,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                             flow.rate = keeper.rate(&flow.key, now - began);
                         }
                     }
-                    clock.reset_at(beat.order(now).into());
+                    clock.reset_at(report_timer.order(now).into());
                 }
                 Some(Event::Ended) => up = None,
                 None => return waits,
@@ -140,20 +140,20 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                 if asked.is_none() && ended < ENDING && began.elapsed() > first + APART * ended {
                     let over = key(ending(ended));
                     asked = Some((over.clone(), Instant::now()));
-                    news.end(over, 0);
+                    report_delta.end(over, 0);
                     ended += 1;
                 }
                 let now = Instant::now();
                 if anew.elapsed() >= ANEW {
                     (anew, is_news) = (now, true);
-                    news.tell_unsettled();
+                    report_delta.report_unsettled();
                 }
                 let named = if std::mem::take(&mut is_news) { &mut steady[..] } else { &mut [] };
                 named.iter_mut().for_each(|flow| flow.go_on(now));
                 let named = named.iter().map(|flow| (&flow.key, flow.sent as u64, flow.rate));
-                let flows = news.changes(named, now - began);
+                let flows = report_delta.changes(named, now - began);
                 let report = Report { obeys: keeper.obeys(), flows, ..Report::default() };
-                if voice.speaks(&report, silence(keeper.lease(), every), now - began) {
+                if voice.is_due(&report, max_silence(keeper.lease(), every), now - began) {
                     place.send(report);
                 }
             }

@@ -2,7 +2,7 @@
 
 /// How many parts of reports were not believed, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Doubts {
+pub struct RejectedEntries {
     /// Flows that nobody registered.
     pub unknown: u64,
     /// Flows that another host sends, and what arrives at another host.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::allocation::Allocation;
 use weir_proto::{Conflict, FlowKey, Pace, Refusals, Restored};
 
-use super::{Coflow, Doubts, Plane, Registration, Transfer};
+use super::{Coflow, RejectedEntries, ControlPlane, Registration, Transfer};
 
 /// A coflow in a list.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,9 +77,9 @@ pub struct HostState {
     pub conflicts: Vec<Conflict>,
 }
 
-impl Plane {
+impl ControlPlane {
     /// What was not believed so far.
-    pub fn doubts(&self) -> Doubts {
+    pub fn doubts(&self) -> RejectedEntries {
         self.doubts
     }
 

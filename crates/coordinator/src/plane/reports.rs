@@ -1,14 +1,14 @@
 //! What hosts say.
 
 use weir_core::units::Bytes;
-use weir_proto::{Report, Seen, Totals, reckon};
+use weir_proto::{Report, FlowProgress, Totals, reckon};
 
-use super::{Pace, Plane, UNKNOWN};
+use super::{Pace, ControlPlane, UNKNOWN};
 
 /// What of a link's interval the engine may be wrong about what a flow has sent: being told costs more than being right.
 const SLACK: f64 = 0.1;
 
-impl Plane {
+impl ControlPlane {
     /// A host reports. Its flows are those that it sends.
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
         self.pass(now);
@@ -50,7 +50,7 @@ impl Plane {
         self.arrive(host, &report.arrivals);
     }
 
-    fn see(&mut self, host: u32, seen: &Seen) {
+    fn see(&mut self, host: u32, seen: &FlowProgress) {
         let Some(coflow) = self.coflows.get_mut(&seen.key.coflow) else {
             self.doubts.unknown += 1;
             return;
@@ -159,9 +159,9 @@ mod tests {
     use weir_core::model::Names;
     use weir_core::policy::build;
     use weir_core::units::{Bytes, Rate};
-    use weir_proto::{FlowKey, Report, Seen};
+    use weir_proto::{FlowKey, Report, FlowProgress};
 
-    use super::super::{Link, Plane, Registration, Settings, Transfer};
+    use super::super::{Link, ControlPlane, Registration, Settings, Transfer};
 
     /// What hosts need not say, the engine and the plane reckon alike: neither has a flow over that goes on.
     #[test]
@@ -170,7 +170,7 @@ mod tests {
         let settings = Settings::default();
         let policy = build("saath").unwrap();
         let mut plane =
-            Plane::new(&[Link { send: rate, recv: rate }; 2], policy, Names::default(), settings, 1).unwrap();
+            ControlPlane::new(&[Link { send: rate, recv: rate }; 2], policy, Names::default(), settings, 1).unwrap();
         let flow = Transfer { src: 0, dst: 1, bytes: Bytes::new(9e6) };
         let registration = Registration {
             service: Names::DEFAULT.to_owned(),
@@ -180,7 +180,7 @@ mod tests {
             flows: vec![flow],
         };
         plane.register("a", registration, 0.0).unwrap();
-        let seen = Seen { key: FlowKey { coflow: "a".into(), flow: 0 }, sent: 0, closed: false };
+        let seen = FlowProgress { key: FlowKey { coflow: "a".into(), flow: 0 }, sent: 0, closed: false };
         let first = Report { flows: vec![seen], ..Report::default() };
         plane.report(0, &first, 0.0);
         let (mut now, mut obeys) = (0.0, 0);

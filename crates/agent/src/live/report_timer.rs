@@ -11,7 +11,7 @@ const DRIFT: u32 = 128;
 /// hosts report between three and eight sixteenths of an interval after the first order, each at its own time. What is left of the
 /// interval is for reports that are late.
 #[derive(Debug, Clone, Copy)]
-pub struct Beat {
+pub struct ReportTimer {
     every: Duration,
     /// How long after a schedule to report.
     turn: Duration,
@@ -19,11 +19,11 @@ pub struct Beat {
     last: Option<Instant>,
 }
 
-impl Beat {
+impl ReportTimer {
     /// For a host, by its number, before it has any order.
-    pub fn new(host: u32, every: Duration) -> Beat {
+    pub fn new(host: u32, every: Duration) -> ReportTimer {
         let turn = every.mul_f64(0.1875 + f64::from(host % 64) * 0.3125 / 64.0);
-        Beat { every, turn, last: None }
+        ReportTimer { every, turn, last: None }
     }
 
     /// An order has come; the answer is when to report next.
@@ -51,16 +51,16 @@ mod tests {
         let began = Instant::now();
         let after = |us| began + Duration::from_micros(us);
         // Host 0 reports 1.5 ms after a schedule.
-        let mut beat = Beat::new(0, EVERY);
-        assert_eq!(beat.order(after(0)), after(1500));
+        let mut report_timer = ReportTimer::new(0, EVERY);
+        assert_eq!(report_timer.order(after(0)), after(1500));
         // Later by 1.28 ms, of which little is believed.
-        assert_eq!(beat.order(after(24_000 + 1280)), after(24_000 + 10 + 1500));
+        assert_eq!(report_timer.order(after(24_000 + 1280)), after(24_000 + 10 + 1500));
         // Its turn is over: the next one is.
-        assert_eq!(beat.order(after(48_010 + 3840)), after(48_010 + 30 + 8000 + 1500));
+        assert_eq!(report_timer.order(after(48_010 + 3840)), after(48_010 + 30 + 8000 + 1500));
         // Earlier than any.
-        assert_eq!(beat.order(after(72_000)), after(73_500));
+        assert_eq!(report_timer.order(after(72_000)), after(73_500));
         // The last host of a round reports nearly half an interval after it.
-        let mut last = Beat::new(63, EVERY);
+        let mut last = ReportTimer::new(63, EVERY);
         let turn = last.order(began) - began;
         assert!(turn < EVERY / 2 && turn > EVERY * 7 / 16, "{turn:?}");
     }
@@ -68,15 +68,15 @@ mod tests {
     #[test]
     fn a_clock_that_is_slower_is_followed() {
         let began = Instant::now();
-        let mut beat = Beat::new(0, EVERY);
+        let mut report_timer = ReportTimer::new(0, EVERY);
         let mut at = began;
         for _ in 0..1000 {
             // One in ten thousand.
             at += Duration::from_nanos(24_002_400);
-            let next = beat.order(at);
+            let next = report_timer.order(at);
             assert!(next > at && next <= at + EVERY);
         }
-        let next = beat.order(at) - at;
+        let next = report_timer.order(at) - at;
         assert!(next > Duration::from_micros(1000) && next <= Duration::from_micros(1500), "{next:?}");
     }
 }

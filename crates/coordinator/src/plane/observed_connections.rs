@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_proto::{Demand, Found, MOST_FOUND};
+use weir_proto::{Demand, Found, MAX_FOUND};
 
-use super::Plane;
+use super::ControlPlane;
 
 /// How long what a host found counts after it was last heard of, in seconds.
 pub(super) const KEPT: f64 = 30.0;
@@ -27,7 +27,7 @@ impl Connections {
             self.changed |= self.open.remove(&key).is_some();
             return true;
         }
-        if self.open.len() == MOST_FOUND && !self.open.contains_key(&key) {
+        if self.open.len() == MAX_FOUND && !self.open.contains_key(&key) {
             return false;
         }
         let is = (found.open, found.sent);
@@ -41,7 +41,7 @@ impl Connections {
     }
 }
 
-impl Plane {
+impl ControlPlane {
     /// What hosts have found, of those where something changed since this was asked last. What they ask for is not in it.
     pub fn found(&mut self) -> Vec<(u32, Vec<Found>)> {
         let changed = (0u32..).zip(&mut self.hosts).filter(|(_, host)| host.found.changed);

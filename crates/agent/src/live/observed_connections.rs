@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{Demand, Found, MOST_FOUND, Queues, Restored, Totals};
+use weir_proto::{Demand, Found, MAX_FOUND, Queues, Restored, Totals};
 
 use super::demands::{Demands, HOLD};
 use super::throttle::Throttles;
 use crate::lease::Peer;
-use crate::traffic::{ApplicationId, Class, Event, Happened, LEAST_PACE, Rule, Traffic, TrafficError};
+use crate::traffic::{ApplicationId, Class, Event, EventKind, MIN_PACE, Rule, Traffic, TrafficError};
 
 /// How often the agent looks for cgroups that were created again, and for programs and maps that another process removed.
 const REFRESH: Duration = Duration::from_millis(250);
@@ -147,7 +147,7 @@ impl Applications {
         while let Some(Event { what, ends, connection, .. }) = self.traffic.event() {
             self.happened = true;
             let application = self.traffic.marked(connection.application, &ends);
-            if what == Happened::Closed
+            if what == EventKind::Closed
                 && let Some(tally) = self.tally(application, ends.remote.ip(), now)
             {
                 tally.over += connection.sent;
@@ -194,12 +194,12 @@ impl Applications {
         self.restored
     }
 
-    /// What an application has with a host; none if it is none of these, or there are too many, which [`MOST_FOUND`] says.
+    /// What an application has with a host; none if it is none of these, or there are too many, which [`MAX_FOUND`] says.
     fn tally(&mut self, id: ApplicationId, peer: IpAddr, now: Instant) -> Option<&mut Tally> {
         let name = self.traffic.name(id)?;
         let (name, _) = self.rules.iter().find(|(known, _)| **known == *name)?;
         let key = (Arc::clone(name), peer);
-        if self.tallies.len() == MOST_FOUND && !self.tallies.contains_key(&key) {
+        if self.tallies.len() == MAX_FOUND && !self.tallies.contains_key(&key) {
             return None;
         }
         let demand = Demand::Unknown;
@@ -267,7 +267,7 @@ impl Applications {
     }
 
     /// Nothing was told to whoever listens now.
-    pub fn tell_anew(&mut self) {
+    pub fn report_all(&mut self) {
         self.tallies.values_mut().for_each(|tally| tally.told = None);
     }
 
@@ -291,7 +291,7 @@ impl Applications {
 fn is_other(told: Demand, now: Demand) -> bool {
     match (told, now) {
         (Demand::Rate(told), Demand::Rate(now)) => {
-            told.abs_diff(now) as f64 > (SAME * told as f64).max(f64::from(LEAST_PACE))
+            told.abs_diff(now) as f64 > (SAME * told as f64).max(f64::from(MIN_PACE))
         }
         _ => told != now,
     }

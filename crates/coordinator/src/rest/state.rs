@@ -13,7 +13,7 @@ use crate::identity::Identity;
 use crate::problem::Problem;
 
 /// The most flows in one answer.
-const MOST: usize = 10_000;
+const MAX: usize = 10_000;
 
 /// What a flow may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -165,7 +165,7 @@ pub async fn allocation(
     if matches!(**who, Identity::Framework(_)) {
         return Err(refused(&who, "see", None));
     }
-    let most = page_size(page.limit, 1000, MOST)?;
+    let most = page_size(page.limit, 1000, MAX)?;
     let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
     let found = api.registry.handle().shares(after, most).await?;
     let more = found.len() == most;

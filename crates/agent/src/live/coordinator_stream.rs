@@ -9,17 +9,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Up, down::What};
-use weir_proto::{MOST_ORDER, MOST_REPORT, Order, Report, wire};
+use weir_proto::{MAX_ORDER, MAX_REPORT, Order, Report, wire};
 
 /// How long a coordinator may say nothing. It renews a lease at least once a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait after the first failure, and at most.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest interval between reports that a coordinator may want.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What happens on the stream.
 pub enum Event {
@@ -52,7 +52,7 @@ pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>,
         if events.send(Event::Ended).await.is_err() {
             return;
         }
-        if began.elapsed() > LONGEST_WAIT {
+        if began.elapsed() > MAX_WAIT {
             (wait, last) = (FIRST_WAIT, String::new());
         }
         if why != last {
@@ -60,7 +60,7 @@ pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>,
             last = why;
         }
         sleep(wait.mul_f64(spread)).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
+        wait = (wait * 2).min(MAX_WAIT);
     }
 }
 
@@ -108,8 +108,8 @@ type Begun = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::Down>)
 async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
     let channel = coordinator.connect().await.map_err(|error| chain(&error))?;
     let mut control = ControlClient::new(channel)
-        .max_decoding_message_size(MOST_ORDER)
-        .max_encoding_message_size(MOST_REPORT);
+        .max_decoding_message_size(MAX_ORDER)
+        .max_encoding_message_size(MAX_REPORT);
     let (up, reports) = mpsc::channel(1);
     let said = ReceiverStream::new(reports).map(|report| Up::report(&report));
     let said = tokio_stream::once(Up::hello(host)).chain(said);
@@ -120,11 +120,11 @@ async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
         return Err("it did not begin with a welcome".to_owned());
     };
     let every = welcome.interval();
-    if every.is_zero() || every > LONGEST_INTERVAL {
+    if every.is_zero() || every > MAX_INTERVAL {
         return Err(format!(
             "it wants reports every {} s: expected more than 0 s and at most {} s",
             every.as_secs_f64(),
-            LONGEST_INTERVAL.as_secs()
+            MAX_INTERVAL.as_secs()
         ));
     }
     Ok((welcome, up, orders))

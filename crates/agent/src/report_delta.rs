@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use weir_proto::{FlowKey, MOST_SEEN, Report, Seen, reckon};
+use weir_proto::{FlowKey, MAX_SEEN, Report, FlowProgress, estimate_sent};
 
 /// How far what a flow has sent may be from what the coordinator reckons, in bytes: a large packet more or less.
 const SLACK: f64 = 65_536.0;
 
 /// How many flows that are over are remembered, the last ones.
-pub const MOST_OVER: usize = 1 << 14;
+pub const MAX_OVER: usize = 1 << 14;
 
 /// What a coordinator was told of a flow last.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ impl Told {
         let Some(rate) = self.rate.filter(|_| self.rate == now.rate) else {
             return (self.sent, self.rate) != (now.sent, now.rate);
         };
-        let reckoned = self.sent as f64 + reckon(rate, now.at.saturating_sub(self.at).as_secs_f64());
+        let reckoned = self.sent as f64 + estimate_sent(rate, now.at.saturating_sub(self.at).as_secs_f64());
         (now.sent as f64 - reckoned).abs() > SLACK
     }
 }
@@ -41,14 +41,14 @@ struct Over {
 
 /// What a coordinator was told of a host's flows.
 #[derive(Debug, Clone, Default)]
-pub struct News {
+pub struct ReportDelta {
     open: BTreeMap<FlowKey, Option<Told>>,
     over: BTreeMap<FlowKey, Over>,
     /// Those that are over, in the order in which they ended; some of them may have begun again.
     ended: VecDeque<FlowKey>,
 }
 
-impl News {
+impl ReportDelta {
     /// A flow begins, or goes on over another connection; the answer is what it has sent before.
     pub fn open(&mut self, key: FlowKey) -> u64 {
         let before = self.over.remove(&key).map_or(0, |over| over.sent);
@@ -61,7 +61,7 @@ impl News {
         self.open.remove(&key);
         self.ended.push_back(key.clone());
         self.over.insert(key, Over { sent, told: false, settled: false });
-        while self.ended.len() > MOST_OVER {
+        while self.ended.len() > MAX_OVER {
             let Some(key) = self.ended.pop_front() else { break };
             // One that ended again since then is in the list again.
             if !self.ended.contains(&key) {
@@ -76,20 +76,20 @@ impl News {
         &mut self,
         flows: impl Iterator<Item = (&'a FlowKey, u64, Option<u64>)>,
         now: Duration,
-    ) -> Vec<Seen> {
+    ) -> Vec<FlowProgress> {
         let mut seen = Vec::new();
         for (key, sent, rate) in flows {
             let Some(told) = self.open.get_mut(key) else { continue };
             let is = Told { sent, rate, at: now };
-            if seen.len() < MOST_SEEN && told.is_none_or(|told| told.is_old(&is)) {
+            if seen.len() < MAX_SEEN && told.is_none_or(|told| told.is_old(&is)) {
                 *told = Some(is);
-                seen.push(Seen { key: key.clone(), sent, closed: false });
+                seen.push(FlowProgress { key: key.clone(), sent, closed: false });
             }
         }
         for (key, over) in &mut self.over {
-            if seen.len() < MOST_SEEN && !over.told {
+            if seen.len() < MAX_SEEN && !over.told {
                 over.told = true;
-                seen.push(Seen { key: key.clone(), sent: over.sent, closed: true });
+                seen.push(FlowProgress { key: key.clone(), sent: over.sent, closed: true });
             }
         }
         seen.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -97,13 +97,13 @@ impl News {
     }
 
     /// Nothing was told to whoever listens now.
-    pub fn tell_anew(&mut self) {
+    pub fn report_all(&mut self) {
         self.over.values_mut().for_each(|over| (over.told, over.settled) = (false, false));
-        self.tell_unsettled();
+        self.report_unsettled();
     }
 
     /// What the coordinator has not said it knows is told again: it may have heard of a flow before it heard of its coflow.
-    pub fn tell_unsettled(&mut self) {
+    pub fn report_unsettled(&mut self) {
         self.open.values_mut().for_each(|told| *told = None);
         self.over.values_mut().filter(|over| !over.settled).for_each(|over| over.told = false);
     }
@@ -117,29 +117,29 @@ impl News {
 }
 
 /// How long a host with nothing to say says nothing, where orders have such leases: a coordinator gives orders to whom it heard of within one.
-pub fn silence(lease: Duration, interval: Duration) -> Duration {
+pub fn max_silence(lease: Duration, interval: Duration) -> Duration {
     (lease / 4).max(interval)
 }
 
 /// When a report was sent last, and with what in it that is no change of flows.
 #[derive(Debug, Clone, Default)]
-pub struct Voice(Option<(Duration, Report)>);
+pub struct ReportHistory(Option<(Duration, Report)>);
 
-impl Voice {
+impl ReportHistory {
     /// Whether a report has to be sent, for what is in it or since the last was `most` ago; it counts as sent then.
-    pub fn speaks(&mut self, report: &Report, most: Duration, now: Duration) -> bool {
+    pub fn is_due(&mut self, report: &Report, most: Duration, now: Duration) -> bool {
         let is_news = !report.flows.is_empty() || !report.found.is_empty() || !report.arrivals.is_empty();
         let silent = self.0.as_ref().is_some_and(|(at, last)| {
             (last.obeys, last.restored) == (report.obeys, report.restored)
                 && last.conflicts == report.conflicts
                 && now.saturating_sub(*at) < most
         });
-        let speaks = is_news || !silent;
-        if speaks {
+        let is_due = is_news || !silent;
+        if is_due {
             let (obeys, restored, conflicts) = (report.obeys, report.restored, report.conflicts.clone());
             self.0 = Some((now, Report { obeys, restored, conflicts, ..Report::default() }));
         }
-        speaks
+        is_due
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         }
         assert!(first.is_old(&told(reckoned, Some(1_514_001), 100)));
         assert!(first.is_old(&told(reckoned, None, 100)));
-        // Of what nobody paces each byte is news.
+        // Of what nobody paces each byte is report_delta.
         let free = told(1000, None, 0);
         assert!(free.is_old(&told(1001, None, 0)));
         assert!(!free.is_old(&told(1000, None, 1000)));
@@ -173,13 +173,13 @@ mod tests {
     fn who_has_no_news_says_so_now_and_then_and_when_it_obeys_another_order() {
         let most = Duration::from_millis(20);
         let report = |seq| Report { obeys: (1, seq), ..Report::default() };
-        let mut voice = Voice::default();
-        let mut speaks = |report: &Report, ms| voice.speaks(report, most, Duration::from_millis(ms));
-        assert!(speaks(&report(1), 0));
-        assert!(!speaks(&report(1), 8));
-        assert!(speaks(&report(2), 16));
-        assert!(!speaks(&report(2), 35));
-        assert!(speaks(&report(2), 36));
+        let mut voice = ReportHistory::default();
+        let mut is_due = |report: &Report, ms| voice.is_due(report, most, Duration::from_millis(ms));
+        assert!(is_due(&report(1), 0));
+        assert!(!is_due(&report(1), 8));
+        assert!(is_due(&report(2), 16));
+        assert!(!is_due(&report(2), 35));
+        assert!(is_due(&report(2), 36));
         let found = weir_proto::Found {
             application: "web".into(),
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
@@ -187,7 +187,7 @@ mod tests {
             sent: 0,
             demand: weir_proto::Demand::Unknown,
         };
-        assert!(speaks(&Report { found: vec![found], ..report(2) }, 40));
-        assert!(!speaks(&report(2), 48));
+        assert!(is_due(&Report { found: vec![found], ..report(2) }, 40));
+        assert!(!is_due(&report(2), 48));
     }
 }
