@@ -20,7 +20,7 @@ pub mod congestion;
 pub mod htb;
 pub mod lease;
 pub mod live;
-pub mod report_delta;
 pub mod notifications;
 pub mod queues;
+pub mod report_delta;
 pub mod traffic;

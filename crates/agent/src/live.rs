@@ -32,27 +32,27 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Queues, Report};
 
 use crate::lease::{LeaseState, Refused};
-use crate::report_delta::{ReportHistory, max_silence};
 use crate::queues::{Interface, Limited};
+use crate::report_delta::{ReportHistory, max_silence};
 use crate::traffic::Traffic;
 
-mod report_timer;
-pub mod load_generator;
+mod coordinator_stream;
 mod demands;
-mod local_socket;
 pub mod endpoint;
 mod flows;
-mod observed_connections;
 mod interfaces;
-mod coordinator_stream;
+pub mod load_generator;
+mod local_socket;
+mod observed_connections;
+mod report_timer;
 mod socket;
 mod throttle;
 pub mod watchdog;
 
-use report_timer::ReportTimer;
+use coordinator_stream::Event;
 use flows::Flows;
 use observed_connections::Applications;
-use coordinator_stream::Event;
+use report_timer::ReportTimer;
 use watchdog::Watchdog;
 
 /// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
@@ -268,14 +268,16 @@ pub async fn run(
     traffic: Option<Traffic>,
     stop: impl Future<Output = ()>,
 ) -> (Left, io::Result<()>) {
-    let local_socket = match settings.local_socket.as_deref().map(local_socket::LocalSocketServer::open).transpose() {
-        Ok(local_socket) => local_socket,
-        Err(error) => return (Left { traffic, interfaces: Vec::new() }, Err(error)),
-    };
+    let local_socket =
+        match settings.local_socket.as_deref().map(local_socket::LocalSocketServer::open).transpose() {
+            Ok(local_socket) => local_socket,
+            Err(error) => return (Left { traffic, interfaces: Vec::new() }, Err(error)),
+        };
     socket::raise_file_limit();
     let (wanted, ordered) = watch::channel(Wanted::default());
     // A switch has no programs.
-    let shaped = settings.links.first().filter(|link| settings.local_socket.is_some() && !link.interfaces.is_empty());
+    let shaped =
+        settings.links.first().filter(|link| settings.local_socket.is_some() && !link.interfaces.is_empty());
     let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
     let host = Host {
         keeper: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),

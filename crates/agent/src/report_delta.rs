@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use weir_proto::{FlowKey, MAX_SEEN, Report, FlowProgress, estimate_sent};
+use weir_proto::{FlowKey, FlowProgress, MAX_SEEN, Report, estimate_sent};
 
 /// How far what a flow has sent may be from what the coordinator reckons, in bytes: a large packet more or less.
 const SLACK: f64 = 65_536.0;

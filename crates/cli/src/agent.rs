@@ -35,7 +35,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let files = args.credentials.files(&args.coordinator, args.insecure)?;
     let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
     // A switch runs no programs: it has no socket for them.
-    let door = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
+    let local_socket = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
     let mut links: Vec<Link> = args.ports.iter().map(Port::link).collect();
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.traffic.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
@@ -43,12 +43,13 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(failure)?;
     // The second is right also after the file was replaced.
     let program = env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into());
-    let watchdog = door.clone().map(|door| Start {
+    let watchdog = local_socket.clone().map(|local_socket| Start {
         program,
         args: vec!["agent".to_owned(), "watchdog".to_owned()],
-        door,
+        local_socket,
     });
-    let settings = Settings { coordinator, host: args.host, links, door, watchdog, dry_run: args.dry_run };
+    let settings =
+        Settings { coordinator, host: args.host, links, local_socket, watchdog, dry_run: args.dry_run };
     interrupt::watch();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
     let traffic = match &args.traffic.applications[..] {

@@ -12,7 +12,7 @@ use weir_console::spec;
 use weir_console::table::count;
 use weir_core::allocation::Standing;
 use weir_sim::explain::{Entry, Explainer, Explanation, PortSide, State, timeline};
-use weir_sim::{CoflowOutcome, Snapshot, Observer, replay};
+use weir_sim::{CoflowOutcome, Observer, Snapshot, replay};
 
 use crate::args;
 use crate::compare::caption;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use weir_sim::{CoflowOutcome, Snapshot, Observer};
+use weir_sim::{CoflowOutcome, Observer, Snapshot};
 
 use crate::interrupt;
 

@@ -8,7 +8,7 @@ use tonic::transport::Endpoint;
 use weir_agent::live::load_generator;
 use weir_coordinator::agents;
 use weir_coordinator::master::start;
-use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{ControlPlane, Link, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::Rate;

@@ -14,7 +14,7 @@ use weir_core::netshare::PERIOD;
 use weir_core::saba::share::FLOOR;
 use weir_core::saba::{Fraction, controller};
 use weir_core::units::{Bytes, Time};
-use weir_proto::{MAX_LEASE, MAX_CLASSES};
+use weir_proto::{MAX_CLASSES, MAX_LEASE};
 use weir_trace::fields::{self, Fields, Source, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 

@@ -19,7 +19,8 @@ use weir_core::policy::AnyPolicy;
 use weir_proto::{FlowKey, Found, Order, Queues, Refusals, Report, Restored};
 
 use crate::plane::{
-    RejectedEntries, HostState, ControlPlane, Refusal, Registration, Services, Share, Standing, Summary, Transfer,
+    ControlPlane, HostState, Refusal, Registration, RejectedEntries, Services, Share, Standing, Summary,
+    Transfer,
 };
 
 mod histogram;

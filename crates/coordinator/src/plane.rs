@@ -29,8 +29,8 @@ use weir_proto::{FRAME, MAX_FLOWS, PAYLOAD, is_id};
 mod allocator;
 mod arrivals;
 mod decide;
-mod rejected_entries;
 mod observed_connections;
+mod rejected_entries;
 mod reports;
 mod request;
 mod senders;
@@ -41,8 +41,8 @@ pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{HostState, Progress, Share, Standing, Summary};
 pub use weir_proto::{
-    Arrival, Conflict, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Refusals, Report, Restored,
-    FlowProgress, Way,
+    Arrival, Conflict, Demand, FlowKey, FlowProgress, Found, Limit, Mark, Order, Pace, Queues, Refusals,
+    Report, Restored, Way,
 };
 
 /// A size that nobody knows: more than is ever sent, and little enough for sums.

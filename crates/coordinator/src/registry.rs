@@ -31,11 +31,11 @@ use crate::store::{Room, Snapshot, Store, StoreError};
 mod division;
 mod observed_connections;
 pub(crate) mod records;
+pub mod routing;
 mod sharing;
 #[cfg(test)]
 mod tests;
 mod watcher;
-pub mod routing;
 
 use routing::Ways;
 

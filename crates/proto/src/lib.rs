@@ -13,7 +13,8 @@ use std::time::Duration;
 
 pub use conflict::{Conflict, Reason};
 pub use order::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, FlowProgress, Way, is_id, estimate_sent,
+    Arrival, Demand, FlowKey, FlowProgress, Found, Limit, Mark, Order, Pace, Queues, Report, Way,
+    estimate_sent, is_id,
 };
 pub use pack::Malformed;
 pub use totals::Totals;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Conflict, FRAME, MAX_ID_LENGTH, MAX_CLASSES, PAYLOAD, Refusals, Restored};
+use crate::{Conflict, FRAME, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD, Refusals, Restored};
 
 /// A flow: its coflow's id, and its place in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, Queues, Report, FlowProgress, Way, is_id,
+    Arrival, Demand, FlowKey, FlowProgress, Found, Limit, Mark, Order, Pace, Queues, Report, Way, is_id,
 };
 use crate::{
-    Conflict, MAX_CONFLICTS, MAX_APPLICATIONS, MAX_FLOWS, MAX_FOUND, MAX_QUEUES, MAX_SEEN, MAX_WAYS,
+    Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS, MAX_FOUND, MAX_QUEUES, MAX_SEEN, MAX_WAYS,
     Refusals, Restored, wire,
 };
 

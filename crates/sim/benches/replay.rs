@@ -7,7 +7,7 @@ use std::path::Path;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use weir_core::model::Workload;
 use weir_core::policy::{self, TABLE};
-use weir_sim::{Options, NoObserver, replay};
+use weir_sim::{NoObserver, Options, replay};
 use weir_trace::{Limits, TraceUnit};
 
 fn demo() -> Workload {

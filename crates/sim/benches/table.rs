@@ -24,7 +24,7 @@ use weir_core::policy::{self, TABLE};
 use weir_core::solve::{Class, max_min};
 use weir_core::units::{Bytes, Time};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{Options, NoObserver, replay};
+use weir_sim::{NoObserver, Options, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 

@@ -224,7 +224,7 @@ mod tests {
     use weir_core::policy::{self, TABLE};
     use weir_core::units::{Bytes, Time};
 
-    use crate::replay::{Options, NoObserver, replay};
+    use crate::replay::{NoObserver, Options, replay};
 
     const UNIT: f64 = 1.0;
 

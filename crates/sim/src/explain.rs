@@ -25,7 +25,7 @@ use weir_core::model::{Change, Coflow, FlowState, Slot, Workload};
 
 use crate::bound;
 use crate::outcome::CoflowOutcome;
-use crate::replay::{Snapshot, Observer, Options};
+use crate::replay::{Observer, Options, Snapshot};
 
 /// Below this share of a port's nominal rate, nothing is left of it.
 const NOTHING: f64 = 1e-6;

@@ -16,7 +16,7 @@ mod transport;
 pub mod wide_area;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
-pub use replay::{NetworkModel, Snapshot, Observer, Options, ReplayError, NoObserver, replay};
+pub use replay::{NetworkModel, NoObserver, Observer, Options, ReplayError, Snapshot, replay};
 
 /// The page on adding a policy is compiled and run with the tests.
 #[cfg(doctest)]

@@ -16,8 +16,8 @@ use weir_proto::{FlowKey, FlowProgress, estimate_sent};
 
 use super::socket::{self, Info};
 use super::watchdog::Watchdog;
-use crate::report_delta::ReportDelta;
 use crate::queues::{Limited, ids};
+use crate::report_delta::ReportDelta;
 
 /// The most sockets at a time.
 pub const MAX_SOCKETS: usize = 4096;

@@ -14,8 +14,8 @@ use tonic::transport::Endpoint;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Pace, Report, estimate_sent};
 
+use super::coordinator_stream::{self, Event};
 use super::report_timer::ReportTimer;
-use super::link::{self, Event};
 use super::{ALONE, ANEW, clock};
 use crate::lease::LeaseState;
 use crate::report_delta::{ReportDelta, ReportHistory, max_silence};
@@ -79,7 +79,7 @@ impl Flow {
 async fn one(coordinator: Endpoint, host: u32, rate: Rate) -> Vec<Duration> {
     let (said, events) = mpsc::channel(16);
     tokio::select! {
-        () = link::keep(coordinator, host, said, |_| {}) => Vec::new(),
+        () = coordinator_stream::keep(coordinator, host, said, |_| {}) => Vec::new(),
         waits = speak(host, rate, events) => waits,
     }
 }
@@ -89,7 +89,8 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
     let mut clock = clock(ALONE);
     let (mut up, mut every, mut report_timer) = (None, ALONE, ReportTimer::new(host, ALONE));
     let key = |id: String| FlowKey { coflow: id.into(), flow: host };
-    let (mut ended, mut waits, mut voice, mut report_delta) = (0, Vec::new(), ReportHistory::default(), ReportDelta::default());
+    let (mut ended, mut waits, mut voice, mut report_delta) =
+        (0, Vec::new(), ReportHistory::default(), ReportDelta::default());
     let mut asked: Option<(FlowKey, Instant)> = None;
     // Hosts do not all wait at the same time.
     let first = WARM + APART * (host % ENDING) / ENDING;

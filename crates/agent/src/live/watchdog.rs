@@ -210,7 +210,12 @@ impl Drop for Watchdog {
 ///
 /// # Errors
 /// If the socket receives anything else than an agent's messages.
-pub fn run(agent: OwnedFd, local_socket: &Path, interfaces: &[u32], stop: impl Fn() -> bool) -> io::Result<()> {
+pub fn run(
+    agent: OwnedFd,
+    local_socket: &Path,
+    interfaces: &[u32],
+    stop: impl Fn() -> bool,
+) -> io::Result<()> {
     socket::raise_file_limit();
     let mut held: BTreeMap<u64, OwnedFd> = BTreeMap::new();
     let mut until: Option<Duration> = None;

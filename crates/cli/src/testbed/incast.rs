@@ -9,7 +9,7 @@ use weir_console::table::{Align, BITS, Table, number, percent, rate};
 use weir_console::testbed::{failure, on_a_bed};
 use weir_core::model::Plan;
 use weir_sim::outcome::{mean, percentile};
-use weir_testbed::incast::{Incast, IncastError, Setup, Sample, Tcp};
+use weir_testbed::incast::{Incast, IncastError, Sample, Setup, Tcp};
 
 use crate::args;
 use crate::render;

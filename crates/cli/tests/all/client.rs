@@ -33,25 +33,25 @@ fn serve(place: &Place) -> Serving {
 /// An agent of host `a` that has its coordinator.
 struct Attending {
     child: Child,
-    door: PathBuf,
+    local_socket: PathBuf,
     /// It has somebody to tell what happens.
     _log: BufReader<ChildStderr>,
 }
 
 impl Attending {
     fn start(place: &Place, serving: &Serving) -> Attending {
-        let door = place.path("door");
+        let local_socket = place.path("local_socket");
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", &serving.agents])
             .arg("--socket")
-            .arg(&door)
+            .arg(&local_socket)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         log.read_line(&mut line).unwrap();
-        let attending = Attending { child, door, _log: log };
+        let attending = Attending { child, local_socket, _log: log };
         assert!(line.contains("has a coordinator"), "{line}");
         attending
     }
@@ -153,7 +153,7 @@ fn a_coflow_is_put_and_got_at_its_pace() {
             all
         })
     });
-    let agent_of_host = Agent::connect(&agent.door).unwrap();
+    let agent_of_host = Agent::connect(&agent.local_socket).unwrap();
     let sent = put(&agent_of_host, "job/7", 1, to, &mut &b"abc"[..]).unwrap();
     assert!(sent.bytes == 3 && sent.unpaced.is_none(), "{sent:?}");
     wait_for("a rate", || !state()["flows"][0]["rate"].is_null());

@@ -120,7 +120,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     assert!(!is_present());
 
     // The agent.
-    let door = place.path("agent.sock");
+    let local_socket = place.path("agent.sock");
     let credentials = "--certificate node-1.pem --key node-1.key --authority authority.pem";
     let run =
         format!("agent run --host 0 --rate 10Gbit --coordinator {agents} {credentials} --socket agent.sock");
@@ -155,7 +155,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     let put = with(
         put,
         &[
-            ("/run/weir/agent.sock", door.to_str().unwrap()),
+            ("/run/weir/agent.sock", local_socket.to_str().unwrap()),
             ("\"node-2\", 7800", &format!("\"127.0.0.9\", {port}")),
         ],
     );

@@ -28,7 +28,7 @@ use tonic::transport::Endpoint;
 use weir_client::Agent;
 use weir_proto::wire::Up;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::{FlowKey, MAX_SEEN, Report, FlowProgress};
+use weir_proto::{FlowKey, FlowProgress, MAX_SEEN, Report};
 
 /// How much memory a coordinator of four hosts may take beyond what it began with, whatever is sent to it, in bytes.
 const ROOM: u64 = 128 << 20;
@@ -79,7 +79,7 @@ impl Attending {
             .envs(environment.iter().copied())
             .args(["agent", "run", "--rate", "1Gbit", "--coordinator", coordinator])
             .args(["--host", &host.to_string(), "--socket"])
-            .arg(folder.path().join("door"))
+            .arg(folder.path().join("local_socket"))
             .stderr(File::create(folder.path().join("said")).unwrap())
             .spawn()
             .unwrap();
@@ -90,8 +90,8 @@ impl Attending {
         fs::read_to_string(self.folder.path().join("said")).unwrap()
     }
 
-    fn door(&self) -> PathBuf {
-        self.folder.path().join("door")
+    fn local_socket(&self) -> PathBuf {
+        self.folder.path().join("local_socket")
     }
 }
 
@@ -177,12 +177,12 @@ fn undisturbed(serving: &Serving, agent: usize, time: Duration) {
     assert!(late * 20 <= looks, "of {looks} times it was not heard of for a lease {late} times");
 }
 
-fn seqpacket(door: &Path) -> OwnedFd {
+fn seqpacket(local_socket: &Path) -> OwnedFd {
     let kind = SockType::SeqPacket;
     let socket = socket(AddressFamily::Unix, kind, SockFlag::empty(), None).unwrap();
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(5, 0)).unwrap();
     setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(5, 0)).unwrap();
-    connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &UnixAddr::new(door).unwrap()).unwrap();
+    connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &UnixAddr::new(local_socket).unwrap()).unwrap();
     socket
 }
 
@@ -208,14 +208,14 @@ fn nonsense_and_silence_disturb_nobody() {
         move || say(&to, &nonsense(&mut random), Duration::from_millis(100))
     };
     let endless = serving.api.clone();
-    let door = agent.door();
+    let local_socket = agent.local_socket();
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let attacks = Attack::new()
         .with(attack(&serving.agents, 1))
         .with(attack(&serving.api, 2))
         .with(move || say(&endless, &vec![b'x'; 8 << 20], Duration::from_millis(300)))
         .with(move || {
-            let socket = seqpacket(&door);
+            let socket = seqpacket(&local_socket);
             let mut bytes = vec![0; (random.next_u32() % 100_000) as usize];
             random.fill_bytes(&mut bytes);
             let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
@@ -229,7 +229,7 @@ fn nonsense_and_silence_disturb_nobody() {
     // Whoever comes later is let in, too.
     let late = Attending::start(&serving.agents, 1);
     wait_for("the second agent", || serving.hosts()[1]["present"] == true);
-    assert!(Agent::connect(agent.door()).unwrap().done("x", 0).is_err());
+    assert!(Agent::connect(agent.local_socket()).unwrap().done("x", 0).is_err());
     drop((attacks, slow, mute, late));
     let more = serving.most_memory() - before;
     eprintln!("{} MB more than {} MB", more >> 20, before >> 20);
@@ -246,8 +246,11 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
     let _agent = Attending::start(&serving.agents, 0);
     wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
     let before = serving.most_memory();
-    let seen =
-        |flow| FlowProgress { key: FlowKey { coflow: "x".repeat(100).into(), flow }, sent: u64::MAX, closed: false };
+    let seen = |flow| FlowProgress {
+        key: FlowKey { coflow: "x".repeat(100).into(), flow },
+        sent: u64::MAX,
+        closed: false,
+    };
     let report = Report { flows: (0..MAX_SEEN as u32).map(seen).collect(), ..Report::default() };
     let to = format!("http://{}", serving.agents);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

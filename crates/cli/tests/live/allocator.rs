@@ -101,7 +101,7 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
         pair.put(&format!("/v1/applications/{}", group.name), &body);
     }
     let applications = || groups.iter().map(|group| (&*group.name, &*group.path));
-    let mut agent = pair.agent(&place.path("door"), applications());
+    let mut agent = pair.agent(&place.path("local_socket"), applications());
     wait_within(SOON, "queues", || pair.tc("class").contains("class htb 7765:102 "));
     let sinks = [pair.sink(), pair.sink()];
     let send = |at: usize| {
@@ -138,7 +138,7 @@ fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
         .map(|_| {
             let killed = Instant::now();
             agent.kill();
-            agent = pair.agent(&place.path("door"), applications());
+            agent = pair.agent(&place.path("local_socket"), applications());
             let restart = Restart::watch(&pair, &arrived, killed);
             eprintln!("an agent was killed: {restart:?}");
             comes_to("the rates of Fig. 5 after a restart", FIG_5);

@@ -107,12 +107,12 @@ impl Bed {
         let mut command = self.inside(host, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.args(["agent", "run", "--rate", "40Mbit", "--host", &host.to_string()]);
         let coordinator = format!("{}:{PORT}", address(self.hosts - 1));
-        command.args(["--coordinator", &coordinator, "--socket"]).arg(self.door(host));
+        command.args(["--coordinator", &coordinator, "--socket"]).arg(self.local_socket(host));
         command
     }
 
-    pub fn door(&self, host: u32) -> PathBuf {
-        self.place.path(&format!("door{host}"))
+    pub fn local_socket(&self, host: u32) -> PathBuf {
+        self.place.path(&format!("local_socket{host}"))
     }
 
     /// Opens connections for flows, each with its agent; they send from when they are told to.
@@ -123,7 +123,7 @@ impl Bed {
             setsockopt(&listener, sockopt::RcvBufForce, &WAITING).unwrap();
             let stream = in_namespace(&self.namespace(src), move || TcpStream::connect(to).unwrap());
             setsockopt(&stream, sockopt::SndBufForce, &WAITING).unwrap();
-            let agent = Agent::connect(self.door(src)).unwrap();
+            let agent = Agent::connect(self.local_socket(src)).unwrap();
             agent.open(coflow, flow, &stream).unwrap();
             Wire::new(stream, listener.accept().unwrap().0, bytes, agent)
         };

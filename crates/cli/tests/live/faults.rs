@@ -27,7 +27,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_client::Agent;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Down, Up, down::What};
-use weir_proto::{Arrival, Demand, FlowKey, Found, Mark, Order, Pace, Refusals, Report, FlowProgress, Way};
+use weir_proto::{Arrival, Demand, FlowKey, FlowProgress, Found, Mark, Order, Pace, Refusals, Report, Way};
 
 /// The last of seven hosts has the coordinator.
 const HOSTS: u32 = 7;
@@ -120,8 +120,8 @@ impl World {
         command.arg("--authority").arg(file("authority.pem".to_owned()));
         command.stderr(fs::File::create(file(format!("said{host}"))).unwrap());
         let process = Process(command.spawn().unwrap());
-        // One that was killed leaves its door, where nobody is.
-        wait_for("the agent's door", || Agent::connect(self.bed.door(host)).is_ok());
+        // One that was killed leaves its local_socket, where nobody is.
+        wait_for("the agent's local_socket", || Agent::connect(self.bed.local_socket(host)).is_ok());
         process
     }
 
@@ -291,7 +291,7 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
     let began = Instant::now();
     let _second = world.agent(0, 0);
     for (wire, (coflow, flow, ..)) in wires.iter_mut().zip(FLOWS) {
-        wire.agent = Agent::connect(world.bed.door(0)).unwrap();
+        wire.agent = Agent::connect(world.bed.local_socket(0)).unwrap();
         wire.agent.open(coflow, flow, &wire.stream).unwrap();
     }
     wait_for("a coordinator", || world.said(0).contains("has a coordinator"));
@@ -355,7 +355,7 @@ fn hand_over_without_library(bed: &Bed, (coflow, flow, src, dst, bytes): Flow, p
     let listener = in_namespace(&bed.namespace(dst), move || TcpListener::bind(to).unwrap());
     let stream = in_namespace(&bed.namespace(src), move || TcpStream::connect(to).unwrap());
     let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::SEQPACKET, None).unwrap();
-    net::connect(&socket, &net::SocketAddrUnix::new(bed.door(src)).unwrap()).unwrap();
+    net::connect(&socket, &net::SocketAddrUnix::new(bed.local_socket(src)).unwrap()).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = net::SendAncillaryBuffer::new(&mut space);
     let handed = [stream.as_fd()];
@@ -365,7 +365,7 @@ fn hand_over_without_library(bed: &Bed, (coflow, flow, src, dst, bytes): Flow, p
     let mut answer = [0; 64];
     let (length, _) = net::recv(&socket, &mut answer, net::RecvFlags::empty()).unwrap();
     assert_eq!(&answer[..length], b"ok");
-    let unused = Agent::connect(bed.door(src)).unwrap();
+    let unused = Agent::connect(bed.local_socket(src)).unwrap();
     (Wire::new(stream, listener.accept().unwrap().0, bytes, unused), socket)
 }
 
@@ -408,8 +408,11 @@ async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
     let mut control = ControlClient::new(to.connect().await.unwrap());
     let report = |turn: u64| {
         let key = |coflow: &str| FlowKey { coflow: coflow.into(), flow: 0 };
-        let seen =
-            |coflow| FlowProgress { key: key(coflow), sent: [0, u64::MAX][turn as usize % 2], closed: coflow != "e" };
+        let seen = |coflow| FlowProgress {
+            key: key(coflow),
+            sent: [0, u64::MAX][turn as usize % 2],
+            closed: coflow != "e",
+        };
         let found = |to: u8| Found {
             application: "x".into(),
             peer: [10, 0, 0, to].into(),

@@ -52,7 +52,7 @@ fn pinned(namespace: &str) -> usize {
 }
 
 fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
-    pair.agent(&place.join("door"), groups.iter().map(|group| (&*group.name, &*group.path)))
+    pair.agent(&place.join("local_socket"), groups.iter().map(|group| (&*group.name, &*group.path)))
 }
 
 /// An agent prints what it would do with its orders, and does none of it.

@@ -10,7 +10,7 @@ use crate::common::Place;
 use crate::common::wait_for;
 use crate::kernel::{Speed, pace};
 use weir_client::Agent;
-use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{ControlPlane, Link, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -44,7 +44,8 @@ fn coordinator() {
     let mut settings = Settings::default();
     // No lease is to end where coflows go in their order, on however busy a machine.
     settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
-    let plane = ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+    let plane =
+        ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
     let (handle, _) = master::start(plane).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -103,7 +104,7 @@ fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
     let first = start(&bed, 1);
     let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());
     let _agents: Vec<Process> = (0..4).map(agent).collect();
-    wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.door(host)).is_ok()));
+    wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.local_socket(host)).is_ok()));
     let wires = bed.connect(&COFLOWS);
     // Then all agents attend, and have reported that the flows are there. Of each two the first waits.
     let part = |wire: &Wire| pace(&wire.stream).map(|pace| pace as f64 / (LINE * PAYLOAD));

@@ -93,10 +93,14 @@ impl Pair {
     }
 
     /// The host's agent, with a link of 40 Mbit, and applications by their names and cgroups.
-    pub fn agent<'a>(&self, door: &Path, applications: impl Iterator<Item = (&'a str, &'a Path)>) -> Process {
+    pub fn agent<'a>(
+        &self,
+        local_socket: &Path,
+        applications: impl Iterator<Item = (&'a str, &'a Path)>,
+    ) -> Process {
         let mut command = self.host(env!("CARGO_BIN_EXE_weir"));
         command.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0"]);
-        command.arg("--socket").arg(door);
+        command.arg("--socket").arg(local_socket);
         for (name, cgroup) in applications {
             command.arg("--application").arg(format!("{name}={}", cgroup.display()));
         }

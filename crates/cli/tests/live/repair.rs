@@ -57,7 +57,7 @@ impl World {
         let mut command = pair.host(env!("CARGO_BIN_EXE_weir"));
         command.args(["agent", "run", "--host", "0", "--rate", "40Mbit"]);
         command.args(interfaces.iter().flat_map(|interface| ["--interface", interface]));
-        command.arg("--socket").arg(place.path("door"));
+        command.arg("--socket").arg(place.path("local_socket"));
         command.arg("--application").arg(format!("web={}:1", group.path.display()));
         let agent = Process(command.stderr(File::create(place.path("log")).unwrap()).spawn().unwrap());
         let world = World { agent, _coordinator: coordinator, group, place, pair };
@@ -487,7 +487,7 @@ ethtool()
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &pair.name("a"), env!("CARGO_BIN_EXE_weir")]);
     command.args(["agent", "run", "--host", "0", "--rate", "5Gbit", "--interface", "t0", "--socket"]);
-    command.arg(place.path("door")).stderr(File::create(place.path("log")).unwrap());
+    command.arg(place.path("local_socket")).stderr(File::create(place.path("log")).unwrap());
     let mut agent = Process(command.spawn().unwrap());
     let whole = |rate: &str| {
         let output = pair.host("tc").args(["class", "show", "dev", "t0"]).output().unwrap();

@@ -156,7 +156,7 @@ impl Net {
         let mut command = self.weir(
             host,
             &format!(
-                "agent run --host {number} --rate {rate}bit --interface e0 --coordinator 10.8.1.1:7700 --socket door-{host} \
+                "agent run --host {number} --rate {rate}bit --interface e0 --coordinator 10.8.1.1:7700 --socket local_socket-{host} \
                  --certificate {host}.pem --key {host}.key --authority authority.pem"
             ),
         );
@@ -392,7 +392,7 @@ fn who_cannot_throttle_says_so_once() {
     let run = |said: &str| {
         let mut command = net.weir(
             "c",
-            "agent run --host 2 --rate 100Mbit --interface e0 --coordinator 10.8.1.1:7700 --socket door-c --certificate c.pem \
+            "agent run --host 2 --rate 100Mbit --interface e0 --coordinator 10.8.1.1:7700 --socket local_socket-c --certificate c.pem \
              --key c.key --authority authority.pem",
         );
         let file = File::create(net.place.path(said)).unwrap();

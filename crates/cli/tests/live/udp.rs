@@ -105,16 +105,16 @@ fn flows_of_udp_have_their_rates() {
     let mut serve = pair.host(env!("CARGO_BIN_EXE_weir"));
     serve.args(["serve", "--config"]).arg(place.path("serve.toml")).stderr(Stdio::null());
     let mut serving = Process(serve.spawn().unwrap());
-    let door = place.path("door");
+    let local_socket = place.path("local_socket");
     let agent = |interface: &[&str]| {
         let mut agent = pair.host(env!("CARGO_BIN_EXE_weir"));
         agent
             .args(["agent", "run", "--host", "0", "--rate", "40Mbit"])
             .args(interface)
             .arg("--socket")
-            .arg(&door);
+            .arg(&local_socket);
         let running = Process(agent.spawn().unwrap());
-        wait_within(SOON, "the agent's door", || Agent::connect(&door).is_ok());
+        wait_within(SOON, "the agent's local_socket", || Agent::connect(&local_socket).is_ok());
         running
     };
     wait_within(SOON, "the coordinator", || {
@@ -128,12 +128,13 @@ fn flows_of_udp_have_their_rates() {
 
     // Without an interface there is no place to limit them.
     let mut bare = agent(&[]);
-    let refused = Agent::connect(&door).unwrap().open("first", 0, &first.socket).unwrap_err().to_string();
+    let refused =
+        Agent::connect(&local_socket).unwrap().open("first", 0, &first.socket).unwrap_err().to_string();
     assert!(refused.contains("UDP needs an agent with --interface"), "{refused}");
     bare.end();
 
     let mut running = agent(&["--interface", "e0"]);
-    let program = Agent::connect(&door).unwrap();
+    let program = Agent::connect(&local_socket).unwrap();
     program.open("first", 0, &first.socket).unwrap();
     program.open("second", 0, &second.socket).unwrap();
     let unconnected = pair.inside("a", || UdpSocket::bind("10.9.0.1:0").unwrap());
@@ -169,7 +170,7 @@ fn flows_of_udp_have_their_rates() {
     running.kill();
     wait_within(SOON, "no filters", || !filters());
     running = agent(&["--interface", "e0"]);
-    let program = Agent::connect(&door).unwrap();
+    let program = Agent::connect(&local_socket).unwrap();
     program.open("second", 0, &second.socket).unwrap();
     wait_within(SOON, "filters again", filters);
     comes_to("what the second sends again", 0.95, 1.0, || {

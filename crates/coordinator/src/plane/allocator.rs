@@ -21,7 +21,7 @@ use weir_core::solve::hierarchy::{Hierarchy, HierarchyError, Shares};
 use weir_core::units::Rate;
 use weir_proto::{Demand, Found, Limit, Pace};
 
-use super::{Link, ControlPlane};
+use super::{ControlPlane, Link};
 
 /// The most flows that links are divided among, and the most of one host; others go free. Schedules and leases wait while links are divided,
 /// so it is not to take more than a few intervals.

@@ -8,7 +8,7 @@ use weir_core::model::Slot;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Order, Pace};
 
-use super::{Coflow, Flow, Host, PART, ControlPlane, found};
+use super::{Coflow, ControlPlane, Flow, Host, PART, observed_connections};
 
 impl ControlPlane {
     /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose

@@ -1,9 +1,9 @@
 //! What hosts say.
 
 use weir_core::units::Bytes;
-use weir_proto::{Report, FlowProgress, Totals, reckon};
+use weir_proto::{FlowProgress, Report, Totals, estimate_sent};
 
-use super::{Pace, ControlPlane, UNKNOWN};
+use super::{ControlPlane, Pace, UNKNOWN};
 
 /// What of a link's interval the engine may be wrong about what a flow has sent: being told costs more than being right.
 const SLACK: f64 = 0.1;
@@ -114,7 +114,7 @@ impl ControlPlane {
                 let obeys = flow.said.is_some() && host.silent_for(now) <= settings.lease;
                 let Some(Pace::Rate(rate)) = flow.told.filter(|_| obeys) else { continue };
                 let size = flow.transfer.bytes.map_or(UNKNOWN, Bytes::get);
-                let more = reckon(rate, now - since).min(size - flow.sent);
+                let more = estimate_sent(rate, now - since).min(size - flow.sent);
                 flow.sent += more;
                 coflow.sent += more;
                 // What the engine gave a rate to it reckons itself.
@@ -159,9 +159,9 @@ mod tests {
     use weir_core::model::Names;
     use weir_core::policy::build;
     use weir_core::units::{Bytes, Rate};
-    use weir_proto::{FlowKey, Report, FlowProgress};
+    use weir_proto::{FlowKey, FlowProgress, Report};
 
-    use super::super::{Link, ControlPlane, Registration, Settings, Transfer};
+    use super::super::{ControlPlane, Link, Registration, Settings, Transfer};
 
     /// What hosts need not say, the engine and the plane reckon alike: neither has a flow over that goes on.
     #[test]
@@ -170,7 +170,8 @@ mod tests {
         let settings = Settings::default();
         let policy = build("saath").unwrap();
         let mut plane =
-            ControlPlane::new(&[Link { send: rate, recv: rate }; 2], policy, Names::default(), settings, 1).unwrap();
+            ControlPlane::new(&[Link { send: rate, recv: rate }; 2], policy, Names::default(), settings, 1)
+                .unwrap();
         let flow = Transfer { src: 0, dst: 1, bytes: Bytes::new(9e6) };
         let registration = Registration {
             service: Names::DEFAULT.to_owned(),

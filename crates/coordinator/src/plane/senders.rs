@@ -10,7 +10,7 @@ use weir_core::allocation::{Queues, Weights};
 use weir_core::model::{FlowState, Slot};
 use weir_core::solve::Residual;
 
-use super::{Flow, ControlPlane};
+use super::{ControlPlane, Flow};
 
 impl ControlPlane {
     /// The rates of all flows that have one, by coflow and number. O(flows log flows).

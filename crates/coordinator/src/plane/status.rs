@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::allocation::Allocation;
 use weir_proto::{Conflict, FlowKey, Pace, Refusals, Restored};
 
-use super::{Coflow, RejectedEntries, ControlPlane, Registration, Transfer};
+use super::{Coflow, ControlPlane, Registration, RejectedEntries, Transfer};
 
 /// A coflow in a list.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::model::Names;
 use weir_core::saba::controller::{AppId, ConnectionId, Port};
-use weir_proto::{Found, MAX_ID_LENGTH, MAX_APPLICATIONS, Queues};
+use weir_proto::{Found, MAX_APPLICATIONS, MAX_ID_LENGTH, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::Registry;

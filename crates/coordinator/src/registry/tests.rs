@@ -33,7 +33,8 @@ fn configuration(folder: &Path) -> Config {
 async fn open(config: &Config, store: Store) -> Result<Registry, String> {
     let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
     let policy = config.policy.build(&config.names, &config.weights);
-    let plane = ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
+    let plane =
+        ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
     Registry::new(config, store, master::start(plane).unwrap().0).await
 }
 

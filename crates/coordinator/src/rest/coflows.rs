@@ -14,7 +14,7 @@ use crate::config::Host;
 use crate::plane::Standing;
 use crate::problem::Problem;
 use crate::registry::{CoflowBody, FlowBody};
-use crate::rest::standing::Rate;
+use crate::rest::state::Rate;
 
 /// The most in one answer.
 const MAX: usize = 1000;

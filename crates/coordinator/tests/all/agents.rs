@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
 use weir_coordinator::agents::{self, Identity};
 use weir_coordinator::master::{Handle, start};
-use weir_coordinator::plane::{Link, ControlPlane, Settings};
+use weir_coordinator::plane::{ControlPlane, Link, Settings};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::Rate;

@@ -15,9 +15,9 @@ mod plane;
 mod problems;
 mod rest;
 mod roles;
+mod routing;
 #[cfg(target_os = "linux")]
 mod simulation;
 mod small;
 mod store;
 mod tls;
-mod ways;

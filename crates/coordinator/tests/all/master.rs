@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use weir_coordinator::master::{Declined, Handle, start};
-use weir_coordinator::plane::{Link, Pace, ControlPlane, Refusal, Registration, Report, FlowProgress, Settings, Transfer};
+use weir_coordinator::plane::{
+    ControlPlane, FlowProgress, Link, Pace, Refusal, Registration, Report, Settings, Transfer,
+};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};

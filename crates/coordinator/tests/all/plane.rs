@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::small::{HOSTS, LINE, STEP, address, key, links, plane, registration};
 use weir_agent::lease::LeaseState;
 use weir_coordinator::plane::{
-    Arrival, Demand, FlowKey, Found, Limit, Mark, Order, Pace, ControlPlane, Queues, Refusal, Refusals,
-    Registration, Report, FlowProgress, Services, Settings, Way,
+    Arrival, ControlPlane, Demand, FlowKey, FlowProgress, Found, Limit, Mark, Order, Pace, Queues, Refusal,
+    Refusals, Registration, Report, Services, Settings, Way,
 };
 use weir_core::model::Names;
 use weir_core::policy::build;
@@ -461,7 +461,7 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     plane.tick(0.0);
     let sent = |plane: &ControlPlane, id: &str| plane.show(id).unwrap().flows[0].sent;
     let pace = |plane: &ControlPlane, id: &str| match plane.show(id).unwrap().flows[0].pace {
-        Some(Pace::Rate(rate)) => weir_proto::reckon(rate, 1.0),
+        Some(Pace::Rate(rate)) => weir_proto::estimate_sent(rate, 1.0),
         other => panic!("{other:?}"),
     };
     // One of the two at the port of host 0 has it, the other what is kept for who waits; both send payload, and orders count packets.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::{Server, answer, get, put, raw, request};
 use serde_json::{Value, json};
-use weir_proto::{Demand, FlowKey, Found, Queues, Refusals, Report, FlowProgress};
+use weir_proto::{Demand, FlowKey, FlowProgress, Found, Queues, Refusals, Report};
 
 fn coflow(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })

@@ -12,8 +12,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{LeaseState, Refused};
 use weir_agent::report_delta::{ReportDelta, ReportHistory, max_silence};
 use weir_coordinator::plane::{
-    Arrival, Demand, RejectedEntries, FlowKey, Found, Mark, Order, Pace, ControlPlane, Registration, Report, FlowProgress, Services,
-    Settings, Way,
+    Arrival, ControlPlane, Demand, FlowKey, FlowProgress, Found, Mark, Order, Pace, Registration,
+    RejectedEntries, Report, Services, Settings, Way,
 };
 use weir_core::units::Rate;
 

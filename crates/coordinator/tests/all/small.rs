@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use weir_coordinator::plane::{FlowKey, Link, ControlPlane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{ControlPlane, FlowKey, Link, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};

@@ -19,7 +19,7 @@ use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::master::{Handle, start};
-use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{ControlPlane, Link, Registration, Settings, Transfer};
 use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
@@ -48,7 +48,8 @@ impl Coordinator {
         let rate = Rate::new(LINE).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
-        let plane = ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+        let plane =
+            ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
         let (handle, _) = start(plane).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let bound = runtime.block_on(async {
@@ -109,7 +110,7 @@ impl Running {
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
             host,
             links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
-            door: Some(place.path().join("door")),
+            local_socket: Some(place.path().join("local_socket")),
             dry_run: false,
         };
         let (stop, stopped) = oneshot::channel();
@@ -119,12 +120,12 @@ impl Running {
             runtime.block_on(live::run(settings, None, stopped)).1.unwrap();
         });
         let running = Running { place, stop: Some(stop), thread: Some(thread) };
-        wait_for("the agent's door", || Agent::connect(running.door()).is_ok());
+        wait_for("the agent's local_socket", || Agent::connect(running.local_socket()).is_ok());
         running
     }
 
-    fn door(&self) -> PathBuf {
-        self.place.path().join("door")
+    fn local_socket(&self) -> PathBuf {
+        self.place.path().join("local_socket")
     }
 }
 
@@ -132,7 +133,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.stop.take().unwrap().send(());
         let ended = self.thread.take().unwrap().join();
-        assert!(thread::panicking() || ended.is_ok() && !self.door().exists());
+        assert!(thread::panicking() || ended.is_ok() && !self.local_socket().exists());
     }
 }
 
@@ -195,7 +196,7 @@ fn sockets_are_as_fast_as_orders_say() {
     coordinator.register("first", &[(0, 1, 1e12)]);
     coordinator.register("second", &[(0, 1, 1e12)]);
     let running = Running::start(address, 0);
-    let agent = Agent::connect(running.door()).unwrap();
+    let agent = Agent::connect(running.local_socket()).unwrap();
     let (first, second) = (Wire::new(), Wire::new());
     agent.open("first", 0, &first.stream).unwrap();
     agent.open("second", 0, &second.stream).unwrap();
@@ -225,7 +226,7 @@ fn without_a_coordinator_everything_is_free_after_the_lease() {
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     coordinator.register("a", &[(0, 1, 1e13)]);
     let running = Running::start(address, 0);
-    let agent = Agent::connect(running.door()).unwrap();
+    let agent = Agent::connect(running.local_socket()).unwrap();
     let wire = Wire::new();
     agent.open("a", 0, &wire.stream).unwrap();
     wire.wait_for_pace();
@@ -259,8 +260,8 @@ fn a_flow_is_over_when_all_of_it_has_arrived() {
     coordinator.register("a", &flows);
     let running = Running::start(address, 0);
     wait_for("the host", || coordinator.hosts() == 1);
-    let agent = Agent::connect(running.door()).unwrap();
-    let other = Agent::connect(running.door()).unwrap();
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let other = Agent::connect(running.local_socket()).unwrap();
     let mut wires: Vec<Wire> = (0..3).map(|_| Wire::new()).collect();
     for (flow, wire) in (0..).zip(&mut wires) {
         let by = if flow == 2 { &other } else { &agent };
@@ -297,7 +298,7 @@ fn flows_may_come_before_their_coflow() {
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     let running = Running::start(address, 0);
     wait_for("the host", || coordinator.hosts() == 1);
-    let agent = Agent::connect(running.door()).unwrap();
+    let agent = Agent::connect(running.local_socket()).unwrap();
     let mut wire = Wire::new();
     agent.open("a", 0, &wire.stream).unwrap();
     wire.stream.write_all(&[0; 5000]).unwrap();
@@ -313,7 +314,7 @@ fn what_is_no_flow_is_refused() {
     let _turn = turn();
     let (_coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     let running = Running::start(address, 0);
-    let agent = Agent::connect(running.door()).unwrap();
+    let agent = Agent::connect(running.local_socket()).unwrap();
     let wire = Wire::new();
     let (unix, _other) = UnixDatagram::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -332,13 +333,13 @@ fn what_is_no_flow_is_refused() {
     refused(agent.open(&"x".repeat(1000), 0, &wire.stream), "expected a word, a coflow and a flow");
     refused(agent.done("a", 0), "no socket of this program");
     agent.open("a", 0, &wire.stream).unwrap();
-    // A second agent finds the door taken.
+    // A second agent finds the local_socket taken.
     let settings = AgentSettings {
         watchdog: None,
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
         host: 1,
         links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
-        door: Some(running.door()),
+        local_socket: Some(running.local_socket()),
         dry_run: false,
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();

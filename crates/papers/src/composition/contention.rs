@@ -1,7 +1,7 @@
 //! How often services and applications get less than their share, measured during a replay.
 
 use weir_core::model::{Slot, Workload};
-use weir_sim::{CoflowOutcome, Snapshot, Observer};
+use weir_sim::{CoflowOutcome, Observer, Snapshot};
 
 use super::{APPLICATIONS, Levels, ROUNDING, SERVICES, owner};
 use weir_console::progress::Watch;

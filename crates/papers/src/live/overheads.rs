@@ -36,7 +36,8 @@ pub(super) fn section(progress: &Progress) -> Result<String, Failure> {
 }
 
 fn text(all: &[Measured]) -> String {
-    let (interval, coflows) = (n(Settings::default().interval * 1e3), load_generator::STEADY + load_generator::ENDING);
+    let (interval, coflows) =
+        (n(Settings::default().interval * 1e3), load_generator::STEADY + load_generator::ENDING);
     let mut out = format!(
         "A coordinator under `saath` (`weir serve`) with {} hosts, {coflows} coflows and {} flows computes a schedule every {interval} ms.\n\n\
          - {AGENTS} hosts have an agent process (`weir agent run`) with {} sockets, each of which sends little. The agents of the other hosts are \

@@ -8,8 +8,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    Arrival, Conflict, Demand, FlowKey, Found, MAX_ID_LENGTH, Limit, MAX_CONFLICTS, MAX_FOUND, MAX_REPORT,
-    MAX_SEEN, MAX_WAYS, Malformed, Mark, Order, Pace, Queues, Reason, Refusals, Report, Restored, FlowProgress,
+    Arrival, Conflict, Demand, FlowKey, FlowProgress, Found, Limit, MAX_CONFLICTS, MAX_FOUND, MAX_ID_LENGTH,
+    MAX_REPORT, MAX_SEEN, MAX_WAYS, Malformed, Mark, Order, Pace, Queues, Reason, Refusals, Report, Restored,
     Way, wire,
 };
 
@@ -333,8 +333,11 @@ fn agents_of_before_are_understood() {
 #[test]
 fn limits_fit_each_other() {
     let id = |at: usize| format!("{at:0>MAX_ID_LENGTH$}");
-    let seen =
-        |at| FlowProgress { key: FlowKey { coflow: id(at).into(), flow: u32::MAX }, sent: u64::MAX, closed: true };
+    let seen = |at| FlowProgress {
+        key: FlowKey { coflow: id(at).into(), flow: u32::MAX },
+        sent: u64::MAX,
+        closed: true,
+    };
     let found = |at| Found {
         application: id(at).into(),
         peer: Ipv6Addr::from(u128::MAX).into(),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::{Observer, Options, Outcome, ReplayError, NoObserver, replay};
+use weir_sim::{NoObserver, Observer, Options, Outcome, ReplayError, replay};
 
 pub fn bytes(value: f64) -> Bytes {
     Bytes::new(value).expect("a size")

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{NetworkModel, Snapshot, Observer, Options, Outcome, NoObserver, replay};
+use weir_sim::{NetworkModel, NoObserver, Observer, Options, Outcome, Snapshot, replay};
 
 /// What was measured with a byte for each connection, on a link of 1 byte/s; another buffer, where nothing costs, says that it was.
 fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {

@@ -4,7 +4,7 @@ use crate::common::{POLICIES, assert_near, coflow, event, run, run_with, time, w
 use weir_core::model::{Change, Side};
 use weir_core::policy::build;
 use weir_core::units::Time;
-use weir_sim::{Snapshot, Observer, Options, ReplayError, NoObserver, replay};
+use weir_sim::{NoObserver, Observer, Options, ReplayError, Snapshot, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 

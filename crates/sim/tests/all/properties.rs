@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use weir_core::allocation::Rule;
 use weir_core::model::{Change, FlowState, Workload};
 use weir_core::policy;
-use weir_sim::{Snapshot, Observer, Outcome, NoObserver, bound, replay};
+use weir_sim::{NoObserver, Observer, Outcome, Snapshot, bound, replay};
 
 /// One flow with its rate, from one schedule to the next.
 #[derive(Debug, Clone, Copy)]

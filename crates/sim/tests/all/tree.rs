@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use weir_core::model::{Change, CoflowSpec, Names, Workload};
 use weir_core::policy::{AnyPolicy, TABLE, build};
 use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
-use weir_sim::{Snapshot, Observer, Options, Outcome, NoObserver, replay};
+use weir_sim::{NoObserver, Observer, Options, Outcome, Snapshot, replay};
 
 use crate::common::{Kinds, cases, options, workloads};
 

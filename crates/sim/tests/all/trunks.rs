@@ -13,7 +13,7 @@ use weir_core::model::topology::Builder;
 use weir_core::model::{Change, FlowState, Plan, Side, Trunks, TrunksError, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{NetworkModel, Snapshot, Observer, Options, Outcome, ReplayError, NoObserver, replay};
+use weir_sim::{NetworkModel, NoObserver, Observer, Options, Outcome, ReplayError, Snapshot, replay};
 
 /// Ports of 1 byte/s. Oversubscription may be below 1: links between switches then carry more than ports.
 fn network(spines: u32, leaves: u32, hosts: u32, oversubscription: f64, seed: u64) -> Trunks {

@@ -1,6 +1,6 @@
 //! The classes of one problem, by path and by queue.
 
-use super::{Class, MAX, Queue, MIN, Source, WfqError};
+use super::{Class, MAX, MIN, Queue, Source, WfqError};
 
 /// A class in one of its queues, with what every visit of the queue needs of it in one place.
 #[derive(Debug, Clone, Copy, Default)]

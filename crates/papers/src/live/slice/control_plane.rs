@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use weir_client::Agent;
 use weir_console::failure::Failure;
 use weir_console::spec;
-use weir_coordinator::plane::{Link, ControlPlane, Registration, Settings, Transfer};
+use weir_coordinator::plane::{self, Link, Registration, Settings, Transfer};
 use weir_coordinator::{agents, master};
 use weir_core::model::{CoflowSpec, FlowSpec, Names};
 use weir_core::units::Rate;
@@ -38,8 +38,8 @@ impl ControlPlane {
     pub fn start(plan: &Plan, policy: &str, rate: Rate) -> Result<ControlPlane, Failure> {
         let links = [Link { send: rate, recv: rate }; HOSTS as usize];
         let policy = spec::build(policy, None)?;
-        let plane =
-            ControlPlane::new(&links, policy, Names::default(), Settings::default(), 1).map_err(Failure::input)?;
+        let plane = plane::ControlPlane::new(&links, policy, Names::default(), Settings::default(), 1)
+            .map_err(Failure::input)?;
         let (handle, _) = master::start(plane).map_err(Failure::undone)?;
         let runtime =
             Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::undone)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use weir_core::model::{Change, FlowState, Side, Workload};
-use weir_sim::{Snapshot, Observer};
+use weir_sim::{Observer, Snapshot};
 
 use crate::common::{Kinds, cases, ccts, check, coflow, event, mean, run_with, workload, workloads};
 

@@ -1,7 +1,7 @@
 //! Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 
 use weir_core::model::{Change, Side, Workload};
-use weir_sim::{Snapshot, Observer};
+use weir_sim::{Observer, Snapshot};
 
 use crate::common::{assert_near, bytes, ccts, check, coflow, event, mean, run, run_with, time, workload};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use weir_coordinator::config::{End, Switch};
-use weir_coordinator::registry::ways::{MAX_TRUNKS, Ways};
+use weir_coordinator::registry::routing::{MAX_TRUNKS, Ways};
 
 /// Switches with these hosts, counted on from 0, and cables between them.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
