@@ -61,7 +61,7 @@ pub fn peers(
     tls: Option<Arc<ServerConfig>>,
     admission: Arc<Admission>,
 ) -> mpsc::Receiver<Peer> {
-    // Waiting connections are counted by their places, so the channel itself sets no limit.
+    // Connections that wait for the channel hold a place, so they count for the limits.
     let (peers, taken) = mpsc::channel(1);
     tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), admission, peers));
     taken
