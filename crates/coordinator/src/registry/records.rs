@@ -1,4 +1,4 @@
-//! What the records of a store have to be.
+//! Validation of the store's records.
 
 use std::collections::BTreeSet;
 
