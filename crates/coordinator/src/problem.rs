@@ -130,17 +130,17 @@ impl Problem {
         Problem { expected: Some(expected.into()), ..Problem::new(StatusCode::NOT_FOUND, detail) }
     }
 
-    /// It does not go together with what there is.
+    /// The request contradicts the current state.
     pub fn conflict(detail: &str) -> Problem {
         Problem::new(StatusCode::CONFLICT, detail)
     }
 
-    /// There is no room for more.
+    /// A limit is reached.
     pub fn full(detail: &str) -> Problem {
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
     }
 
-    /// Who asks may not.
+    /// The client lacks the permission.
     pub fn forbidden(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::FORBIDDEN, detail)
     }

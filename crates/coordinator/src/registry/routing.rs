@@ -8,7 +8,7 @@
 //! paths. From s to t, these are the links from u to v with d(s, u) + 1 + d(v, t) = d(s, t). The condition depends only
 //! on the distances of u and v to switches with hosts. Switches with equal distances to all of these are of one kind,
 //! and the links from one kind to another are one trunk. In a fat tree, for example, the links from a pod to the core
-//! are one trunk, so paths are short for any number of links.
+//! are one trunk, so a path has few ports for any number of links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
