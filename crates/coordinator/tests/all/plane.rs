@@ -125,7 +125,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     // Orders that only renew a lease come last.
     assert!(orders.iter().map(|(_, order)| renews(order)).is_sorted());
     assert_eq!(orders.iter().filter(|(_, order)| !renews(order)).count(), 2);
-    // Each lease is renewed every three intervals, a quarter of the lease, and each host has its own turn.
+    // Leases are renewed every three intervals (a quarter of the lease, rounded up), and each host has its own turn.
     let mut renewed = vec![Vec::new(); HOSTS as usize];
     for step in 3..12u64 {
         let now = step as f64 * STEP;
