@@ -28,7 +28,7 @@ pub enum What {
     ApplicationDeregistered,
     /// The priority level of an application changed, because other applications were registered or deregistered.
     ApplicationMoved,
-    /// A host or switch sends reports again.
+    /// A host or switch has started to send reports.
     HostCame,
     /// A host or switch has stopped sending reports.
     HostWent,

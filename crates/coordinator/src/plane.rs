@@ -5,7 +5,7 @@
 //! of the interval before, and pushes it. The paper leaves these points open:
 //!
 //! - *Plausibility.* A host's reports about its own flows are accepted up to the rate of its link. Decreasing bytes and
-//!   unknown flows are counted in [`RejectedEntries`]; the rest of the report is applied.
+//!   bytes above that rate are counted in [`RejectedEntries`]; the rest of the report is applied.
 //! - *Estimated progress.* Agents report a flow only when it deviates from its last order, so a flow without a report
 //!   is assumed to send at its ordered rate.
 //! - *Available data* (4.3). A flow has data once its host reports the flow, since a program has then handed over a
@@ -75,8 +75,8 @@ pub struct Settings {
 const QUIET: f64 = 1.0;
 
 impl Settings {
-    /// Time after the last order until its lease is renewed, in seconds. Four renewals per lease: two lost ones in a
-    /// row do not end it.
+    /// Time after the last order until its lease is renewed, in seconds. A lease is renewed four times or
+    /// more, so two lost renewals in a row do not end it.
     fn renewal(&self) -> f64 {
         (self.lease / 4.0).min(QUIET)
     }

@@ -38,7 +38,7 @@ impl Coordinator {
     /// [`Coordinator::run`].
     ///
     /// # Errors
-    /// A certificate, an address, the store or the policy is refused.
+    /// A certificate, an address, the store or the policy is refused, or the operating system cannot create a thread.
     pub async fn new(config: Config) -> Result<Coordinator, String> {
         let secure =
             |protocol: &[u8]| config.tls.as_ref().map(|files| tls::server(files, protocol)).transpose();

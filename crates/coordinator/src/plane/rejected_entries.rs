@@ -5,8 +5,8 @@
 pub struct RejectedEntries {
     /// Flows that are not registered.
     pub unknown: u64,
-    /// Flows that another host sends, UDP measurements of another host's addresses, and observed connections reported
-    /// by a switch.
+    /// Flows that another host sends, UDP measurements of another host's addresses, and UDP measurements or observed
+    /// connections reported by a switch.
     pub foreign: u64,
     /// Bytes sent that are lower than in the report before.
     pub backward: u64,

@@ -5,7 +5,7 @@
 //! 1. Each queue of a sender gives its share to its first coflow, divided equally among that coflow's flows at the
 //!    sender.
 //! 2. Rates above the capacity of a receiver are reduced to max-min shares.
-//! 3. Senders give the capacity that busy receivers leave unused to other coflows, in the order of queues.
+//! 3. Senders give the capacity that busy receivers leave unused to coflows in the order of queues.
 //!
 //! The coordinator computes step 3 because a socket's pacing rate is an upper bound: a sender cannot raise it.
 

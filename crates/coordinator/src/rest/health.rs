@@ -81,7 +81,7 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
 #[derive(Debug)]
 struct Figures {
     overview: Overview,
-    /// Numbers of configured ones and of present ones.
+    /// Number of configured hosts (switches), and of present ones.
     hosts: (usize, usize),
     switches: (usize, usize),
     epoch: u64,

@@ -167,7 +167,7 @@ fn verify_contents(path: &Path) -> Result<Contents, StoreError> {
     Ok(Contents { version, epoch, bytes, records })
 }
 
-/// Why a backup was not written.
+/// Reason for which a backup was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The lines are not those of a backup.
@@ -188,7 +188,8 @@ pub enum BackupError {
 /// Writes the backup that `lines` has as a store at `path`, with mode 0600: complete and verified, or not at all.
 ///
 /// # Errors
-/// Why the file is not written. Without `replace`, an existing file is an error.
+/// [`BackupError`]: the lines are not a complete backup, or the file cannot be written or verified. Without `replace`, an existing file
+/// is an error.
 pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<Contents, BackupError> {
     let mut lines = Lines { input: std::io::BufReader::new(lines), line: 0, digest: Context::new(&SHA256) };
     let mut failed = None;
