@@ -1,5 +1,5 @@
-//! Many agents' streams to one coordinator over loopback, and how long schedules and the answers to reports take:
-//! `cargo run --release -p weir-coordinator --example attend -- [HOSTS]`. It takes some ten seconds.
+//! Load test: many agents' streams to one coordinator over loopback. Prints the durations of schedules and of the
+//! answers to reports. `cargo run --release -p weir-coordinator --example attend -- [HOSTS]` takes some ten seconds.
 
 #![cfg(target_os = "linux")]
 

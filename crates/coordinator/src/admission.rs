@@ -78,7 +78,7 @@ impl Admission {
         Some(Place { admission: Arc::clone(self), holder })
     }
 
-    /// How many connections were over a limit so far.
+    /// Number of connections over a limit since the start.
     pub fn refused(&self) -> u64 {
         self.lock().refused
     }

@@ -1,10 +1,11 @@
-//! Agents of hosts over gRPC: one stream for each host, reports up and orders down.
+//! gRPC server for agents: one stream for each host or switch, with reports to the coordinator and orders to the agent.
 //!
-//! Who asks for a host's orders is believed as far as [`Identity`] goes: what the connection has proven, which whoever accepts
-//! it puts into the request's extensions. Without one, which is for loopback only, a host is who it says it is.
+//! A stream is for the host that its connection has proven: the listener puts the proven [`Identity`] into the
+//! request's extensions. Without one, which is for loopback only, the agent's own claim counts.
 //!
-//! A host that says nothing, or does not take what it is sent, loses its stream and comes back if it likes; one that says too much is
-//! read more slowly. A host has at most one report in memory, and of each message the length is limited before it is read.
+//! A host that is silent or does not take its messages loses its stream, and may connect again. A host that sends too
+//! many reports is read more slowly. At most one report of a host is in memory, and the length of each message is
+//! checked before it is read.
 
 use std::io;
 use std::time::Duration;
@@ -25,42 +26,42 @@ use weir_proto::{MAX_ORDER, MAX_REPORT, Order, Report};
 
 use crate::master::{Handle, Stopped};
 
-/// How long a host may say nothing, or take nothing.
+/// Time after which a silent host, or one that takes no messages, loses its stream.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many reports in an interval are read from a host, and how many it may have saved up.
+/// Maximum number of reports of a host that are read per interval, and maximum burst after a pause.
 const REPORTS: u32 = 4;
 
-/// The host that a connection has proven to be, by its number; goes into the extensions of its requests.
+/// The host or switch that a connection has proven to be, by number; an extension of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity(pub u32);
 
-/// The service that agents attend.
+/// The gRPC service for agents.
 pub struct Agents {
     handle: Handle,
 }
 
-/// The service, with its limits.
+/// The service, with its limits on message lengths.
 pub fn service(handle: Handle) -> ControlServer<Agents> {
     ControlServer::new(Agents { handle })
         .max_decoding_message_size(MAX_REPORT)
         .max_encoding_message_size(MAX_ORDER)
 }
 
-/// Serves agents, and nobody else, without any proof of who they are. Ends only by an error, or when it is dropped.
+/// Serves agents without authentication. Runs until an error, or until it is dropped.
 ///
 /// # Errors
-/// If nobody can connect any more.
+/// The server cannot accept connections any more.
 pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::transport::Error> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     serve_connections(incoming, handle, std::future::pending()).await
 }
 
-/// Serves agents, and nobody else, on connections whose [`Connected::connect_info`] is an [`Identity`] if they have proven one. Ends by an
-/// error, or once `stop` has.
+/// Serves agents on connections whose [`Connected::connect_info`] is an [`Identity`] if they have proven one. Ends with
+/// an error, or once `stop` has completed.
 ///
 /// # Errors
-/// If nobody can connect any more.
+/// The server cannot accept connections any more.
 pub async fn serve_connections<C>(
     incoming: impl Stream<Item = io::Result<C>>,
     handle: Handle,
@@ -103,7 +104,8 @@ impl Control for Agents {
                 ended = tell(welcome, orders, &down) => ended,
             };
             if let Err(why) = ended {
-                // An order may wait there still. Who does not take that either is gone without a word.
+                // An order may still wait in the channel. If the agent does not take the order either, it gets no
+                // status.
                 let _ = timeout(PATIENCE, down.send(Err(why))).await;
             }
         });
@@ -117,13 +119,13 @@ impl From<Stopped> for Status {
     }
 }
 
-/// What a host says next; nothing if it is done.
+/// The next message of a host; `None` at the end of the stream.
 async fn next(reports: &mut Streaming<Up>) -> Result<Option<What>, Status> {
     let silent = |_| Status::deadline_exceeded(format!("nothing was said for {} s", PATIENCE.as_secs()));
     Ok(timeout(PATIENCE, reports.message()).await.map_err(silent)??.and_then(|up| up.what))
 }
 
-/// Takes in a host's reports until it has said all.
+/// Applies a host's reports until the end of the stream.
 async fn hear(handle: &Handle, host: u32, mut reports: Streaming<Up>) -> Result<(), Status> {
     let turn = handle.interval() / REPORTS;
     let mut due = Instant::now();
@@ -134,14 +136,14 @@ async fn hear(handle: &Handle, host: u32, mut reports: Streaming<Up>) -> Result<
         let report = Report::try_from(report).map_err(|why| Status::invalid_argument(why.to_string()))?;
         handle.report(host, report).await?;
         let now = Instant::now();
-        // Who was late may catch up, by so many.
+        // After a pause, a host may send a burst of [`REPORTS`].
         due = due.max(now - turn * REPORTS) + turn;
         sleep_until(due).await;
     }
     Ok(())
 }
 
-/// Sends a host a welcome, and its orders until another attends for it.
+/// Sends the welcome message and then the host's orders, until another stream subscribes to them.
 async fn tell(
     welcome: Down,
     mut orders: mpsc::Receiver<Order>,

@@ -1,7 +1,7 @@
-//! The configuration of `weir serve`, in TOML; `docs/serve.md` describes it.
+//! Configuration of `weir serve`, in TOML; `docs/serve.md` describes it.
 //!
-//! Unknown keys are refused, quantities have units, and a reader ends with a [`Config`] that can be used as it is, or with a
-//! [`TraceError`] that names the line, the field, the value and what was expected. Files that it names are looked for beside it.
+//! Unknown keys are errors, and quantities have units. Reading gives a validated [`Config`], or a [`TraceError`] with
+//! the line, the field, the value and the expected value. Paths in the file are relative to its folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,85 +25,85 @@ use crate::policy::{Asked, Chosen, PolicyError};
 mod hosts;
 mod switches;
 
-/// The longest file, in bytes.
+/// Maximum length of the file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// The version that is read.
+/// The supported version of the format.
 pub const VERSION: u32 = 1;
 
-/// The most hosts.
+/// Maximum number of hosts.
 pub const MAX_HOSTS: usize = 10_000;
 
-/// The most switches. With distances between all of them, [`crate::registry`] takes 32 MiB.
+/// Maximum number of switches. The distances between all of them take 32 MiB in [`crate::registry`].
 pub const MAX_SWITCHES: usize = 4096;
 
-/// The most ports of switches towards other switches, in all. A fat tree of 10,000 hosts has 39,304.
+/// Maximum number of ports of switches towards other switches, in all. A fat tree of 10,000 hosts has 39,304.
 pub const MAX_UPLINKS: usize = 1 << 16;
 
 /// The key of the version.
 const MAGIC: &str = "weir-serve";
 
-/// What a policy begins with that is a tree in a file.
+/// Prefix of a policy that is a tree in a file.
 const TREE: &str = "tree:";
 
-/// How a coordinator is to be.
+/// A validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the durable store is.
+    /// File of the durable store.
     pub store: PathBuf,
-    /// Where agents are waited for.
+    /// Listening address for agents.
     pub agents: SocketAddr,
-    /// Where frameworks and people are waited for.
+    /// Listening address for the API.
     pub api: SocketAddr,
-    /// How connections are protected; nothing only if all addresses are this host's own.
+    /// Certificates for TLS. Without TLS, all addresses must be loopback addresses.
     pub tls: Option<TlsFiles>,
-    /// In order of their numbers.
+    /// Hosts in order of their numbers.
     pub hosts: Vec<Host>,
-    /// In order of their numbers, which go on from those of the hosts.
+    /// Switches in order of their numbers, which follow those of the hosts.
     pub switches: Vec<Switch>,
-    /// Which host an address is, as far as that is said.
+    /// Configured addresses of hosts, with the host's number.
     pub addresses: BTreeMap<IpAddr, u32>,
     /// Services and their applications.
     pub names: Names,
-    /// Services whose weight is not left to the policy.
+    /// Configured weights of services. The policy decides about the other services.
     pub weights: BTreeMap<String, f64>,
-    /// What decides.
+    /// The policy.
     pub policy: Chosen,
-    /// How the plane goes about it.
+    /// Parameters of the control plane.
     pub settings: Settings,
-    /// What the queues of links go by.
+    /// What each queue of a link is for.
     pub queues: Queueing,
-    /// Whether connections that hosts find are held to what services may have of links, and which services have another part of what is
-    /// left than their weight's.
+    /// Whether the central allocator limits observed connections.
     pub allocator: bool,
-    /// See [`Config::allocator`].
+    /// Weights of services for unused bandwidth, if they differ from `weights`. Used with [`Config::allocator`].
     pub excess: BTreeMap<String, f64>,
-    /// Whether hosts limit UDP to little more than what arrives of it.
+    /// Whether hosts throttle UDP to little more than the rate that arrives.
     pub throttling: bool,
-    /// What callers can use up.
+    /// Limits for clients of the API.
     pub limits: Limits,
 }
 
-/// What the queues of links go by.
+/// The traffic that shares a queue of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Queueing {
-    /// Saba: applications by their sensitivity.
+    /// Saba: applications of similar sensitivity.
     Applications(Saba),
     /// NetShare, group allocation: each service has a queue with its weight at every port.
     Services,
 }
 
-/// How Saba's applications share a link.
+/// Parameters of Saba.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Saba {
-    /// Of the controller.
+    /// Settings of the controller.
     pub settings: controller::Settings,
-    /// How many queues each link has, each way.
+    /// Number of queues of each link in each direction.
     pub queues: u16,
 }
 
 impl Default for Saba {
-    /// Saba, section 5.3: the 8 priority levels of Ethernet, and 8 queues, as many as switches have; all of a link is Saba's.
+    /// Saba, section 5.3: the 8 priority levels of Ethernet, and 8 queues, as many as switches have. Saba's
+    /// applications may use the whole link.
     fn default() -> Saba {
         let levels = NonZeroU16::new(8).expect("8 is not 0");
         Saba { settings: controller::Settings { c_saba: Fraction::ALL, floor: FLOOR, levels }, queues: 8 }
@@ -113,55 +113,55 @@ impl Default for Saba {
 /// A host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
-    /// What its certificate and its agent call it.
+    /// Name in the certificate and in the configuration of its agent.
     pub name: String,
-    /// What its link carries.
+    /// Capacity of its link.
     pub link: Link,
 }
 
-/// A switch whose ports an agent gives queues.
+/// A switch whose agent configures the queues of its ports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Switch {
-    /// What its certificate and its agent call it.
+    /// Name in the certificate and in the configuration of its agent.
     pub name: String,
-    /// What is at each port.
+    /// The other end of the cable at each port.
     pub ports: Vec<End>,
 }
 
-/// What is at the other end of a switch's cable.
+/// The other end of a switch's cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     /// A host, by number.
     Host(u32),
-    /// Another switch, by its place among the switches, from 0.
+    /// Another switch, by its index, from 0.
     Switch(u32),
 }
 
-/// Files in PEM.
+/// Certificate files, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The coordinator's certificate, and those between it and its authority.
+    /// The coordinator's certificate, and the intermediate certificates up to its authority.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The authorities of clients' certificates.
+    /// The certificates of the authorities that sign clients' certificates.
     pub clients: PathBuf,
 }
 
-/// What callers of the API can use up.
+/// Limits for clients of the API.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// The longest body of a request.
+    /// Maximum length of a request's body.
     pub body: Bytes,
-    /// How long a request may take, its body included.
+    /// Maximum duration of a request, including its body.
     pub request: Time,
-    /// Concurrent connections.
+    /// Maximum number of concurrent connections.
     pub connections: u32,
-    /// Concurrent connections of one address that have not proven an identity.
+    /// Maximum number of concurrent connections of one address that have not proven an identity.
     pub per_address: u32,
-    /// Concurrent connections of one proven identity.
+    /// Maximum number of concurrent connections of one proven identity.
     pub per_identity: u32,
-    /// How many events wait for a reader that is slow.
+    /// Maximum number of events that wait for a slow client.
     pub events: u32,
 }
 
@@ -174,7 +174,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Concurrent connections over a limit that may ask for the coordinator's health.
+    /// Maximum number of concurrent connections over a limit, which can only request the coordinator's health.
     const PROBES: usize = 64;
 
     /// The limits of the API's connections.
@@ -189,7 +189,7 @@ impl Limits {
 }
 
 impl Config {
-    /// Which host an address is that UDP is throttled at.
+    /// IPv4 addresses at which UDP is throttled, with the host's number.
     pub fn addresses_of_udp(&self) -> impl Iterator<Item = (Ipv4Addr, u32)> {
         self.addresses.iter().filter_map(|(address, &host)| match address {
             IpAddr::V4(address) => Some((*address, host)),
@@ -208,7 +208,7 @@ impl Config {
 /// Reads the configuration at `path`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError`]: the first error in the file, with its place, or the file cannot be read.
 pub fn read(path: &Path) -> Result<Config, TraceError> {
     fields::open_in_folder(path, |input, name, folder| {
         let text = fields::read_text(input, name, MAX_FILE_BYTES)?;
@@ -216,10 +216,10 @@ pub fn read(path: &Path) -> Result<Config, TraceError> {
     })
 }
 
-/// Reads a configuration from `text`, which errors call `name`. Files that it names are looked for in `folder`.
+/// Parses a configuration. `name` is its name in errors, and paths in it are relative to `folder`.
 ///
 /// # Errors
-/// As [`read`].
+/// The first error in `text`, with its place, or a file that it names cannot be read.
 pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError> {
     const STORE: &str = "the file of the durable store";
     let source = Source { file: name, text };
@@ -281,11 +281,11 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
 const LISTEN: &str = "a table with the addresses `agents` and `api`";
 const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\", or \"tree:FILE\"";
 
-/// The keys of the plane itself.
+/// Reads the keys of the control plane's parameters.
 fn settings(fields: &mut Fields<'_>) -> Result<Settings, TraceError> {
     let default = Settings::default();
     let interval = time(fields, "interval", 0.001..=10.0, "a time from 1ms to 10s", default.interval)?;
-    // A host that misses one order still has to hear of the next.
+    // A host that misses one order must receive the next one within its lease.
     let lease = time(
         fields,
         "lease",
@@ -307,7 +307,7 @@ fn settings(fields: &mut Fields<'_>) -> Result<Settings, TraceError> {
     Ok(Settings { interval, lease, reserve, keep, ..default })
 }
 
-/// A key's time in seconds, in a range that errors call `expected`.
+/// Reads a time, in seconds; errors describe its range as `expected`.
 fn time(
     fields: &mut Fields<'_>,
     key: &'static str,
@@ -320,7 +320,7 @@ fn time(
     if range.contains(&time) { Ok(time) } else { Err(fields.wrong(&value, expected)) }
 }
 
-/// Whether UDP is throttled: its senders are found by their addresses, and are told as often as what arrives is measured.
+/// Reads whether UDP is throttled. Throttling needs IPv4 addresses of senders, and orders as frequent as measurements.
 fn throttles(
     fields: &Fields<'_>,
     value: Option<Value<'_>>,
@@ -341,7 +341,7 @@ fn throttles(
     Ok(true)
 }
 
-/// What connections are held to, services may have: these have queues, and hosts are told as often as they measure.
+/// Checks the requirements of the allocator: queues of services, and orders as frequent as measurements of demand.
 fn check_allocator(
     fields: &Fields<'_>,
     value: &Value<'_>,
@@ -361,7 +361,7 @@ fn check_name(fields: &Fields<'_>, name: &str) -> Result<(), TraceError> {
     if Names::is_name(name) { Ok(()) } else { Err(fields.wrong_at(name, name, Names::RULE)) }
 }
 
-/// Services with their applications, and what they are given.
+/// Services with their applications and weights.
 #[derive(Default)]
 struct ReadServices {
     names: Names,
@@ -410,7 +410,7 @@ fn read_services(
                 .number(name, application)
                 .ok_or_else(|| service.wrong_at("applications", application, &most))
         };
-        // What its coflows belong to that do not say.
+        // The default application, for coflows that name none.
         number(Names::DEFAULT)?;
         for value in applications {
             let application = service.text(&value, "a name")?;
@@ -441,7 +441,7 @@ fn policy(
             let path = folder.join(file);
             let text =
                 fields::open(&path, |input, name| fields::read_text(input, name, tree::MAX_FILE_BYTES))?;
-            // A tree's tables are beside it.
+            // Sensitivity tables of a tree are relative to the tree's folder.
             let beside = path.parent().unwrap_or(folder);
             let tables = |file: &str| sensitivity::read(&beside.join(file));
             Chosen::new(Asked::Tree(text), &path.display().to_string(), &tables, names)
@@ -564,7 +564,7 @@ fn read_limits(
 }
 
 impl fmt::Display for Config {
-    /// What was understood, for people.
+    /// A summary of the configuration, for operators.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
         let Settings { interval, lease, reserve, keep, most_coflows, most_flows, .. } = self.settings;

@@ -1,68 +1,68 @@
-//! What happens, for whoever listens.
+//! Events of the coordinator, and their distribution to clients of the API.
 
 use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
 
-/// What can happen.
+/// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// A coflow was registered.
     CoflowRegistered,
-    /// A coflow got other flows.
+    /// The flows of a coflow were replaced.
     CoflowUpdated,
     /// A coflow was deregistered.
     CoflowDeregistered,
-    /// All flows of a coflow are over.
+    /// All flows of a coflow have completed.
     CoflowCompleted,
-    /// Another policy decides.
+    /// The policy was replaced.
     PolicyChanged,
-    /// A service has another weight.
+    /// The weight of a service was set.
     WeightChanged,
-    /// There is another sensitivity table.
+    /// The sensitivity table was replaced.
     TableChanged,
     /// An application was registered.
     ApplicationRegistered,
     /// An application was deregistered.
     ApplicationDeregistered,
-    /// An application has another priority level, since others came or went.
+    /// The priority level of an application changed, because other applications were registered or deregistered.
     ApplicationLevelChanged,
-    /// A host is heard of.
+    /// A host or switch has started to send reports.
     HostConnected,
-    /// A host is not heard of any more.
+    /// A host or switch has stopped sending reports.
     HostDisconnected,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Event {
-    /// What.
+    /// Its type.
     pub event: What,
-    /// To what, by its id or name.
+    /// Id or name of the object.
     pub subject: String,
-    /// The service that it belongs to, if it does.
+    /// The service that the object belongs to; absent for hosts, switches, the policy and the sensitivity table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
 }
 
-/// Where events are told. Who listens too slowly misses the oldest.
+/// Broadcast channel of events. A slow receiver misses the oldest events.
 #[derive(Clone)]
 pub struct Events(broadcast::Sender<Event>);
 
 impl Events {
-    /// With room for so many that somebody has not yet heard.
+    /// A channel that keeps at most `most` events for a slow receiver.
     pub fn new(most: usize) -> Events {
         Events(broadcast::Sender::new(most))
     }
 
-    /// Tells who listens.
+    /// Sends an event to all receivers.
     pub fn tell(&self, event: What, subject: &str, service: Option<String>) {
-        // It is no error if nobody does.
+        // Without receivers, `send` returns an error.
         let _ = self.0.send(Event { event, subject: subject.to_owned(), service });
     }
 
-    /// All from now on.
+    /// Receives all events from now on.
     pub fn listen(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
     }

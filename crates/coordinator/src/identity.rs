@@ -1,26 +1,26 @@
-//! Who is at the other end of a connection, and what they may do.
+//! Identities of clients, and what each role may see and change.
 
 use std::fmt;
 use std::str::FromStr;
 
 use weir_core::model::Names;
 
-/// What a certificate says in a name of the form `weir://ROLE/NAME`.
+/// Identity of a client: the URI `weir://ROLE/NAME` of its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
-    /// The agent of the host of this name: it reports for that host and gets its orders, nothing else.
+    /// The agent of this host: it reports for the host and receives its orders.
     Agent(String),
-    /// A framework of the service of this name: it does what it likes with what is that service's.
+    /// A framework of this service: it may change objects of the service.
     Framework(String),
-    /// A person or program that may do everything.
+    /// A person or program that may change everything.
     Operator(String),
     /// A person or program that may see everything and change nothing.
     Reader(String),
-    /// Whoever is on this host, over plain text: may do everything.
+    /// Any client on this host, over plain text; it may change everything.
     Local,
 }
 
-/// A name that is none.
+/// A URI that is not a valid identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}`: expected weir://agent/HOST, weir://framework/SERVICE, weir://operator/NAME or weir://reader/NAME, the last \
@@ -30,10 +30,10 @@ pub enum Identity {
 pub struct NoIdentity(String);
 
 impl Identity {
-    /// What names begin with.
+    /// Prefix of all identities.
     pub const SCHEME: &'static str = "weir://";
 
-    /// Whether it may see what is a service's, or with nothing given, what is nobody's.
+    /// Whether this identity may see objects of a service; `None` stands for objects without a service.
     pub fn may_see(&self, service: Option<&str>) -> bool {
         match self {
             Identity::Operator(_) | Identity::Reader(_) | Identity::Local => true,
@@ -42,7 +42,7 @@ impl Identity {
         }
     }
 
-    /// Whether it may change what is a service's, or with nothing given, what is everybody's.
+    /// Whether this identity may change objects of a service; `None` stands for objects that all services share.
     pub fn may_change(&self, service: Option<&str>) -> bool {
         match self {
             Identity::Operator(_) | Identity::Local => true,

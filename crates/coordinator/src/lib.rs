@@ -1,11 +1,12 @@
-//! The engine on real hosts: frameworks register coflows, hosts report what was sent, and are told what to do.
+//! The coordinator: frameworks register coflows, agents report progress, and the coordinator sends agents orders.
 //!
-//! - [`ControlPlane`] is all of that without a clock, thread or socket, so that tests can drive it through any loss and delay.
-//! - [`master`] gives it a clock and a thread, and [`Handle`]s to whoever serves frameworks and hosts.
-//! - [`agents`] serves hosts over gRPC, [`rest`] frameworks and people over HTTP; [`listen`] and [`tls`] authenticate them, and
-//!   [`admission`] limits their connections.
-//! - [`registry`] is what they register and change, which [`store`] keeps over restarts; [`config`] is what it starts
-//!   from, and [`serve`] puts all of it together.
+//! - [`ControlPlane`] is the state machine without a clock, thread or socket, so tests can drive it through any loss
+//!   and delay.
+//! - [`master`] runs it on one thread with a clock; servers use it through [`Handle`]s.
+//! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listen`] and [`tls`]
+//!   authenticate connections, and [`admission`] limits their number.
+//! - [`registry`] applies requests and writes them to the [`store`], which keeps them over restarts. [`config`] reads
+//!   the configuration, and [`serve`] runs all of this.
 
 pub mod admission;
 pub mod agents;

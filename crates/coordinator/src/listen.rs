@@ -1,7 +1,7 @@
-//! Connections, from the socket to where it is known who is at the other end.
+//! Incoming connections: accepts them, authenticates the peer and passes the connection to a server.
 //!
-//! [`Admission`] limits them, and none waits for others. A handshake has to be done within [`PATIENCE`], and a peer that does not take what
-//! it is sent for [`STUCK`] is cut off by the system.
+//! [`Admission`] limits the number of connections, and no connection waits for another. A handshake has to complete
+//! within [`PATIENCE`]. The kernel closes a connection whose peer does not acknowledge data for [`STUCK`].
 
 use std::future::Future;
 use std::io;
@@ -25,25 +25,26 @@ use crate::admission::{Admission, Place};
 use crate::identity::Identity;
 use crate::tls;
 
-/// How long a handshake may take.
+/// Maximum duration of a handshake.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long bytes may be on their way without being taken, and how long nothing may be heard at all of the other machine.
+/// Time after which the kernel closes a connection with unacknowledged data, and idle time after which it sends
+/// keepalive probes.
 pub const STUCK: Duration = Duration::from_secs(30);
 
-/// A connection with somebody who is known.
+/// An authenticated connection.
 pub struct Peer {
-    /// Who that is.
+    /// Identity of the client.
     pub identity: Identity,
-    /// Where they are.
+    /// Address of the client.
     pub address: SocketAddr,
-    /// The connection.
+    /// The connection's bytes.
     pub stream: Stream,
-    /// Of a [probe](crate::admission): what tells that a newer one takes its place.
+    /// For a [probe](crate::admission): notified when a newer probe replaces it.
     pub closed: Option<Arc<Notify>>,
 }
 
-/// A connection's bytes.
+/// Bytes of a connection, which counts for its limits until the stream is dropped.
 pub struct Stream {
     inner: Inner,
     _place: Place,
@@ -60,7 +61,7 @@ pub fn peers(
     tls: Option<Arc<ServerConfig>>,
     admission: Arc<Admission>,
 ) -> mpsc::Receiver<Peer> {
-    // None waits here that does not count.
+    // Connections that wait for the channel hold a place, so they count for the limits.
     let (peers, taken) = mpsc::channel(1);
     tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), admission, peers));
     taken
@@ -85,7 +86,7 @@ async fn accept(
                 None => debug!(%address, "connection refused: too many connections"),
             },
             Err(error) => {
-                // Such as too many open files: those that are open have to end first.
+                // For example too many open files: open connections have to end first.
                 warn!(%error, "no connection can be taken");
                 sleep(Duration::from_millis(100)).await;
             }
@@ -104,7 +105,7 @@ async fn welcome(
     let closed = place.closed();
     let greeted = timeout(PATIENCE, greet(socket, address, tls, place));
     match unless_closed(closed.as_deref(), greeted).await {
-        // No receiver: the server ends.
+        // An error means that the server has ended.
         Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
         Some(Ok(Err(error))) => debug!(%address, %error, "connection refused"),
         Some(Err(_)) => debug!(%address, "connection refused: its handshake took too long"),
@@ -112,7 +113,7 @@ async fn welcome(
     }
 }
 
-/// The result of `work`, or `None` once a probe is to end.
+/// Returns the result of `work`, or `None` once a newer probe replaces this one.
 pub async fn unless_closed<T>(closed: Option<&Notify>, work: impl Future<Output = T>) -> Option<T> {
     let Some(closed) = closed else { return Some(work.await) };
     tokio::select! {

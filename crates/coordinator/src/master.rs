@@ -1,10 +1,10 @@
-//! A [`ControlPlane`] with a clock: one thread owns it, and [`Handle`]s ask it to do things.
+//! Owner of the [`ControlPlane`]: one thread calls it with the time, and runs the requests of [`Handle`]s.
 //!
-//! Saath, section 5: the schedule of an interval is made from what hosts reported during the one before, and pushed right away. So
-//! reports are taken in as they come, and the thread decides once an interval, whatever waits.
+//! Saath, section 5: the schedule of an interval is computed from the reports of the interval before, and pushed at
+//! once. The thread therefore applies reports when they arrive, and schedules once an interval, whatever requests wait.
 //!
-//! Nothing piles up: what is asked waits for a place in one short queue, a caller has one question there at a time, and of orders a host
-//! that does not take them gets none until it does, and then one that names everything.
+//! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. A host that does
+//! not take its orders gets no more until it does; the next order is then complete.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,68 +29,68 @@ mod timing;
 pub use histogram::Histogram;
 pub use timing::Timing;
 
-/// How many questions wait at most; more of them wait outside.
+/// Maximum number of queued requests; callers beyond it wait until the queue has room.
 const QUEUE: usize = 256;
 
-/// How many orders to a host wait at most.
+/// Maximum number of queued orders to a host.
 const ORDERS: usize = 4;
 
-/// Something to do for the thread.
+/// A request for the thread to run.
 type Work = Box<dyn FnOnce(&mut State) + Send>;
 
-/// The coordinator has stopped: there is nobody to ask.
+/// The coordinator has stopped, so no thread can run the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the coordinator has stopped")]
 pub struct Stopped;
 
-/// Why something was not done.
+/// Reason for which a request was not applied.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Declined {
-    /// It cannot be.
+    /// The control plane refused it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// There is nobody to do it.
+    /// The coordinator has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// The whole at a glance.
+/// Counts and statistics of the coordinator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overview {
-    /// Coflows that are not over.
+    /// Active coflows.
     pub under_way: usize,
-    /// Coflows that are known, over or not.
+    /// Known coflows, active or completed.
     pub coflows: usize,
-    /// Flows of these.
+    /// Flows of the known coflows.
     pub flows: usize,
-    /// Hosts that take orders now.
+    /// Hosts and switches that are connected to receive orders.
     pub attending: usize,
-    /// What was not believed of reports, so far.
+    /// Rejected report entries since the start.
     pub doubts: RejectedEntries,
     /// See [`ControlPlane::refusals`].
     pub refusals: Refusals,
     /// See [`ControlPlane::restored`].
     pub restored: Restored,
-    /// Orders that were not sent, since those before them were not taken, so far.
+    /// Orders that were not sent since the start, because the host had not taken the ones before.
     pub dropped: u64,
-    /// What schedules take.
+    /// Durations of the last schedules.
     pub schedules: Timing,
-    /// The same of all since the beginning.
+    /// Durations of all schedules since the start.
     pub histogram: Histogram,
-    /// Reports that were taken in, so far.
+    /// Reports received since the start.
     pub reports: u64,
     /// See [`ControlPlane::passed_on`].
     pub passed_on: u64,
 }
 
-/// A host's way to get its orders.
+/// Channel for the orders of a host.
 struct Line {
     orders: mpsc::Sender<Order>,
-    /// Whether an order was dropped since the last that names everything.
+    /// Whether an order was dropped since the last complete order.
     behind: bool,
 }
 
-/// What the thread has.
+/// State of the thread.
 struct State {
     plane: ControlPlane,
     began: Instant,
@@ -101,10 +101,10 @@ struct State {
     reports: u64,
 }
 
-/// Starts the thread that owns a plane. It ends when all handles are gone.
+/// Starts the thread that owns a control plane. The thread ends when all handles are dropped.
 ///
 /// # Errors
-/// If the system gives no thread.
+/// The operating system cannot create the timer or the thread.
 pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
     let clock = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let every = Duration::from_secs_f64(plane.settings().interval);
@@ -122,14 +122,14 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
 
 async fn run(mut state: State, mut asked: mpsc::Receiver<Work>, every: Duration) {
     let mut clock = interval(every);
-    // Schedules that take longer than they may are left out, and not made up for.
+    // A late schedule skips intervals instead of running several schedules in a row.
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             biased;
             _ = clock.tick() => {
                 state.decide();
-                // However long that took, what waits has its turn before the next.
+                // Queued requests run before the next schedule, even if this schedule took longer than an interval.
                 for _ in 0..QUEUE {
                     let Ok(work) = asked.try_recv() else { break };
                     work(&mut state);
@@ -144,12 +144,12 @@ async fn run(mut state: State, mut asked: mpsc::Receiver<Work>, every: Duration)
 }
 
 impl State {
-    /// Seconds since the beginning.
+    /// Seconds since the start.
     fn now(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// One schedule, and its orders on their way.
+    /// Computes one schedule and queues its orders.
     fn decide(&mut self) {
         let began = Instant::now();
         for (host, line) in (0u32..).zip(&mut self.lines) {
@@ -205,7 +205,7 @@ impl State {
     }
 }
 
-/// Asks the thread that owns the plane. Clones ask the same one.
+/// Client of the thread that owns the control plane. Clones use the same thread.
 #[derive(Clone)]
 pub struct Handle {
     work: mpsc::Sender<Work>,
@@ -231,7 +231,7 @@ impl Handle {
         self.allocates
     }
 
-    /// How many hosts and switches there are: they are numbered from 0.
+    /// Number of hosts and switches, which are numbered from 0.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
@@ -242,19 +242,19 @@ impl Handle {
     ) -> Result<T, Stopped> {
         let (answer, answered) = oneshot::channel();
         let work: Work = Box::new(move |state| {
-            // Who asked may have gone.
+            // The caller may have been cancelled.
             let _ = answer.send(question(state));
         });
         self.work.send(work).await.map_err(|_| Stopped)?;
         answered.await.map_err(|_| Stopped)
     }
 
-    // For frameworks.
+    // Requests of frameworks.
 
     /// See [`ControlPlane::register`].
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// [`Declined`]: the control plane refused it, or the coordinator has stopped.
     pub async fn register(&self, id: String, registration: Registration) -> Result<bool, Declined> {
         Ok(self.ask(move |state| state.plane.register(&id, registration, state.now())).await??)
     }
@@ -262,7 +262,7 @@ impl Handle {
     /// See [`ControlPlane::restore`].
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// [`Declined`]: the control plane refused it, or the coordinator has stopped.
     pub async fn restore(
         &self,
         id: String,
@@ -275,7 +275,7 @@ impl Handle {
     /// See [`ControlPlane::update`].
     ///
     /// # Errors
-    /// Why it stays as it is.
+    /// [`Declined`]: the control plane refused it, or the coordinator has stopped. The coflow is unchanged.
     pub async fn update(&self, id: String, flows: Vec<Transfer>) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.update(&id, &flows, state.now())).await??)
     }
@@ -283,7 +283,7 @@ impl Handle {
     /// See [`ControlPlane::check_update`].
     ///
     /// # Errors
-    /// Why not.
+    /// [`Declined`]: the control plane would refuse the update, or the coordinator has stopped.
     pub async fn check_update(&self, id: String, flows: Vec<Transfer>) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.check_update(&id, &flows)).await??)
     }
@@ -291,7 +291,7 @@ impl Handle {
     /// See [`ControlPlane::deregister`].
     ///
     /// # Errors
-    /// If there is none.
+    /// [`Declined`]: the coflow is unknown, or the coordinator has stopped.
     pub async fn deregister(&self, id: String) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.deregister(&id, state.now())).await??)
     }
@@ -299,7 +299,7 @@ impl Handle {
     /// See [`ControlPlane::set_policy`].
     ///
     /// # Errors
-    /// Why the policy before stays.
+    /// [`Declined`]: the control plane refused it, or the coordinator has stopped. The policy is unchanged.
     pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.set_policy(policy, state.now())).await??)
     }
@@ -307,7 +307,7 @@ impl Handle {
     /// See [`ControlPlane::check_policy`].
     ///
     /// # Errors
-    /// Why not.
+    /// [`Declined`]: the control plane would refuse the policy, or the coordinator has stopped.
     pub async fn check_policy(&self, policy: AnyPolicy) -> Result<(), Declined> {
         Ok(self.ask(move |state| state.plane.check_policy(policy)).await??)
     }
@@ -315,7 +315,7 @@ impl Handle {
     /// See [`ControlPlane::set_queues`].
     ///
     /// # Errors
-    /// If there is nobody to give orders.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn set_queues(&self, of_links: Vec<((u32, u32), Queues)>) -> Result<(), Stopped> {
         self.ask(move |state| {
             for ((host, link), queues) in of_links {
@@ -328,7 +328,7 @@ impl Handle {
     /// See [`ControlPlane::set_services`].
     ///
     /// # Errors
-    /// If there is nobody to share anything.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn set_services(&self, services: Services) -> Result<(), Stopped> {
         self.ask(move |state| state.plane.set_services(services)).await
     }
@@ -336,17 +336,17 @@ impl Handle {
     /// See [`ControlPlane::limits`].
     ///
     /// # Errors
-    /// If nobody knows.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn limits(&self) -> Result<BTreeMap<(u32, Arc<str>, IpAddr), u64>, Stopped> {
         self.ask(|state| state.plane.limits()).await
     }
 
-    // For hosts.
+    // Requests of agents.
 
-    /// A host reports; the answer comes when it was taken in. See [`ControlPlane::report`].
+    /// Applies a host's report, and returns after that. See [`ControlPlane::report`].
     ///
     /// # Errors
-    /// If there is nobody to report to.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn report(&self, host: u32, report: Report) -> Result<(), Stopped> {
         self.ask(move |state| {
             state.reports += 1;
@@ -355,21 +355,21 @@ impl Handle {
         .await
     }
 
-    /// A host's orders from now on, of which the first names everything; none if there is no such host. Who attended for it before gets
-    /// no more. Orders come once the host reports.
+    /// Subscribes to the orders of a host or switch; the first order is complete. `None` if no host has this number. An
+    /// earlier subscription ends. Orders start after the host's first report.
     ///
     /// # Errors
-    /// If there is nobody to give orders.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn attend(&self, host: u32) -> Result<Option<mpsc::Receiver<Order>>, Stopped> {
         self.ask(move |state| state.attend(host)).await
     }
 
-    // For whoever wants to know.
+    // Queries.
 
     /// See [`ControlPlane::found`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn found(&self) -> Result<Vec<(u32, Vec<Found>)>, Stopped> {
         self.ask(|state| state.plane.found()).await
     }
@@ -377,7 +377,7 @@ impl Handle {
     /// See [`ControlPlane::list`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn list(&self, after: Option<String>, most: usize) -> Result<Vec<Summary>, Stopped> {
         self.ask(move |state| state.plane.list(after.as_deref(), most)).await
     }
@@ -385,7 +385,7 @@ impl Handle {
     /// See [`ControlPlane::endings`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn endings(&self) -> Result<Vec<Arc<str>>, Stopped> {
         self.ask(|state| state.plane.endings()).await
     }
@@ -393,7 +393,7 @@ impl Handle {
     /// See [`ControlPlane::belongs`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn belongs(&self, id: String) -> Result<Option<(String, bool)>, Stopped> {
         self.ask(move |state| state.plane.belongs(&id)).await
     }
@@ -401,7 +401,7 @@ impl Handle {
     /// See [`ControlPlane::show`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn show(&self, id: String) -> Result<Option<Standing>, Stopped> {
         self.ask(move |state| state.plane.show(&id)).await
     }
@@ -409,7 +409,7 @@ impl Handle {
     /// See [`ControlPlane::shares`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn shares(&self, after: Option<FlowKey>, most: usize) -> Result<Vec<Share>, Stopped> {
         self.ask(move |state| state.plane.shares(after.as_ref(), most)).await
     }
@@ -417,15 +417,15 @@ impl Handle {
     /// See [`ControlPlane::hosts`].
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn host_states(&self) -> Result<Vec<HostState>, Stopped> {
         self.ask(|state| state.plane.hosts()).await
     }
 
-    /// The whole at a glance.
+    /// Counts and statistics of the coordinator.
     ///
     /// # Errors
-    /// If there is nobody to ask.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn overview(&self) -> Result<Overview, Stopped> {
         self.ask(|state| state.overview()).await
     }

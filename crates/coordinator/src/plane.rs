@@ -1,20 +1,24 @@
-//! What a coordinator knows and decides, moved by calls with the time.
+//! Control-plane state machine: applies requests and reports, and computes orders. Sans-I/O: callers pass the time.
 //!
-//! Saath, section 5: frameworks register, update and deregister coflows; hosts report, at every interval, what their flows have
-//! sent and which are over; from the reports of the interval before, the schedule of the next is made and pushed. What the
-//! paper leaves open:
+//! Saath, section 5: frameworks register, update and deregister coflows. At every interval, hosts report the bytes that
+//! their flows have sent and the flows that have completed. The coordinator computes the next schedule from the reports
+//! of the interval before, and pushes it. The paper leaves these points open:
 //!
-//! - *Believed* are hosts about their own flows, as far as their link could have carried it. Bytes that go back or come from
-//!   nowhere are counted as [`RejectedEntries`], and the rest of the report stands.
-//! - *Reckoned* are flows that nothing is said of: they send as they were told, since hosts report what goes otherwise.
-//! - *Data is there* (4.3) once the host names a flow, since somebody handed a connection over; before, a flow counts for a lease, as
-//!   connections come just after registrations. What is registered by somebody who dies then has a port no longer.
-//! - *Payload* is what the engine counts, as frameworks and hosts do; links and orders count whole packets, and have that many more bytes.
-//! - *Nobody waits at zero.* A flow without a rate in the schedule gets its part of [`Settings::reserve`] of its two ports, which
-//!   the engine does not see: connections stay alive, and no port is over its capacity.
-//! - *Orders end.* Each carries the epoch of its coordinator, a number and a lease. A host gets one when something of its own changes, and
-//!   otherwise each quarter of the lease. One that obeys none that was sent lately is told everything anew; one that is not heard of any
-//!   more has no data, as far as the engine goes, until it is.
+//! - *Plausibility.* A host's reports about its own flows are accepted up to the rate of its link. Decreasing bytes and
+//!   bytes above that rate are counted in [`RejectedEntries`]; the rest of the report is applied.
+//! - *Estimated progress.* Agents report a flow only when it deviates from its last order, so a flow without a report
+//!   is assumed to send at its ordered rate.
+//! - *Available data* (4.3). A flow has data once its host reports the flow, since a program has then handed over a
+//!   connection. Connections follow registrations shortly, so an unreported flow counts as having data for one lease.
+//!   Then it gives up its port: the program that registered it may have died.
+//! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
+//!   include headers.
+//! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its two ports.
+//!   The engine does not schedule this reserve, so connections stay alive and no port exceeds its capacity.
+//! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order
+//!   when one of its flows, queues or limits changes, and at least once every quarter of the lease. A host that
+//!   confirms none of the recent orders gets a complete order. The flows of a silent host count as flows without data
+//!   until it reports again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,46 +49,47 @@ pub use weir_proto::{
     Report, Restored, Way,
 };
 
-/// A size that nobody knows: more than is ever sent, and little enough for sums.
+/// Size of a flow whose size is unknown, in bytes: more than any flow sends, and small enough for sums of sizes.
 const UNKNOWN: f64 = 1e18;
 
-/// How the plane goes about it.
+/// Parameters of the control plane.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Seconds between two schedules.
     pub interval: f64,
-    /// How many seconds an order holds, and a host that is not heard of counts as there.
+    /// Duration of an order's lease, in seconds. A host that reported within a lease receives orders.
     pub lease: f64,
-    /// The part of every port that flows without a rate share.
+    /// Fraction of every port that flows without a rate share, 0 to 1.
     pub reserve: f64,
-    /// How long coflows that are over are remembered if nobody deregisters them, in seconds.
+    /// How long completed coflows are kept if no client deregisters them, in seconds.
     pub keep: f64,
-    /// The most coflows at once, and the most flows of all of them.
+    /// Maximum number of coflows, active or completed. A registration above it is refused.
     pub most_coflows: usize,
-    /// See [`Settings::most_coflows`].
+    /// Maximum number of flows of all coflows. A registration or update above it is refused.
     pub most_flows: usize,
-    /// The most flows that one host sends: an order to it names no more.
+    /// Maximum number of flows that one host sends, which bounds the size of an order. A request above it is refused.
     pub most_of_host: usize,
 }
 
-/// The longest time between two orders to a host, in seconds: agents take a coordinator that says nothing for two as gone.
+/// The longest time between two orders to a host, in seconds. Agents end a stream after two seconds of silence.
 const QUIET: f64 = 1.0;
 
 impl Settings {
-    /// How long after an order that was the last its lease is renewed, in seconds: two renewals in a row may be lost.
+    /// Time after the last order until its lease is renewed, in seconds. A lease is renewed four times or
+    /// more, so two lost renewals in a row do not end it.
     fn renewal(&self) -> f64 {
         (self.lease / 4.0).min(QUIET)
     }
 
-    /// How long a host may owe the answer to an order, in seconds, before that counts as lost: an order, the report after it and the
-    /// schedule after that take three intervals where nothing is late.
+    /// Time after which an unconfirmed order counts as lost, in seconds. An order, the report after it and the schedule
+    /// after that take three intervals if none of them is late.
     fn answer(&self) -> f64 {
         self.renewal().max(3.0 * self.interval)
     }
 }
 
 impl Default for Settings {
-    /// 8 ms as in the Saath paper, and leases of ten of these.
+    /// The interval of the Saath paper (8 ms), and a lease of ten intervals.
     fn default() -> Settings {
         Settings {
             interval: 0.008,
@@ -98,58 +103,59 @@ impl Default for Settings {
     }
 }
 
-/// What a host's link carries.
+/// Capacity of a host's link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// Out of the host.
+    /// From the host to the network.
     pub send: Rate,
-    /// Into it.
+    /// From the network to the host.
     pub recv: Rate,
 }
 
-/// A host or a switch, and what it was told. What is of flows is of hosts only.
+/// A host or a switch, and the orders sent to it. The fields about flows are used for hosts only.
 #[derive(Debug, Default)]
 struct Host {
-    /// When it was last heard of; never, before it reports.
+    /// Time of the last report; `None` before the first.
     heard: Option<f64>,
-    /// Whether the engine counts on its flows.
+    /// Whether schedules include its flows.
     present: bool,
-    /// Whether it gets orders.
+    /// Whether it receives orders.
     addressed: bool,
-    /// Whether the next order has to name everything.
+    /// Whether the next order has to be complete.
     whole: bool,
-    /// The number of the last order to it, and of the last that it said it obeys.
+    /// Sequence numbers of the last order sent to it, and of the last order that it reported as applied.
     seq: u64,
     obeys: u64,
     /// When that last order was sent.
     told: f64,
-    /// Since when it owes an answer: when what it obeys last rose, or the first order after that was sent.
+    /// Start of the wait for a confirmation: when the applied sequence number last rose, or when the first order after
+    /// that was sent.
     owes: f64,
-    /// Flows that it still believes in.
+    /// Flows to remove with the next order: the agent knows them from earlier orders.
     gone: Vec<FlowKey>,
-    /// How many flows it sends, over or not.
+    /// Number of flows that it sends, active or completed.
     flows: usize,
-    /// The queues that its links should have, by their numbers there, and whether the last orders said so.
+    /// Queues for its links, by link number, and whether an order with them was sent.
     queues: BTreeMap<u32, (Queues, bool)>,
-    /// The connections that it found.
+    /// Observed connections of the host.
     found: observed_connections::Connections,
-    /// What these may send.
+    /// Limits of these connections.
     limits: allocator::Limits,
-    /// What it last said that it had refused.
+    /// Totals of refused orders in its last report.
     refused: Refusals,
-    /// What it last reported as restored.
+    /// Totals of restored kernel objects in its last report.
     restored: Restored,
     /// The conflicts in its last report.
     conflicts: Vec<Conflict>,
 }
 
 impl Host {
-    /// One that is told everything first.
+    /// A host or switch whose first order is complete.
     fn new() -> Host {
         Host { whole: true, ..Host::default() }
     }
 
-    /// Seconds since it was heard of.
+    /// Seconds since the last report; infinite before the first.
     fn silent_for(&self, now: f64) -> f64 {
         self.heard.map_or(f64::INFINITY, |heard| now - heard)
     }
@@ -158,23 +164,23 @@ impl Host {
 #[derive(Debug, Clone)]
 struct Flow {
     transfer: Transfer,
-    /// Its number in the engine's coflow.
+    /// Index of the flow in the engine's coflow.
     number: u32,
-    /// What its host last said that it had sent, and when; none before it says anything.
+    /// Bytes sent by the last report, and the time of that report; `None` before the first.
     said: Option<(f64, f64)>,
-    /// What it has sent by a time: what was said, and since then what it was told to send.
+    /// Bytes sent at the time `by`: the reported bytes, plus the estimated progress since the report.
     sent: f64,
     by: f64,
-    /// What of that the engine has not been told.
+    /// Bytes of `sent` that the engine does not include yet.
     ahead: f64,
     done: bool,
-    /// Until when it counts as there although its host has never named it; none once it has.
+    /// Until when the flow counts as having data although its host has not reported it; `None` once it has.
     grace: Option<f64>,
     told: Option<Pace>,
 }
 
 impl Flow {
-    /// One that begins, and counts as there until a time.
+    /// A flow without progress, which counts as having data until `grace`.
     fn new(transfer: Transfer, grace: f64) -> Flow {
         Flow {
             transfer,
@@ -189,7 +195,7 @@ impl Flow {
         }
     }
 
-    /// Whether nobody has a connection for it, as far as is known.
+    /// Whether no connection is known for the flow, and its grace period has ended.
     fn is_absent(&self, now: f64) -> bool {
         self.grace.is_some_and(|until| until < now)
     }
@@ -198,19 +204,19 @@ impl Flow {
 #[derive(Debug)]
 struct Coflow {
     registration: Registration,
-    /// The flows that it was registered with, if it was given others.
+    /// The flows of the first registration, if an update replaced them.
     first: Option<Vec<Transfer>>,
-    /// Its place in the engine until it is over.
+    /// Slot in the engine; `None` once the coflow has completed.
     slot: Option<Slot>,
     over: Option<f64>,
     flows: Vec<Flow>,
-    /// What all flows have sent.
+    /// Bytes that all flows have sent.
     sent: f64,
 }
 
 impl Coflow {
-    /// Whether a registration is its own, be it with the flows that it has or with its first: who asks again may not have heard the
-    /// first answer, whatever was updated since.
+    /// Whether a registration equals this coflow's, with the current flows or with the first ones. A client that did
+    /// not receive the answer to its registration repeats it, and an update may have happened in between.
     fn is(&self, other: &Registration) -> bool {
         let Registration { service, application, weight, deadline, flows } = other;
         let own = &self.registration;
@@ -220,51 +226,52 @@ impl Coflow {
     }
 }
 
-/// What another policy decides about.
+/// Engine and coflows for a change of the policy.
 struct Under {
     engine: Engine,
     /// See [`ControlPlane::sizes`].
     sizes: bool,
-    /// What is under way, in the order in which it came.
+    /// Active coflows in the order in which they were registered.
     coflows: Vec<(Arc<str>, CoflowSpec)>,
 }
 
-/// The plane.
+/// The control plane.
 pub struct ControlPlane {
     settings: Settings,
     epoch: u64,
     names: Names,
     engine: Engine,
-    /// Whether the policy goes by sizes.
+    /// Whether the policy reads sizes of flows.
     sizes: bool,
-    /// Of hosts, which come before switches.
+    /// Links of hosts, by host number. Switches have the numbers after the hosts and no entry.
     links: Vec<Link>,
     hosts: Vec<Host>,
     coflows: BTreeMap<Arc<str>, Coflow>,
     by_slot: Vec<Option<Arc<str>>>,
-    /// Flows of all coflows.
+    /// Number of flows of all coflows.
     flows: usize,
     doubts: RejectedEntries,
-    /// What all say that they have refused.
+    /// Sum of the orders refused by all agents.
     refusals: Refusals,
-    /// The kernel objects that all agents have restored.
+    /// Sum of the kernel objects restored by all agents.
     restored: Restored,
-    /// How many schedules there were.
+    /// Number of schedules.
     ticks: u64,
-    /// Coflows that came to be over since somebody asked, at most as many as there may be coflows.
+    /// Coflows that completed since the last call of [`ControlPlane::endings`]; at most [`Settings::most_coflows`].
     ended: Vec<Arc<str>>,
-    /// What arrives of UDP, if that is anybody's business.
+    /// UDP measurements for senders; `None` without throttling.
     arrivals: Option<arrivals::Arrivals>,
-    /// Who divides links among connections that hosts find, if that is anybody's business.
+    /// Allocator for observed connections; `None` without central allocation.
     allocator: Option<allocator::Allocator>,
     now: f64,
 }
 
 impl ControlPlane {
-    /// A plane for hosts with these links. Of two coordinators, hosts obey the one with the higher epoch.
+    /// A control plane for hosts with these links. Agents refuse orders whose epoch is lower than the highest that they
+    /// have seen.
     ///
     /// # Errors
-    /// A policy tree that has no place for one of the names.
+    /// The policy tree has no leaf for one of the names.
     pub fn new(
         links: &[Link],
         policy: AnyPolicy,
@@ -299,23 +306,26 @@ impl ControlPlane {
         })
     }
 
-    /// The same with so many switches more, which are numbered after the hosts: they report nothing of flows, and are told queues.
+    /// Adds this number of switches, numbered after the hosts. Agents of switches report no flows, and receive orders
+    /// with queues.
     pub fn with_switches(mut self, switches: usize) -> ControlPlane {
         self.hosts.extend(std::iter::repeat_with(Host::new).take(switches));
         self
     }
 
-    /// How it goes about it.
+    /// The parameters of this control plane.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    // What frameworks ask for.
+    // Requests of frameworks.
 
-    /// Registers a coflow. The same again changes nothing, which is answered with `false`; also if it was updated meanwhile.
+    /// Registers a coflow. Returns `false` if the coflow is registered with the same body, also if it was updated
+    /// since; then nothing changes.
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is not a finite number above
+    /// zero, a flow is invalid, a name is unknown, or a limit of [`Settings`] is exceeded.
     pub fn register(&mut self, id: &str, registration: Registration, now: f64) -> Result<bool, Refusal> {
         if !is_id(id) {
             return Err(Refusal::Id(id.chars().take(128).collect()));
@@ -342,10 +352,10 @@ impl ControlPlane {
         Ok(true)
     }
 
-    /// Registers a coflow of before, with the flows that it was registered with then if it was updated.
+    /// Registers a coflow from the store. `first` are the flows of its first registration, if an update replaced them.
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// Those of [`ControlPlane::register`].
     pub fn restore(
         &mut self,
         id: &str,
@@ -358,11 +368,12 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Gives a coflow other flows: more, or elsewhere (Saath, section 5: migrated and restarted tasks). Those in the same place with
-    /// the same ends go on.
+    /// Replaces the flows of a coflow: more flows, or other hosts (Saath, section 5: migrated and restarted tasks).
+    /// Flows with the same index and hosts continue.
     ///
     /// # Errors
-    /// Why it stays as it is.
+    /// [`Refusal`]: the coflow is unknown, a flow is invalid, or a limit of [`Settings`] is exceeded. The coflow is
+    /// unchanged.
     pub fn update(&mut self, id: &str, flows: &[Transfer], now: f64) -> Result<(), Refusal> {
         let (registration, spec) = self.updated(id, flows)?;
         self.pass(now);
@@ -407,15 +418,15 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Whether a coflow could be given other flows now.
+    /// Checks an update without applying it.
     ///
     /// # Errors
-    /// Why not.
+    /// Those of [`ControlPlane::update`].
     pub fn check_update(&self, id: &str, flows: &[Transfer]) -> Result<(), Refusal> {
         self.updated(id, flows).map(drop)
     }
 
-    /// A coflow with other flows.
+    /// Registration and engine spec of a coflow with new flows.
     fn updated(&self, id: &str, flows: &[Transfer]) -> Result<(Registration, CoflowSpec), Refusal> {
         let coflow = self.coflows.get(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
         self.check(flows, &coflow.flows)?;
@@ -424,10 +435,10 @@ impl ControlPlane {
         Ok((registration, spec))
     }
 
-    /// Forgets a coflow, whatever is left of it.
+    /// Removes a coflow, active or completed.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`Refusal::Unknown`]: no coflow has this id.
     pub fn deregister(&mut self, id: &str, now: f64) -> Result<(), Refusal> {
         self.pass(now);
         let (id, coflow) = self.coflows.remove_entry(id).ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
@@ -440,10 +451,11 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Lets another policy decide from now on; all coflows go on where they are.
+    /// Replaces the policy. Active coflows continue with the bytes that they have sent.
     ///
     /// # Errors
-    /// A policy that has no place for a coflow under way, or has to know a size that nobody does; the policy before stays.
+    /// [`Refusal`]: the policy needs sizes and one flow has an unknown size, or a policy tree has no leaf for a service or an
+    /// application. The policy is unchanged.
     pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
         self.pass(now);
         let Under { engine, sizes, coflows } = self.under(policy)?;
@@ -455,15 +467,15 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Whether another policy could decide now.
+    /// Checks a change of the policy without applying it.
     ///
     /// # Errors
-    /// Why not.
+    /// Those of [`ControlPlane::set_policy`].
     pub fn check_policy(&self, policy: AnyPolicy) -> Result<(), Refusal> {
         self.under(policy).map(drop)
     }
 
-    /// What is under way, for another policy.
+    /// Engine and active coflows for a new policy.
     fn under(&self, policy: AnyPolicy) -> Result<Under, Refusal> {
         let sizes = matches!(policy, AnyPolicy::Sizes(_));
         for coflow in self.coflows.values().filter(|coflow| coflow.slot.is_some()) {
@@ -483,8 +495,8 @@ impl ControlPlane {
         Ok(Under { engine, sizes, coflows })
     }
 
-    /// Gives a link out of a host, which has the one with the number 0, or out of a switch these queues from now on. They go with an order
-    /// when they change, and with those that name everything.
+    /// Sets the queues of a link: link 0 of a host, or any link out of a switch. The next order carries the queues if
+    /// they changed; complete orders always carry them.
     pub fn set_queues(&mut self, host: u32, link: u32, queues: Queues) {
         let Some(known) = self.hosts.get_mut(host as usize) else { return };
         if known.queues.get(&link).is_none_or(|(last, _)| *last != queues) {
@@ -492,7 +504,7 @@ impl ControlPlane {
         }
     }
 
-    /// The flows of a request, of a coflow that has others now.
+    /// Checks the flows of a request that replaces the flows `before`.
     fn check(&self, flows: &[Transfer], before: &[Flow]) -> Result<(), Refusal> {
         if flows.is_empty() {
             return Err(Refusal::Empty);
@@ -520,14 +532,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Counts flows that come, or go.
+    /// Adds flows to the counts, or removes them (`come` is false).
     fn count(&mut self, flows: &[Flow], come: bool) {
         let change = |count: &mut usize, by: usize| *count = if come { *count + by } else { *count - by };
         change(&mut self.flows, flows.len());
         flows.iter().for_each(|flow| change(&mut self.hosts[flow.transfer.src as usize].flows, 1));
     }
 
-    /// A registration as the engine has it.
+    /// The engine's spec of a registration; unknown sizes become [`UNKNOWN`].
     fn spec(&self, registration: &Registration) -> Result<CoflowSpec, Refusal> {
         let Registration { service, application, weight, deadline, flows } = registration;
         let (service, application) = UnknownName::check(&self.names, service, application)?;
@@ -537,7 +549,7 @@ impl ControlPlane {
         Ok(CoflowSpec { weight: *weight, deadline: *deadline, service, application, ..spec })
     }
 
-    /// A coflow that is in the map becomes one of the engine's, with what is known of its flows.
+    /// Releases a coflow of the map in the engine, with the progress of its flows.
     fn enter(&mut self, id: &Arc<str>, spec: &CoflowSpec) {
         let slot = self.engine.release(spec, 0, self.now, &mut Vec::new());
         if self.by_slot.len() <= slot as usize {
@@ -562,7 +574,7 @@ impl ControlPlane {
         self.leave_if_over(id);
     }
 
-    /// Finds the engine's numbers of a coflow's flows.
+    /// Stores the engine's index of each flow of a coflow.
     fn number(&mut self, id: &Arc<str>, slot: Slot) {
         let coflow = self.engine.network().coflow(slot);
         let flows =
@@ -572,7 +584,7 @@ impl ControlPlane {
         }
     }
 
-    /// Lets a coflow leave the engine once all of its flows are done.
+    /// Removes a coflow from the engine once all of its flows have completed.
     fn leave_if_over(&mut self, id: &Arc<str>) {
         let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
         let Some(slot) = coflow.slot else { return };
@@ -593,12 +605,12 @@ impl ControlPlane {
         }
     }
 
-    /// Until when what begins now counts as there: a connection may be handed over just after it was registered.
+    /// End of the grace period of a new flow: programs hand over connections shortly after they register.
     fn grace(&self) -> f64 {
         self.now + self.settings.lease
     }
 
-    /// Time does not go back, whatever clocks do.
+    /// Advances the time. Ignores a `now` before the current time, so time never decreases.
     fn pass(&mut self, now: f64) {
         if now > self.now {
             self.now = now;
@@ -608,10 +620,10 @@ impl ControlPlane {
     }
 }
 
-/// The part of a full packet that is payload.
+/// Payload of a full packet, as a fraction of its bytes on the link.
 const PART: f64 = PAYLOAD as f64 / FRAME as f64;
 
-/// An engine for the payload of ports that keep a reserve.
+/// An engine whose ports have the payload capacity of the links without the reserve.
 fn engine(links: &[Link], policy: AnyPolicy, names: &Names, reserve: f64) -> Result<Engine, TreeError> {
     let rates = links.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
     let part = (1.0 - reserve) * PART;

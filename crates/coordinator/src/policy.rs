@@ -1,4 +1,4 @@
-//! The policy that decides, as operators ask for it: one of the table by name, or a tree as a text.
+//! The policy in force: a policy of the table by name, or a policy tree as text.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,18 @@ use weir_core::tree::Plan;
 use weir_trace::TraceError;
 use weir_trace::tree::{self, Tables};
 
-/// What was asked for.
+/// A policy, as a configuration or a request gives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase", try_from = "Body")]
 pub enum Asked {
-    /// One of the table: `NAME[:KEY=VALUE...]`, as `weir policies` lists them.
+    /// A policy of the table: `NAME[:KEY=VALUE...]`, as listed by `weir policies`.
     Policy(String),
     /// The text of a policy tree.
     Tree(String),
 }
 
-/// As it is read: keys that do not go together are told apart from texts that are no JSON.
+/// Input format of [`Asked`]. Separate fields give different errors for missing or conflicting keys and for invalid
+/// JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
@@ -41,29 +42,30 @@ impl TryFrom<Body> for Asked {
     }
 }
 
-/// A policy that can be built, any number of times.
+/// A validated policy, which can be built any number of times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chosen {
     asked: Asked,
     plan: Option<Plan>,
 }
 
-/// Why nothing can be built from what was asked for.
+/// Reason for which a policy is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// No such policy, or parameter of it.
+    /// The policy is unknown, or one of its parameters is invalid.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// A text that is no policy tree, or none for these services.
+    /// The text is not a policy tree, or the tree does not fit these services.
     #[error(transparent)]
     Tree(#[from] TraceError),
 }
 
 impl Chosen {
-    /// What was asked for, with a place for all of `names`. Errors call a tree `file`; its sensitivity tables are those of `tables`.
+    /// Validates a policy for all of `names`. Errors use `file` as the name of a tree; `tables` gives its sensitivity
+    /// tables.
     ///
     /// # Errors
-    /// Why it is none.
+    /// [`PolicyError`]: the policy or the tree is invalid.
     pub fn new(asked: Asked, file: &str, tables: &Tables<'_>, names: &Names) -> Result<Chosen, PolicyError> {
         let plan = match &asked {
             Asked::Policy(spec) => match build(spec)? {
@@ -75,17 +77,17 @@ impl Chosen {
         Ok(Chosen { asked, plan })
     }
 
-    /// What was asked for.
+    /// The policy as it was given.
     pub fn asked(&self) -> &Asked {
         &self.asked
     }
 
-    /// Whether weights of services change what it decides.
+    /// Whether the policy uses weights of services.
     pub fn heeds_weights(&self) -> bool {
         matches!(self.plan, Some(Plan::Services(..) | Plan::Netshare(_)))
     }
 
-    /// The policy, in which the services of `weights` have those instead of what it gives them itself.
+    /// Builds the policy; `weights` replace the weights that it sets itself.
     pub fn build(&self, names: &Names, weights: &BTreeMap<String, f64>) -> AnyPolicy {
         match (&self.plan, &self.asked) {
             (Some(plan), _) => {
@@ -100,7 +102,7 @@ impl Chosen {
     }
 }
 
-/// Gives services other weights.
+/// Sets the weights of services in a tree.
 fn weigh(plan: &mut Plan, names: &Names, weights: &BTreeMap<String, f64>) {
     for (name, &weight) in weights {
         match plan {

@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457, `application/problem+json`): why a request was refused, where in the request, and what is expected.
+//! Problem documents (RFC 9457, `application/problem+json`): the reason of a refusal, its place in the request, and the expected value.
 
 use std::fmt;
 
@@ -18,14 +18,14 @@ use crate::store::StoreError;
 /// The longest value that is shown.
 const LONGEST: usize = 200;
 
-/// Why a request was refused. A refused request changes nothing.
+/// Reason for which a request was refused. A refused request changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
     /// The name of that status.
     pub title: &'static str,
-    /// What is wrong, where, and what is expected.
+    /// The place, the problem and the expected value, in one sentence.
     pub detail: String,
     /// The field of a JSON body, as a JSON pointer (RFC 6901); the empty pointer is the whole body.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub value: Option<Box<str>>,
-    /// What is expected.
+    /// The expected value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub expected: Option<Box<str>>,
@@ -130,17 +130,17 @@ impl Problem {
         Problem { expected: Some(expected.into()), ..Problem::new(StatusCode::NOT_FOUND, detail) }
     }
 
-    /// It does not go together with what there is.
+    /// The request contradicts the current state.
     pub fn conflict(detail: &str) -> Problem {
         Problem::new(StatusCode::CONFLICT, detail)
     }
 
-    /// There is no room for more.
+    /// A limit is reached.
     pub fn full(detail: &str) -> Problem {
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
     }
 
-    /// Who asks may not.
+    /// The client lacks the permission.
     pub fn forbidden(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::FORBIDDEN, detail)
     }

@@ -1,10 +1,13 @@
-//! What frameworks and operators register, change and ask for: in the plane at once, and in the store before it is answered.
+//! Registry: applies requests of frameworks and operators to the control plane, and writes them to the store before the
+//! answer.
 //!
-//! What is asked for by id is idempotent: the same again changes nothing. Whoever asks has been found to be allowed to before it
-//! comes here, but for whose a coflow, application or connection is, which only this knows: see [`Registry::coflow`] and the like.
+//! Requests that name an id are idempotent: repeating one changes nothing. Handlers check permissions before they call
+//! the registry. For the owner of a coflow, application or connection, they query the registry: see
+//! [`Registry::coflow`] and similar methods.
 //!
-//! What takes the place of something is looked at, then kept, and done last: what was done could not be taken back without a trace,
-//! and what cannot be kept is not to be done. Where it cannot be done after all, what was there before is kept again.
+//! Requests that replace something are checked first, then written to the store, and applied last. A change that was
+//! applied could not be reverted without a trace, and a change that cannot be stored must not be applied. If applying
+//! fails after all, the former value is written to the store again.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -42,17 +45,17 @@ use routing::Ways;
 pub use observed_connections::FoundState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
-/// What the store's [`Room::Settings`] has.
+/// Keys of the store's [`Room::Settings`].
 const POLICY: &str = "policy";
 const SENSITIVITY: &str = "sensitivity";
 
-/// What a tree that comes over the API calls the table of [`Registry::set_table`].
+/// Name by which a tree of the API refers to the table of [`Registry::set_table`].
 pub const REGISTERED: &str = "registered";
 
-/// The weights that a service may have.
+/// Valid weights of services.
 const WEIGHTS: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
 
-/// How many requests about different ids go on at once.
+/// Number of locks for ids: requests about ids with different locks run concurrently.
 const STRIPES: usize = 64;
 
 /// The expected value where a coflow is unknown.
@@ -61,19 +64,19 @@ const COFLOW_ID: &str = "the id of a registered coflow";
 /// The JSON pointer of the flows of a coflow.
 const FLOWS: &str = "/flows";
 
-/// A coflow, as its framework describes it.
+/// A coflow, as its framework registers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoflowBody {
-    /// The service that it belongs to; a framework's own, or `default`, if it does not say.
+    /// The service that it belongs to. Default: the framework's service, or `default` for other clients.
     pub service: Option<String>,
-    /// An application of that service; `default` if it does not say.
+    /// An application of that service. Default: `default`.
     pub application: Option<String>,
-    /// Its importance to weighted policies, above 0; 1 if it does not say.
+    /// Its importance to weighted policies, above 0. Default: 1.
     pub weight: Option<f64>,
-    /// How long after its registration it should be done, such as `10s`.
+    /// Time after its registration by which it should complete, such as `10s`.
     pub deadline: Option<String>,
-    /// Its flows, at least one. They are called by their places, from 0.
+    /// Its flows, at least one. Requests and answers refer to a flow by its index, from 0.
     pub flows: Vec<FlowBody>,
 }
 
@@ -85,11 +88,11 @@ pub struct FlowBody {
     pub from: String,
     /// The host that receives.
     pub to: String,
-    /// How many bytes; left out if nobody knows, which policies that go by sizes refuse.
+    /// Size in bytes; absent if it is unknown. Policies that use sizes refuse flows of unknown size.
     pub bytes: Option<u64>,
 }
 
-/// A value that was set, and what the configuration said then: once it says something else, that holds.
+/// A value that was set, and the configured value at that time. A changed configuration takes precedence.
 #[derive(Debug, Serialize, Deserialize)]
 struct Set<T> {
     set: T,
@@ -97,16 +100,16 @@ struct Set<T> {
 }
 
 impl<T: PartialEq> Set<T> {
-    /// What holds, if the configuration says this.
+    /// The value in force under this configured value.
     fn under(self, configured: T) -> T {
         if self.configured == configured { self.set } else { configured }
     }
 }
 
-/// What decides.
+/// Policy, weights and sensitivity table, set and configured.
 struct Deciding {
     policy: Chosen,
-    /// What the configuration has.
+    /// The policy of the configuration.
     configured: Asked,
     weights: BTreeMap<String, f64>,
     configured_weights: BTreeMap<String, f64>,
@@ -120,41 +123,42 @@ pub struct ServiceState {
     pub name: String,
     /// Its applications.
     pub applications: Vec<String>,
-    /// Its weight; nothing if it is left to the policy. In queues it is 1 then.
+    /// Its weight; `null` if the policy decides. Then its queues have weight 1.
     pub weight: Option<f64>,
-    /// Its part of what others leave, where the configuration has one; otherwise that goes by its weight.
+    /// Its weight for unused bandwidth, if the configuration sets one. Default: its weight.
     pub excess: Option<f64>,
-    /// Whether the policy in force, or queues, go by weights of services.
+    /// Whether the policy or queues use the weights of services.
     pub weights_used: bool,
 }
 
-/// All of it.
+/// Everything that clients have registered and set, with the store and the control plane.
 pub struct Registry {
     handle: Handle,
     store: Store,
     names: Names,
     hosts: Vec<Host>,
     switches: Vec<Switch>,
-    /// What is at which port of the network.
+    /// Numbers of the network's ports.
     ways: Arc<Ways>,
     numbers: BTreeMap<String, u32>,
     deciding: Mutex<Deciding>,
     sharing: Mutex<sharing::Sharing>,
     stripes: Vec<Mutex<()>>,
     hasher: RandomState,
-    /// Whether queues go by services.
+    /// Whether queues belong to services (NetShare) and not to applications (Saba).
     by_services: bool,
-    /// The parts of services of what others leave, if they are not their weights'.
+    /// Configured weights of services for unused bandwidth.
     excess: BTreeMap<String, f64>,
-    /// What happens.
+    /// Events of changes.
     pub events: Events,
 }
 
 impl Registry {
-    /// What a configuration and a store say, with all that is registered in the plane of `handle`.
+    /// Loads the store, and applies its contents to the control plane of `handle`.
     ///
     /// # Errors
-    /// A store that cannot be read, or a policy in it that is none.
+    /// The store cannot be read, it contains an invalid record, the control plane refuses the policy, or it has
+    /// stopped.
     pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
         let text = store.get::<String>(Room::Settings, SENSITIVITY).map_err(|error| error.to_string())?;
         let table = match text {
@@ -226,9 +230,10 @@ impl Registry {
             self.store.all(Room::First).map_err(|error| error.to_string())?;
         let mut first: BTreeMap<String, Vec<FlowBody>> = first.into_iter().collect();
         for (id, body) in coflows {
-            // With hosts that are not there any more nobody registers it again.
+            // The first flows are only compared with a repeated registration, and no client can repeat one with hosts
+            // that do not exist.
             let first = first.remove(&id).and_then(|flows| self.transfers(FLOWS, &flows).ok());
-            // What the configuration has no place for any more stays in the store, for when it has again.
+            // A record that does not fit the configuration stays in the store, for a later configuration that it fits.
             match self.registration(&body) {
                 Ok(registration) => match self.handle.restore(id.clone(), registration, first).await {
                     Ok(()) => {}
@@ -238,29 +243,29 @@ impl Registry {
                 Err(problem) => warn!(coflow = id, %problem, "not taken from the store"),
             }
         }
-        // Of no coflow any more: another one may come to have the id.
+        // These ids have no coflow any more, and another coflow may use them later.
         for id in first.into_keys() {
             self.store.remove(Room::First, &id).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
-    /// The plane.
+    /// The client of the control plane.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The hosts, in order of their numbers.
+    /// Hosts in order of their numbers.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// The switches, in order of their numbers, which go on from those of the hosts.
+    /// Switches in order of their numbers, which follow those of the hosts.
     pub fn switches(&self) -> &[Switch] {
         &self.switches
     }
 
-    /// What everybody with an agent is called, in order of their numbers.
+    /// Names of all hosts and switches in order of their numbers.
     pub fn attendants(&self) -> impl Iterator<Item = &str> {
         let hosts = self.hosts.iter().map(|host| &*host.name);
         hosts.chain(self.switches.iter().map(|switch| &*switch.name))
@@ -269,22 +274,23 @@ impl Registry {
     /// The contents of the store at this moment.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// [`StoreError`]: the store cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.store.snapshot()
     }
 
-    /// Rises at each start of a coordinator.
+    /// The epoch of this coordinator, which rises with each start.
     pub fn epoch(&self) -> u64 {
         self.store.epoch()
     }
 
-    /// Looks after what happens by itself until `stop` says so: coflows that end leave the store, and hosts that come and go are told.
+    /// Handles changes that no request makes, until `stop` is true: removes completed coflows from the store, sends
+    /// events, and applies observed connections.
     pub async fn watch(&self, stop: watch::Receiver<bool>) {
         watcher::watch(self, stop).await;
     }
 
-    /// Holds up all other requests about an id.
+    /// Locks an id: other requests about it wait until the guard is dropped.
     async fn alone(&self, id: &str) -> MutexGuard<'_, ()> {
         self.stripes[self.hasher.hash_one(id) as usize % STRIPES].lock().await
     }
@@ -323,10 +329,10 @@ impl Registry {
         })
     }
 
-    /// A coflow as it stands.
+    /// State of a coflow.
     ///
     /// # Errors
-    /// If there is none.
+    /// 404 if no coflow has this id, 503 if the coordinator has stopped.
     pub async fn coflow(&self, id: &str) -> Result<Standing, Problem> {
         let standing = self.handle.show(id.to_owned()).await?;
         standing.ok_or_else(|| Problem::unknown("coflow", id, COFLOW_ID))
@@ -335,21 +341,23 @@ impl Registry {
     /// The service of a coflow.
     ///
     /// # Errors
-    /// If there is none.
+    /// 404 if no coflow has this id, 503 if the coordinator has stopped.
     pub async fn service_of(&self, id: &str) -> Result<String, Problem> {
         let found = self.handle.belongs(id.to_owned()).await?;
         found.map(|(service, _)| service).ok_or_else(|| Problem::unknown("coflow", id, COFLOW_ID))
     }
 
-    /// Registers a coflow; the same again changes nothing.
+    /// Registers a coflow. Repeating a registration changes nothing.
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// [`Problem`]: a field is invalid, another coflow has the id, a limit is reached, or the store cannot be written.
+    /// The coflow is not registered.
     pub async fn register(&self, id: &str, body: CoflowBody) -> Result<(), Problem> {
         let registration = self.registration(&body)?;
         let service = registration.service.clone();
         let _alone = self.alone(id).await;
-        // What is known was kept when it came, and what is over must not come back with the next start.
+        // A known coflow is in the store already. If it has completed, storing it again would register it at the next
+        // start.
         if !self.handle.register(id.to_owned(), registration).await? {
             return Ok(());
         }
@@ -361,12 +369,13 @@ impl Registry {
         Ok(())
     }
 
-    /// Gives a coflow other flows.
+    /// Replaces the flows of a coflow.
     ///
     /// # Errors
-    /// Why it has those that it had.
+    /// [`Problem`]: the coflow is unknown, a flow is invalid, a limit is reached, or the store cannot be written. The
+    /// coflow is unchanged.
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
-        // The list is the body.
+        // The body is the list itself, so the JSON pointer of the list is empty.
         let refused = |declined: Declined| declined_problem(declined, "");
         let transfers = self.transfers("", &flows)?;
         let _alone = self.alone(id).await;
@@ -389,7 +398,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Flows as they are asked for.
+    /// Flows in the format of requests.
     fn flows(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
         let name = |host: u32| self.hosts[host as usize].name.clone();
         let flow = |transfer: &Transfer| FlowBody {
@@ -400,10 +409,10 @@ impl Registry {
         transfers.iter().map(flow).collect()
     }
 
-    /// Forgets a coflow.
+    /// Removes a coflow.
     ///
     /// # Errors
-    /// If there is none, or it cannot be forgotten for good.
+    /// 404 if no coflow has this id, 503 if the store cannot be written.
     pub async fn deregister(&self, id: &str) -> Result<(), Problem> {
         let _alone = self.alone(id).await;
         let service = self.service_of(id).await?;
@@ -413,15 +422,16 @@ impl Registry {
         Ok(())
     }
 
-    /// The policy that decides.
+    /// The policy in force.
     pub async fn policy(&self) -> Asked {
         self.deciding.lock().await.policy.asked().clone()
     }
 
-    /// Lets another policy decide; coflows go on where they are.
+    /// Replaces the policy. Active coflows continue.
     ///
     /// # Errors
-    /// Why the policy before stays.
+    /// [`Problem`]: the policy is invalid or does not fit the registered coflows, or the store cannot be written. The
+    /// policy is unchanged.
     pub async fn set_policy(&self, asked: Asked) -> Result<(), Problem> {
         let mut deciding = self.deciding.lock().await;
         let policy = choose(asked.clone(), "tree", &deciding.table, &self.names)?;
@@ -454,10 +464,11 @@ impl Registry {
         (0..self.names.services() as u32).map(state).collect()
     }
 
-    /// Gives a service a weight.
+    /// Sets the weight of a service.
     ///
     /// # Errors
-    /// If there is none of this name, or it stays without.
+    /// 404 if the service is unknown, 422 if the weight is out of range, 503 if the store cannot be written. The weight
+    /// is unchanged.
     pub async fn set_weight(&self, service: &str, weight: f64) -> Result<(), Problem> {
         UnknownName::check_service(&self.names, service)
             .map_err(|unknown| Problem::unknown("service", service, &unknown.expected))?;
@@ -479,7 +490,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Lets services have these weights wherever a policy and queues go by them.
+    /// Applies weights of services to the policy and to the queues, if they use them.
     async fn weigh(&self, policy: &Chosen, weights: &BTreeMap<String, f64>) -> Result<(), Declined> {
         if policy.heeds_weights() {
             self.handle.set_policy(policy.build(&self.names, weights)).await?;
@@ -492,10 +503,12 @@ impl Registry {
         self.deciding.lock().await.table.clone()
     }
 
-    /// Gives applications another sensitivity table. A policy tree that goes by the one before goes on with that until it is set again.
+    /// Replaces the sensitivity table for applications. A policy tree that uses the former table keeps it until the
+    /// tree is set again.
     ///
     /// # Errors
-    /// A text that is none, or lacks a model that an application has.
+    /// [`Problem`]: the text is not a valid table, it lacks the model of a registered application, or the store cannot
+    /// be written.
     pub async fn set_table(&self, text: String) -> Result<(), Problem> {
         let table = sensitivity::parse(&text, "body")?;
         let mut deciding = self.deciding.lock().await;
@@ -510,25 +523,25 @@ impl Registry {
     }
 }
 
-/// What an error says of a weight outside of [`WEIGHTS`].
+/// The expected value in errors about a weight outside of [`WEIGHTS`].
 fn expected_weight() -> String {
     format!("a number from {:e} to {:e}", WEIGHTS.start(), WEIGHTS.end())
 }
 
-/// A registration with these flows as it is asked for.
+/// The request body of a registration with these flows.
 fn body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
     let Registration { service, application, weight, deadline, .. } = registration;
     CoflowBody {
         service: Some(service.clone()),
         application: Some(application.clone()),
         weight: Some(*weight),
-        // All digits, where a time is printed with fifteen: it has to be the same when it is read.
+        // All digits, whereas `Time` prints fifteen: the stored time has to be equal when it is read.
         deadline: deadline.map(|deadline| format!("{}s", deadline.get())),
         flows,
     }
 }
 
-/// A policy with the table that a tree can name.
+/// A policy for these names; a tree can refer to `table` by the name [`REGISTERED`].
 fn choose(asked: Asked, file: &str, table: &SensitivityTable, names: &Names) -> Result<Chosen, PolicyError> {
     let tables = |name: &str| {
         if name == REGISTERED {
@@ -540,7 +553,7 @@ fn choose(asked: Asked, file: &str, table: &SensitivityTable, names: &Names) -> 
     Chosen::new(asked, file, &tables, names)
 }
 
-/// Why a policy cannot decide over the coflows that are registered.
+/// The problem of a policy that cannot schedule the registered coflows.
 fn policy_problem(declined: Declined) -> Problem {
     match declined {
         Declined::Refused(Refusal::Size(_)) => {
@@ -552,7 +565,7 @@ fn policy_problem(declined: Declined) -> Problem {
     }
 }
 
-/// Why the plane declined; `flows` is the JSON pointer of the list of flows.
+/// The problem of a request that was declined; `flows` is the JSON pointer of the list of flows.
 fn declined_problem(declined: Declined, flows: &str) -> Problem {
     match declined {
         Declined::Refused(refusal) => refusal_problem(refusal, flows),

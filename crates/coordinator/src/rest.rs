@@ -1,7 +1,8 @@
-//! The API for frameworks and people: JSON over HTTP/1.1, described by `/openapi.json`.
+//! HTTP API for frameworks and operators: JSON over HTTP/1.1, described by `/openapi.json`.
 //!
-//! What is limited, and before it takes memory: connections ([`listen`](crate::listen)), the head of a request, the length of a body and of
-//! all that are read at a time, and how long a request takes. Errors are [`Problem`]s.
+//! Limits apply before memory is allocated: to connections ([`listen`](crate::listen)), the head of a request, the
+//! length of one body and of all bodies that are read at a time, and the duration of a request. Errors are
+//! [`Problem`]s.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -44,29 +45,29 @@ mod state;
 pub use coflows::{CoflowAnswer, CoflowList, CoflowState, FlowState};
 pub use state::{AllocationList, HostState, Rate, SwitchState};
 
-/// The longest head of a request, in bytes, and the most lines it has.
+/// Maximum length of a request's head in bytes, and maximum number of header lines.
 const MAX_HEAD: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// How long a head may take, and a connection be idle.
+/// Maximum duration of reading a request's head, which also limits the idle time of a connection.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How long the head of a probe's request may take.
+/// The same for a probe's request.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// All bodies that are read at a time have this many bytes at most, or one body of the greatest length.
+/// Maximum sum of the bodies that are read at a time, in bytes; at least one body of the maximum length.
 const MAX_BODIES: usize = 64 << 20;
 
-/// How long requests under way may take once the server is to end.
+/// Time for pending requests to complete after the server is stopped.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
-/// What all requests need.
+/// State of all request handlers.
 #[derive(Clone)]
 struct Api {
     registry: Arc<Registry>,
     admission: Arc<Admission>,
     limits: Limits,
-    /// A place for each byte of bodies that are read.
+    /// A permit for each byte of the bodies that are read.
     bodies: Arc<Semaphore>,
     /// A permit for each concurrent backup.
     backups: Arc<Semaphore>,
@@ -105,7 +106,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(health::metrics))
 }
 
-/// The description of the API.
+/// The OpenAPI document.
 pub fn document() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
@@ -144,7 +145,7 @@ async fn not_so() -> Problem {
     )
 }
 
-/// Ends requests that take too long.
+/// Ends requests that exceed `limits.request` with status 408.
 async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Response {
     let most = Duration::from_secs_f64(api.limits.request.get());
     match timeout(most, next.run(request)).await {
@@ -159,7 +160,7 @@ async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Respon
     }
 }
 
-/// Answers what probes ask for, which is the coordinator's health.
+/// Answers health checks only; other requests get status 503. For probes.
 async fn health_only(request: Request, next: Next) -> Response {
     if matches!(request.uri().path(), "/livez" | "/readyz") {
         return next.run(request).await;
@@ -178,7 +179,7 @@ fn http(head: Duration) -> http1::Builder {
     http
 }
 
-/// Serves `peers` until `stop` says so; then what is under way is given some seconds.
+/// Serves `peers` until `stop` is true. Pending requests then have [`DRAIN`] to complete.
 pub async fn serve(
     mut peers: mpsc::Receiver<Peer>,
     admission: Arc<Admission>,
@@ -213,19 +214,19 @@ pub async fn serve(
         });
     }
     drop(peers);
-    // Whoever takes longer is cut off.
+    // Connections with requests that take longer are closed.
     let _ = timeout(DRAIN, connections.shutdown()).await;
 }
 
-/// Who asks, in handlers.
+/// The client's identity, as an argument of handlers.
 type Who = axum::Extension<Arc<Identity>>;
 
-/// Refuses who may not see what is a service's, or what is nobody's.
+/// Refuses clients that may not see objects of a service, or with `None`, objects without a service.
 fn may_see(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
     if who.may_see(service) { Ok(()) } else { Err(refused(who, "see", service)) }
 }
 
-/// Refuses who may not change what is a service's, or what is everybody's.
+/// Refuses clients that may not change objects of a service, or with `None`, objects that all services share.
 fn may_change(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
     if who.may_change(service) { Ok(()) } else { Err(refused(who, "change", service)) }
 }
@@ -240,7 +241,8 @@ fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
     Problem::forbidden(format!("{who} may not {what} {objects}; expected {expected}"))
 }
 
-/// Refuses who may not change what belongs to this service. Who may see nothing is not told whether it is there.
+/// Refuses clients that may not change objects of this service. A client that may see nothing gets the same answer
+/// whether the object exists or not.
 async fn may_touch(
     who: &Identity,
     service: impl Future<Output = Result<String, Problem>>,
@@ -249,7 +251,7 @@ async fn may_touch(
     may_change(who, Some(&service.await?))
 }
 
-/// The service of what somebody registers: what was said, else a framework's own.
+/// The service of a new object: the given one, or the framework's own.
 fn service_of(who: &Identity, said: Option<String>) -> String {
     said.unwrap_or_else(|| match who {
         Identity::Framework(own) => own.clone(),
@@ -264,7 +266,8 @@ async fn complete(
     through(work).await.map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Work that goes on whatever becomes of the request that asked for it: what is done in the plane is kept in the store as well.
+/// Runs work to its end even if the client closes its connection, so that the control plane and the store get the same
+/// changes.
 async fn through<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {

@@ -1,4 +1,4 @@
-//! A whole coordinator, from its configuration to its end.
+//! A running coordinator: opens the store, starts all servers, and stops them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::registry::Registry;
 use crate::store::Store;
 use crate::{rest, tls};
 
-/// A coordinator that listens.
+/// A coordinator whose listeners are open.
 pub struct Coordinator {
     config: Config,
     registry: Arc<Registry>,
@@ -34,10 +34,11 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Opens the store, takes what it has into a plane, and listens. Nobody is answered before [`Coordinator::run`].
+    /// Opens the store, loads it into a control plane, and opens the listeners. Connections wait until
+    /// [`Coordinator::run`].
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// A certificate, an address, the store or the policy is refused, or the operating system cannot create a thread.
     pub async fn new(config: Config) -> Result<Coordinator, String> {
         let secure =
             |protocol: &[u8]| config.tls.as_ref().map(|files| tls::server(files, protocol)).transpose();
@@ -62,33 +63,33 @@ impl Coordinator {
         if config.throttling {
             plane = plane.with_throttling(config.addresses_of_udp().collect());
         }
-        // The thread ends with the last handle, which requests under way may have.
+        // The thread ends with the last handle; pending requests can hold handles.
         let (handle, _) = master::start(plane).map_err(|error| format!("no thread: {error}"))?;
         let registry = Arc::new(Registry::new(&config, store, handle).await?);
         Ok(Coordinator { config, registry, agents, api })
     }
 
-    /// Where agents and all others are waited for.
+    /// Local addresses of the listeners for agents and for the API.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// The operating system cannot return them.
     pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.agents.0.local_addr()?, self.api.0.local_addr()?))
     }
 
-    /// What is registered.
+    /// The registry.
     pub fn registry(&self) -> Arc<Registry> {
         Arc::clone(&self.registry)
     }
 
-    /// Serves until `stop` says so: nobody new is let in then, requests under way end, and hosts keep to their last orders for their
-    /// lease.
+    /// Serves until `stop` is true. Then new connections are refused, pending requests complete, and agents apply their
+    /// last orders until the end of their lease.
     ///
     /// # Errors
-    /// If agents cannot connect any more.
+    /// The server for agents has failed.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { config, registry, agents, api } = self;
-        // An agent has one connection, and a second one while it finds out that the first is gone.
+        // An agent has one connection, and a second one until it detects that the first has failed.
         let names: Vec<String> = registry.attendants().map(str::to_owned).collect();
         let total = 2 * names.len() + 16;
         let per_address = if config.tls.is_some() { config.limits.per_address as usize } else { total };
@@ -117,7 +118,7 @@ impl Coordinator {
         let mut early = stop;
         tokio::select! {
             failed = attending => return failed,
-            // Agents do not leave by themselves. They are left behind.
+            // Agents keep their streams open, so shutdown does not wait for them.
             ((), ()) = async { tokio::join!(answering, watching) } => {}
             () = drained(&mut early) => {}
         }
@@ -126,7 +127,7 @@ impl Coordinator {
     }
 }
 
-/// Some time after it was said that all should end.
+/// Waits until `stop` is true, and then somewhat longer than [`rest::DRAIN`].
 async fn drained(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         error!("nobody can stop the coordinator any more");
@@ -134,13 +135,13 @@ async fn drained(stop: &mut watch::Receiver<bool>) {
     tokio::time::sleep(rest::DRAIN + rest::DRAIN / 5).await;
 }
 
-/// A connection of an agent, and what it has proven.
+/// A connection of an agent, and its proven identity.
 struct Line<P> {
     peer: Peer,
     proven: P,
 }
 
-/// Agents that are who their certificates say.
+/// Connections of agents, with the host or switch of their certificate.
 fn proven_agents(
     peers: mpsc::Receiver<Peer>,
     names: Vec<String>,
@@ -162,7 +163,7 @@ fn proven_agents(
     })
 }
 
-/// Agents that are who they say, on this host.
+/// Connections of agents on this host, which need no proof.
 fn local_agents(peers: mpsc::Receiver<Peer>) -> impl Stream<Item = io::Result<Line<()>>> {
     unfold(peers, |mut peers| async {
         let peer = peers.recv().await?;

@@ -1,12 +1,13 @@
-//! The durable state of a coordinator: registrations, weights and tables, in one file.
+//! Durable state of a coordinator: registrations, weights and tables, in one file.
 //!
-//! Rooms are tables of keys and JSON. A change is on the disk when [`Store::put`] or [`Store::remove`] returns; changes that arrive
-//! meanwhile go into one transaction, so that many callers wait for the disk once. A process that is killed, or a machine that loses power,
-//! leaves the state after the last transaction. One process at a time has a store open.
+//! A room is a table of keys and JSON values. A change is on the disk when [`Store::put`] or [`Store::remove`] returns.
+//! Changes that arrive during a write go into one transaction, so concurrent callers share a wait for the disk. If the
+//! process is killed or the machine loses power, the store has the state after the last transaction. One process at a
+//! time can open a store.
 //!
-//! redb keeps a checksum of each page that is in use, and [`Store::open`] verifies all of them. Transactions are committed in two phases: a
-//! page of the last transaction that fails verification is then damage and not an unfinished write, so redb does not return to the
-//! transaction before it.
+//! redb keeps a checksum of each page in use, and [`Store::open`] verifies all of them. Transactions are committed in
+//! two phases: a page of the last transaction that fails verification is then damage and not an unfinished write. redb
+//! therefore does not return to the transaction before it.
 
 use std::fs::File;
 use std::io;
@@ -32,39 +33,39 @@ mod snapshot;
 use file::StoreFile;
 pub use snapshot::{BackupError, Contents, Snapshot, verify, write_backup};
 
-/// The version of the format, which is in the file.
+/// Version of the format, which the file contains.
 pub const VERSION: u64 = 1;
 
-/// Memory for pages of the file, in bytes.
+/// Size of the page cache, in bytes.
 const CACHE: usize = 16 << 20;
 
-/// The most changes that wait, and that go into one transaction.
+/// Maximum number of waiting changes, and of changes in one transaction.
 const WAITING: usize = 1024;
 
-/// What to do about a store that is refused.
+/// Advice in errors about a refused store.
 const HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
                     register again (docs/serve.md, \"Back up and recover\")";
 
 /// The number that a backup has until a coordinator starts with it.
 const RESTORED: &str = "restored";
 
-/// Numbers: the version, and the epoch.
+/// Numbers of the store: format version and epoch.
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 
-/// What is kept.
+/// Tables of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// Coflows by their ids.
     Coflows,
-    /// The flows that coflows were registered with, of those that were updated. They go with their coflows.
+    /// The first flows of coflows whose flows were replaced. They are removed with their coflow.
     First,
     /// Saba's applications by their ids.
     Applications,
-    /// Connections of these by their ids.
+    /// Connections of applications, by their ids.
     Connections,
     /// Weights of services by name.
     Weights,
-    /// What there is one of: the policy, the sensitivity table.
+    /// Single values: the policy and the sensitivity table.
     Settings,
 }
 
@@ -72,7 +73,7 @@ impl Room {
     const ALL: [Room; 6] =
         [Room::Coflows, Room::First, Room::Applications, Room::Connections, Room::Weights, Room::Settings];
 
-    /// What it is called in the file.
+    /// Name of the table in the file.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Room::Coflows => "coflows",
@@ -94,7 +95,7 @@ impl Room {
 pub enum Place {
     /// Bytes of the file.
     Bytes(Range<u64>),
-    /// An entry of a room.
+    /// A record of a room.
     Record {
         /// The room.
         table: &'static str,
@@ -113,10 +114,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why nothing was read or written.
+/// Reason for which the store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process has it.
+    /// Another process has the store open.
     #[error("{}: another coordinator has it open; expected one coordinator for each store", .0.display())]
     Open(PathBuf),
     /// Another process changed it during a check.
@@ -126,7 +127,7 @@ pub enum StoreError {
         .0.display()
     )]
     InUse(PathBuf),
-    /// A file of another program.
+    /// A file that another program wrote.
     #[error(
         "{}: not a store ({what}); expected a store of Weir; help: check `store` in the configuration; if the file was a store, {HELP}",
         .path.display()
@@ -145,7 +146,7 @@ pub enum StoreError {
     Version {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// The version in the file.
         found: u64,
     },
     /// Bytes or a record that something other than a coordinator changed.
@@ -158,14 +159,14 @@ pub enum StoreError {
         /// The reason.
         what: String,
     },
-    /// A value that has no JSON.
+    /// A value that cannot be written as JSON or read from it.
     #[error("the store's {room} `{key}`: {message}")]
     Value {
         /// The room.
         room: &'static str,
         /// The key.
         key: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
     /// The file cannot be read or written.
@@ -173,10 +174,10 @@ pub enum StoreError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: Arc<redb::Error>,
     },
-    /// It was closed.
+    /// The store was closed.
     #[error("the store is closed")]
     Closed,
 }
@@ -195,29 +196,29 @@ impl StoreError {
     }
 }
 
-/// What is to be written, and whom to tell.
+/// A waiting change, and the channel for its result.
 struct Change {
     room: Room,
     key: String,
-    /// Nothing: the entry goes away.
+    /// The new value; `None` removes the record.
     value: Option<Vec<u8>>,
     done: oneshot::Sender<Result<(), Arc<redb::Error>>>,
 }
 
 impl Change {
-    /// Whether something in a room changes.
+    /// Whether the change affects a room.
     fn is_in(&self, room: Room) -> bool {
         let goes_with = (self.room, room) == (Room::Coflows, Room::First) && self.value.is_none();
         self.room == room || goes_with
     }
 }
 
-/// A store's file, its path and the part of it that failed first: what an error says.
+/// File of a store, with the path and the damaged bytes for errors.
 #[derive(Debug, Clone)]
 struct Source {
     path: Arc<Path>,
     file: StoreFile,
-    /// The bytes whose read made redb find that the latest transaction does not verify.
+    /// The bytes that redb read when the latest transaction failed verification.
     first: Arc<Mutex<Option<Range<u64>>>>,
 }
 
@@ -234,7 +235,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Opens the database and verifies all of it, without a change of the file until [`StoreFile::apply`].
+    /// Opens the database and verifies all of it. The file is not changed before [`StoreFile::apply`].
     fn database(&self) -> Result<Database, StoreError> {
         let (file, first) = (self.file.clone(), Arc::clone(&self.first));
         let note = move |session: &mut redb::RepairSession| {
@@ -252,7 +253,7 @@ impl Source {
         })
     }
 
-    /// Runs what reads the file. A panic of redb is damage that redb did not expect.
+    /// Runs a function that reads the file. A panic in redb is damage that redb did not check for.
     fn guard<T>(&self, read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
         match catch_unwind(AssertUnwindSafe(read)) {
             Ok(result) => result.map_err(|error| self.error(error)),
@@ -264,14 +265,14 @@ impl Source {
         }
     }
 
-    /// Damage at the bytes that were read when redb found it.
+    /// The error for damage at the bytes that redb read last.
     fn damaged(&self, what: String) -> StoreError {
         let first = self.first.lock().ok().and_then(|mut first| first.take());
         let place = match self.file.bytes() {
             Ok(bytes) if what.contains("truncated") => bytes..bytes,
             _ => first.unwrap_or_else(|| self.file.last_read()),
         };
-        // redb's words for a checksum of the latest transaction that does not match.
+        // Messages of redb about a wrong checksum of the latest transaction.
         let is_checksum = ["Primary is corrupted", "All roots are corrupted", "commit slots are corrupted"];
         let is_checksum = is_checksum.iter().any(|words| what.contains(words));
         let what = if is_checksum { "a checksum does not match".to_owned() } else { what };
@@ -324,7 +325,7 @@ impl Source {
     }
 }
 
-/// The store. Clones are the same one.
+/// Handle of the store. Clones share the store.
 #[derive(Clone)]
 pub struct Store {
     database: Arc<Database>,
@@ -334,12 +335,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store at `path`, which is created if it does not exist. Its epoch is above the one that it had before. A new or restored store
-    /// starts at the time of day in milliseconds, so it has a higher epoch than the orders that
-    /// agents have accepted, unless the clock was wrong.
+    /// Opens the store at `path`, or creates it. Raises the epoch above the former one. A new or restored store starts at the time of day
+    /// in milliseconds, so it has an epoch above that of all orders that agents have accepted, unless the clock was wrong.
     ///
     /// # Errors
-    /// Why it is not opened. Then the file has the bytes that it had before.
+    /// [`StoreError`]: the store is refused or cannot be read. An existing file is unchanged.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         if !path.exists() {
             publish(build(path, |_| Ok(()))?, path, false)?;
@@ -360,12 +360,12 @@ impl Store {
         Ok(Store { database, source, epoch, changes })
     }
 
-    /// Above the epoch of each coordinator that had the store before.
+    /// The epoch: higher than that of each earlier coordinator with this store.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// An error about an entry that cannot be what a coordinator wrote.
+    /// The error for a record that no coordinator can have written.
     pub(crate) fn damaged_record(&self, room: Room, key: &str, what: impl Into<String>) -> StoreError {
         let place = Place::Record { table: room.name(), key: key.to_owned() };
         StoreError::damaged(&self.source.path, place, what)
@@ -375,10 +375,10 @@ impl Store {
         serde_json::from_slice(value).map_err(|error| self.damaged_record(room, key, error.to_string()))
     }
 
-    /// All entries of a room, in order of keys.
+    /// All records of a room, in order of keys.
     ///
     /// # Errors
-    /// If the file cannot be read, or an entry is no `T`.
+    /// The file cannot be read, or a value does not decode into `T`.
     pub fn all<T: DeserializeOwned>(&self, room: Room) -> Result<Vec<(String, T)>, StoreError> {
         let read = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
             let table = self.database.begin_read()?.open_table(room.table())?;
@@ -392,10 +392,10 @@ impl Store {
         self.source.guard(read)?.into_iter().map(parse).collect()
     }
 
-    /// One entry of a room, if it exists.
+    /// One record of a room; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Store::all`].
+    /// Those of [`Store::all`].
     pub fn get<T: DeserializeOwned>(&self, room: Room, key: &str) -> Result<Option<T>, StoreError> {
         let read = || -> Result<Option<Vec<u8>>, redb::Error> {
             let table = self.database.begin_read()?.open_table(room.table())?;
@@ -405,19 +405,19 @@ impl Store {
         value.map(|value| self.parse(room, key, &value)).transpose()
     }
 
-    /// All entries at this moment. Later changes do not show in it.
+    /// All records at this moment, without later changes.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// The file cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let transaction = self.source.guard(|| Ok(self.database.begin_read()?))?;
         Ok(Snapshot::new(self.source.clone(), transaction, self.epoch))
     }
 
-    /// Keeps an entry, in place of the one that there is.
+    /// Writes a record, and replaces an existing one.
     ///
     /// # Errors
-    /// If it is not on the disk.
+    /// The record is not on the disk.
     pub async fn put<T: Serialize>(&self, room: Room, key: &str, value: &T) -> Result<(), StoreError> {
         let value = serde_json::to_vec(value).map_err(|error| StoreError::Value {
             room: room.name(),
@@ -427,10 +427,10 @@ impl Store {
         self.change(room, key, Some(value)).await
     }
 
-    /// Forgets an entry, if there is one.
+    /// Removes a record, if it exists.
     ///
     /// # Errors
-    /// If that is not on the disk.
+    /// The removal is not on the disk.
     pub async fn remove(&self, room: Room, key: &str) -> Result<(), StoreError> {
         self.change(room, key, None).await
     }
@@ -447,14 +447,14 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// The same one, but nothing can be written any more.
+    /// The same store, but all writes fail.
     pub(crate) fn unwritable(&self) -> Store {
         let (changes, _) = mpsc::channel(1);
         Store { changes, ..self.clone() }
     }
 }
 
-/// A new store next to `path`, under another name, with what `fill` puts into its first transaction.
+/// Creates a store in a temporary file next to `path`; `fill` adds records to its first transaction.
 fn build(
     path: &Path,
     fill: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>,
@@ -484,11 +484,11 @@ fn build(
     Ok(temporary)
 }
 
-/// Gives a new store its name, in place of an existing file only with `replace`.
+/// Renames a new store to `path`; replaces an existing file only with `replace`.
 fn publish(temporary: NamedTempFile, path: &Path, replace: bool) -> Result<(), StoreError> {
     let named = if replace { temporary.persist(path) } else { temporary.persist_noclobber(path) };
     named.map_err(|error| StoreError::io(path, error.error))?;
-    // The name has to be on the disk as well.
+    // Syncs the folder, so that the new name is on the disk.
     File::open(folder(path)).and_then(|folder| folder.sync_all()).map_err(|error| StoreError::io(path, error))
 }
 
@@ -519,18 +519,18 @@ fn begin(database: &Database, clock: u64) -> Result<u64, redb::Error> {
     Ok(epoch)
 }
 
-/// What the clock says.
+/// The time of day in milliseconds; 1 before 1970.
 fn milliseconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
 }
 
-/// Writes what is asked for until nobody can ask any more.
+/// Writes changes until all handles of the store are dropped.
 fn write_all(database: &Database, mut waiting: mpsc::Receiver<Change>) {
     let mut changes = Vec::new();
     while waiting.blocking_recv_many(&mut changes, WAITING) > 0 {
         let written = write(database, &changes).map_err(Arc::new);
         for change in changes.drain(..) {
-            // Who asked may have gone away.
+            // The caller may have been cancelled.
             let _ = change.done.send(written.clone());
         }
     }

@@ -1,7 +1,7 @@
-//! Mutual TLS: the coordinator shows its certificate, and asks everybody for theirs.
+//! Mutual TLS: the coordinator presents its certificate, and requires one of each client.
 //!
-//! Only TLS 1.3 is spoken. A client's certificate has to come from one of the configured authorities, and to say who it is in exactly one
-//! name of the form `weir://ROLE/NAME` (a URI among its alternative names); see [`Identity`].
+//! Only TLS 1.3 is accepted. A client's certificate has to come from one of the configured authorities. It has exactly
+//! one name of the form `weir://ROLE/NAME` (a URI among its alternative names); see [`Identity`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use rustls::{RootCertStore, ServerConfig};
 use crate::config::TlsFiles;
 use crate::identity::Identity;
 
-/// Why connections cannot be protected.
+/// Reason for which TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that is not what it should be.
+    /// A file has unexpected contents.
     #[error("{}: expected {expected}: {message}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// The expected contents.
         expected: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         message: String,
     },
-    /// A certificate and a key that do not go together, or cannot be used.
+    /// The certificate and the key do not match, or cannot be used.
     #[error("{}, with {}: {message}", .certificate.display(), .key.display())]
     Pair {
         /// The certificate's file.
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong with them.
+        /// The cause.
         message: String,
     },
 }
@@ -45,10 +45,10 @@ impl TlsError {
     }
 }
 
-/// How a coordinator with these files answers, to clients that speak `protocol`.
+/// TLS configuration of a server with these files, for clients that speak `protocol` (ALPN).
 ///
 /// # Errors
-/// The file that is wrong.
+/// [`TlsError`]: a file cannot be read or parsed, or the certificate and the key do not match.
 pub fn server(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
     const AUTHORITIES: &str = "certificates of authorities in PEM";
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -77,7 +77,7 @@ pub fn server(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConfig>, Tl
     Ok(Arc::new(config))
 }
 
-/// The certificates of a file, of which there is at least one.
+/// The certificates of a file; at least one.
 fn certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |error: pem::Error| TlsError::file(path, expected, error);
     let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
@@ -85,10 +85,10 @@ fn certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDe
     if found.is_empty() { Err(TlsError::file(path, expected, "there are none")) } else { Ok(found) }
 }
 
-/// Who a certificate says that it is, which was verified before.
+/// The identity in a certificate that has been verified.
 ///
 /// # Errors
-/// If it does not say, or says more than one thing.
+/// The certificate has no identity, more than one, or a malformed one.
 pub fn identity(certificate: &CertificateDer<'_>) -> Result<Identity, String> {
     let certificate = webpki::EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
     let mut names = certificate.valid_uri_names().filter(|name| name.starts_with(Identity::SCHEME));

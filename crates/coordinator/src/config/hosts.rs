@@ -1,4 +1,4 @@
-//! Hosts and their addresses.
+//! Reads hosts and their addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use weir_trace::{TraceError, topology};
 use super::{Host, MAX_HOSTS, check_name};
 use crate::plane::Link;
 
-/// What a host is called by.
+/// Expected value of a host's name.
 pub(super) const HOST: &str = "the name of a host";
 
-/// The hosts of a topology, with all of it, or those that are listed.
+/// Reads the hosts: those of a topology, which is returned as well, or the listed ones.
 pub(super) fn hosts(
     fields: &Fields<'_>,
     topology: Option<Value<'_>>,
@@ -49,7 +49,7 @@ pub(super) fn hosts(
     Ok((hosts, network))
 }
 
-/// What a host's cables carry together.
+/// A host of a topology; its capacity is the sum over its cables.
 fn host_of(network: &Topology, host: NodeId) -> Host {
     let sum = |links: &mut dyn Iterator<Item = Rate>| {
         Rate::new(links.map(Rate::get).sum()).expect("a host has at most 2^20 cables of at most 1e15 B/s")
@@ -73,7 +73,7 @@ fn listed(fields: &Fields<'_>) -> Result<Vec<Host>, TraceError> {
     each.collect()
 }
 
-/// Whose addresses these are.
+/// Reads addresses of hosts.
 pub(super) fn addresses(
     fields: &Fields<'_>,
     value: &Value<'_>,

@@ -1,4 +1,4 @@
-//! Switches, and what is at their ports.
+//! Reads switches and the other ends of their cables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use super::{End, MAX_SWITCHES, MAX_UPLINKS, Switch, check_name};
 const PORTS: &str = "a list of the names of hosts and switches, in the order of the switch's ports";
 const END: &str = "the name of a host, or of another switch of this table";
 
-/// Switches, each with the hosts and other switches at its ports. A host is at one port at most, and a cable between switches at a port of
-/// either. Where the topology knows a switch, it has to have these cables.
+/// Reads switches with the host or switch at each port. A host is at one port at most, and a cable between switches is
+/// at a port of either. The cables of a switch of the topology have to exist in the topology.
 pub(super) fn switches(
     fields: &Fields<'_>,
     value: &Value<'_>,
@@ -28,7 +28,7 @@ pub(super) fn switches(
     }
     let numbers: BTreeMap<&str, u32> = named.iter().map(|(name, _)| *name).zip(0..).collect();
     let mut taken = BTreeSet::new();
-    // How many cables a switch has to another by its own list, and where the last of them is.
+    // Number of ports of a switch towards another one by its own list, and the last of these ports.
     let mut cables: BTreeMap<(u32, u32), (usize, Value<'_>)> = BTreeMap::new();
     let mut uplinks = 0;
     let mut switches = Vec::new();
@@ -82,13 +82,14 @@ pub(super) fn switches(
     Ok(switches)
 }
 
-/// Whether a topology has a cable from a switch to another node, which it says only of switches that it knows.
+/// Whether the topology has this cable. Cables of switches outside the topology are not checked.
 fn has_cable(network: Option<&Topology>, switch: &str, other: &str) -> bool {
     let Some(network) = network else { return true };
     let Some(switch) = network.node(switch).filter(|&node| !network.is_host(node)) else { return true };
     match network.node(other) {
         Some(other) => network.between(switch, other).is_some(),
-        // Nobody's name there, so it is an end that is wrong anyway, or a switch that the topology does not have.
+        // A node outside the topology is either a switch that only the configuration has, or an invalid end, which the
+        // caller refuses.
         None => true,
     }
 }

@@ -1,14 +1,14 @@
-//! How many schedules took how long.
+//! Histogram of the durations of schedules.
 
 use std::time::Duration;
 
-/// The upper ends of the buckets, in microseconds.
+/// Upper bounds of the buckets, in microseconds.
 const ENDS: [u64; 11] = [50, 100, 250, 500, 1000, 2000, 4000, 8000, 16_000, 64_000, 256_000];
 
-/// Times by length, of all since the beginning.
+/// Durations since the start, by bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Histogram {
-    /// Of each bucket; the last is of those that are longer than all ends.
+    /// Count of each bucket; the last bucket has no upper bound.
     counts: [u64; ENDS.len() + 1],
     sum: Duration,
 }
@@ -20,17 +20,17 @@ impl Histogram {
         self.sum += time;
     }
 
-    /// How many there were.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How long they took together.
+    /// Sum of all durations.
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// The upper end of each bucket in seconds, the last of which has none, and how many are in that bucket.
+    /// Upper bound of each bucket in seconds (the last one is infinite), and the count of that bucket alone.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let ends = ENDS.iter().map(|&end| end as f64 / 1e6).chain([f64::INFINITY]);
         ends.zip(self.counts)

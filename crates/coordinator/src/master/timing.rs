@@ -1,27 +1,27 @@
-//! What schedules take.
+//! Statistics of the durations of the last schedules.
 
 use std::time::Duration;
 
-/// Of how many schedules the times are kept.
+/// Number of durations that are kept.
 const KEPT: usize = 4096;
 
-/// What schedules take: from when one is begun until its orders are on their way. All but [`Timing::count`] is of the last 4,096, and
-/// zero before the first.
+/// Duration of schedules, from the start of the decision until its orders are queued. All fields but [`Timing::count`]
+/// cover the last 4,096 schedules, and are zero before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {
-    /// How many there were.
+    /// Number of schedules since the start.
     pub count: u64,
-    /// Their mean.
+    /// Mean duration.
     pub mean: Duration,
-    /// The time that nine in ten stay within.
+    /// 90th percentile (nearest rank).
     pub p90: Duration,
-    /// The time that 99 in 100 stay within.
+    /// 99th percentile (nearest rank).
     pub p99: Duration,
-    /// The longest.
+    /// Maximum.
     pub max: Duration,
 }
 
-/// The last times.
+/// Ring buffer of the last durations.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     count: u64,
@@ -43,7 +43,7 @@ impl Window {
         let mut sorted = self.last.clone();
         sorted.sort_unstable();
         let Some(&max) = sorted.last() else { return Timing::default() };
-        // Nearest rank: the least that so many per cent are not above.
+        // Nearest rank: the smallest duration that at least this percentage of durations do not exceed.
         let within = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100) - 1];
         let mean = sorted.iter().sum::<Duration>() / sorted.len() as u32;
         Timing { count: self.count, mean, p90: within(90), p99: within(99), max }

@@ -1,16 +1,23 @@
-//! NetShare's central allocator (section 3.3) for connections that hosts find: services share all links of hosts by weight, and what some
-//! leave by excess weights; hosts hold connections to that. The division is [`Hierarchy`]; what connections ask for, hosts predict.
-//! What the paper leaves open, or has otherwise:
+//! NetShare's central allocator (section 3.3) for observed connections: computes the rate limits of connections from
+//! services' weights.
 //!
-//! - *A flow* is what an application sends from a host to another, by however many connections: whoever opens more, or keeps idle ones, has no
-//!   more for it, and what a host says of their number is nothing that others would have to believe.
-//! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to grow". Who asks for
-//!   less than it may have has that, and at least what its service's weight assures it. Who asks for all has none to grow into: with
-//!   a tenth more for all of them queues would decide, as `docs/results/netshare.md` shows for Fig. 5.
-//! - *Links* are those of hosts, as for coflows. What switches in between cannot carry TCP finds out, and then asks for less.
-//! - *Coflows* have their rates from the policy, and count as nobody here: where both are on a link, TCP settles it.
+//! Services share the links of hosts by weight, and unused bandwidth by excess weight; agents enforce the result.
+//! [`Hierarchy`] computes the division; agents predict the demands. The paper leaves these points open, or this
+//! allocator differs from it:
 //!
-//! All is divided anew each period in which something asks, O(n log n) of n flows, of which there is a bound.
+//! - *Flow.* A flow is the traffic of one application from one host to another, over any number of connections. More
+//!   connections, or idle ones, do not raise its limit, and the number of connections that a host reports has no effect
+//!   on other hosts.
+//! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to
+//!   grow". A flow whose demand is below its rate gets that headroom, and at least its part of the weighted share of
+//!   its service (the lower bound). A flow with unlimited demand gets no headroom: with a tenth more for all of them,
+//!   queues would decide the rates, as `docs/results/netshare.md` shows for Fig. 5.
+//! - *Links.* Only the links of hosts count, as for coflows. TCP adapts to congestion between switches, and the demand
+//!   then falls.
+//! - *Coflows* have their rates from the policy, and the allocator ignores them. On links with both, TCP divides the
+//!   bandwidth.
+//!
+//! If any flow has a demand, each period recomputes all limits: O(n log n) for n flows, whose number is bounded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,32 +30,33 @@ use weir_proto::{Demand, Found, Limit, Pace};
 
 use super::{ControlPlane, Link};
 
-/// The most flows that links are divided among, and the most of one host; others go free. Schedules and leases wait while links are divided,
-/// so it is not to take more than a few intervals.
+/// Maximum number of flows, in all and of one host; flows beyond it have no limit. Schedules and leases wait for the
+/// computation, so it may take a few intervals at most.
 const MAX: usize = 1 << 14;
 const MAX_OF_HOST: usize = 1 << 10;
 
-/// Limits that differ by less are not told anew, as a part.
+/// Relative difference between two limits below which no new limit is sent.
 const SAME: f64 = 0.01;
 
-/// An application, and the address of another host.
+/// An application, and the address of the other host.
 type Peer = (Arc<str>, IpAddr);
 
-/// Services, and who is which.
+/// Weights of services, and the service of each application.
 #[derive(Debug, Clone)]
 pub struct Services {
     shares: Shares,
     weights: Vec<f64>,
-    /// Whether weights are of all services, or of those that are there.
+    /// Whether the lower bound uses the weights of all services (`true`), or of the services with flows on the link.
     of_all: bool,
     of: BTreeMap<Arc<str>, u32>,
 }
 
 impl Services {
-    /// By number: their weights, and their parts of what others leave, if these are others. `of` are applications, each with its service.
+    /// Weights by service number; `excess` are the weights for unused bandwidth, if they differ. `of` maps application
+    /// ids to service numbers.
     ///
     /// # Errors
-    /// Weights that are none.
+    /// [`HierarchyError`]: a weight is out of range.
     pub fn new(
         weights: Vec<f64>,
         excess: Option<&[f64]>,
@@ -62,22 +70,22 @@ impl Services {
     }
 }
 
-/// The allocator.
+/// State of the allocator.
 #[derive(Debug)]
 pub(super) struct Allocator {
-    /// Whose addresses are whose.
+    /// Addresses of hosts, with the host's number.
     addresses: BTreeMap<IpAddr, u32>,
     services: Option<Services>,
-    /// What is asked for, by host, application and address of another host.
+    /// Demands by host, application and address of the other host.
     asking: BTreeMap<(u32, Peer), Demand>,
-    /// How many of these each host has.
+    /// Number of entries in `asking` of each host.
     of_host: BTreeMap<u32, usize>,
-    /// When to divide next.
+    /// Time of the next computation, in seconds.
     due: f64,
 }
 
 impl Allocator {
-    /// The answer is whether there is room for it.
+    /// Stores a demand. Returns `false` if a maximum number of flows is reached.
     fn hear(&mut self, host: u32, found: &Found) -> bool {
         let key = (host, (Arc::clone(&found.application), found.peer.to_canonical()));
         if found.open == 0 || found.demand == Demand::Unknown {
@@ -97,7 +105,7 @@ impl Allocator {
         true
     }
 
-    /// Nothing of a host is asked for any more.
+    /// Removes all demands of a host.
     pub fn forget(&mut self, host: u32) {
         if self.of_host.remove(&host).is_some_and(|count| count > 0) {
             self.asking.retain(|(known, _), _| *known != host);
@@ -105,17 +113,17 @@ impl Allocator {
     }
 }
 
-/// What a host may send, and what it was told of that.
+/// Limits of a host in bytes per second: computed ones, and those that orders carried.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     wanted: BTreeMap<Peer, u64>,
     told: BTreeMap<Peer, u64>,
-    /// Whether links were divided since it was told.
+    /// Whether limits were computed since the last order.
     divided: bool,
 }
 
 impl Limits {
-    /// What is to be told, in order: all, or what changes.
+    /// Limits for the next order, sorted: all of them, or the changed ones.
     pub fn changes(&mut self, whole: bool) -> Vec<Limit> {
         if whole {
             self.told.clear();
@@ -138,7 +146,7 @@ impl Limits {
     }
 }
 
-/// What an application asks for from a host to another.
+/// Traffic of an application from one host to another.
 struct Flow {
     host: u32,
     service: usize,
@@ -147,27 +155,28 @@ struct Flow {
 }
 
 impl ControlPlane {
-    /// The same for hosts that hold connections which they find to what services may have of links, once these are known
-    /// ([`ControlPlane::set_services`]). The addresses are those of hosts.
+    /// Enables limits for observed connections, once services are set ([`ControlPlane::set_services`]). `addresses`
+    /// maps addresses to host numbers.
     pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
         let (asking, of_host) = (BTreeMap::new(), BTreeMap::new());
         self.allocator = Some(Allocator { addresses, services: None, asking, of_host, due: 0.0 });
         self
     }
 
-    /// Whether hosts are to say what connections ask for.
+    /// Whether agents have to report the demands of connections.
     pub fn allocates(&self) -> bool {
         self.allocator.is_some()
     }
 
-    /// Who shares links from now on, where they are divided.
+    /// Sets the services that share links. Without central allocation, this has no effect.
     pub fn set_services(&mut self, services: Services) {
         if let Some(allocator) = &mut self.allocator {
             allocator.services = Some(services);
         }
     }
 
-    /// What applications may send, by host, application and address of another host, in bytes per second; the others are free.
+    /// Limits by host, application and address of the other host, in bytes per second. Connections without an entry
+    /// have no limit.
     pub fn limits(&self) -> BTreeMap<(u32, Arc<str>, IpAddr), u64> {
         let of = |(number, host): (u32, &super::Host)| {
             let limit = move |((application, peer), &limit): (&Peer, &u64)| {
@@ -178,13 +187,13 @@ impl ControlPlane {
         (0..).zip(&self.hosts).flat_map(of).collect()
     }
 
-    /// Takes in what a host says is asked for there; the answer is how much of it there is no room for.
+    /// Stores the demands of a report; returns the number of demands beyond the maximum.
     pub(super) fn hear_demands(&mut self, host: u32, found: &[Found]) -> usize {
         let Some(allocator) = &mut self.allocator else { return 0 };
         found.iter().filter(|found| !allocator.hear(host, found)).count()
     }
 
-    /// Divides links, if it is time to. Hosts that are not heard of any more have no part of them.
+    /// Computes all limits if the period has passed. Demands of absent hosts are left out.
     pub(super) fn allocate(&mut self) {
         let Some(allocator) = self.allocator.as_mut().filter(|allocator| self.now >= allocator.due) else {
             return;
@@ -194,7 +203,7 @@ impl ControlPlane {
         let flow = |((host, peer), &demand): (&(u32, Peer), &Demand)| {
             let service = *services.of.get(&peer.0)? as usize;
             let to = allocator.addresses.get(&peer.1).copied();
-            // What stays at the host passes no link.
+            // Traffic inside a host crosses no link.
             if !self.hosts[*host as usize].present || to == Some(*host) {
                 return None;
             }
@@ -218,14 +227,14 @@ impl ControlPlane {
     }
 }
 
-/// What each may send, in bytes per second.
+/// Limits of the flows, in bytes per second.
 fn divide(links: &[Link], reserve: f64, services: &Services, flows: &[Flow]) -> Vec<u64> {
     let part = 1.0 - reserve;
     let capacities: Vec<f64> =
         links.iter().flat_map(|link| [part * link.send.get(), part * link.recv.get()]).collect();
     let mut hierarchy = Hierarchy::new(&capacities, services.shares.clone())
         .expect("the configuration limits rates to 1e15 B/s a cable, and no rate is guaranteed on a link");
-    // How many flows each service has on each link, and the weights of those that have some.
+    // Number of flows of each service on each link; a service with at least one flow is active on the link.
     let all = services.weights.len();
     let mut there = vec![0u32; capacities.len() * all];
     let mut add = |flow: &Flow| {

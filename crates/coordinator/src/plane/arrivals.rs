@@ -1,7 +1,9 @@
-//! What arrives at hosts of UDP, which goes to those that send it: they follow it with their limits (NetShare, section 3.2).
+//! UDP measurements: forwards the rates that receivers measure to the senders, which throttle UDP to them (NetShare,
+//! section 3.2).
 //!
-//! Nothing of it is kept but what waits for the next order. A host is believed about what arrives at its own addresses, as far as its link
-//! carries it: whoever lies there changes what is sent to it, and no more than by not saying anything.
+//! Measurements are kept until the next order only. A host's measurements count for its own addresses, up to the rate
+//! of its link. A misreporting host changes only the traffic sent to it, with the same effect as if it sent no
+//! measurements.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,22 +13,23 @@ use weir_proto::{Arrival, MAX_WAYS, Way};
 
 use super::ControlPlane;
 
-/// What may arrive above what a link carries, for who measures, and a large packet that is counted at once, in bytes.
+/// Tolerance above the link's rate for measurement errors (factor), and a large packet that is counted at once (bytes).
 const SLACK: f64 = 1.05;
 const PACKET: f64 = 65_536.0;
 
-/// Whose addresses are whose, and what waits for hosts.
+/// Hosts' addresses, and the measurements for the next orders.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     of: BTreeMap<Ipv4Addr, u32>,
-    /// For each host that sends.
+    /// By sending host.
     waiting: BTreeMap<u32, BTreeMap<Way, u64>>,
-    /// How many went with orders.
+    /// Number of measurements that were put into orders.
     passed: u64,
 }
 
 impl Arrivals {
-    /// What a host is to be told now, if it can be: later it is old.
+    /// Removes the measurements for a host's next order. They are dropped if the host gets no order, since they would
+    /// be outdated later.
     pub fn take(&mut self, host: u32, is_addressed: bool) -> Vec<Arrival> {
         let waiting = self.waiting.remove(&host).filter(|_| is_addressed).unwrap_or_default();
         self.passed += waiting.len() as u64;
@@ -35,23 +38,23 @@ impl Arrivals {
 }
 
 impl ControlPlane {
-    /// The same for hosts that limit UDP as it arrives, whose addresses these are.
+    /// Enables UDP throttling. `of` maps addresses to host numbers.
     pub fn with_throttling(mut self, of: BTreeMap<Ipv4Addr, u32>) -> ControlPlane {
         self.arrivals = Some(Arrivals { of, waiting: BTreeMap::new(), passed: 0 });
         self
     }
 
-    /// Whether hosts are to say what arrives.
+    /// Whether agents have to report UDP measurements.
     pub fn throttles(&self) -> bool {
         self.arrivals.is_some()
     }
 
-    /// How many measures of what arrives went to those who send it.
+    /// Number of UDP measurements that were forwarded to senders.
     pub fn passed_on(&self) -> u64 {
         self.arrivals.as_ref().map_or(0, |arrivals| arrivals.passed)
     }
 
-    /// Takes in what a host says arrives there.
+    /// Checks the UDP measurements of a report and stores them for the senders.
     pub(super) fn arrive(&mut self, host: u32, said: &[Arrival]) {
         let Some(arrivals) = &mut self.arrivals else { return };
         let Some(link) = self.links.get(host as usize) else {
@@ -67,7 +70,7 @@ impl ControlPlane {
                     self.doubts.foreign += 1;
                     continue;
                 }
-                // Those of many hosts, and others that nobody said are its own.
+                // Multicast addresses, and addresses of hosts that the configuration does not list.
                 None => continue,
             }
             if sum + rate as f64 > most {
@@ -75,14 +78,14 @@ impl ControlPlane {
                 continue;
             }
             sum += rate as f64;
-            // Strangers may send what they like.
+            // Senders outside the configuration are not throttled.
             let Some(&sender) = arrivals.of.get(&way.from) else { continue };
             let waiting = arrivals.waiting.entry(sender).or_default();
             if waiting.len() == MAX_WAYS && !waiting.contains_key(&way) {
                 self.doubts.crowded += 1;
                 continue;
             }
-            // Of two measures the later is right.
+            // The later of two measurements counts.
             waiting.insert(way, rate);
         }
     }

@@ -1,4 +1,4 @@
-//! What is decided: the policy's schedule, as orders to hosts.
+//! Schedules: lets the policy decide and turns its allocation into orders for hosts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use weir_proto::{FlowKey, Order, Pace};
 use super::{Coflow, ControlPlane, Flow, Host, PART, observed_connections};
 
 impl ControlPlane {
-    /// Decides for the next interval: an order with what changes for every host that is heard of and of which something does, or whose
-    /// lease is to be renewed; these come last. O(flows), besides the policy.
+    /// Computes the next schedule. Returns an order for every host with a recent report for which something changed, or
+    /// whose lease is due for renewal; orders that only renew a lease come last. O(flows), plus the cost of the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.pass(now);
         for host in 0..self.hosts.len() {
-            // What it was told last holds for a lease from when it got that; until then its part is nobody else's.
+            // The last order holds for a lease after the host receives it. The host keeps its share of links until
+            // then.
             let silence = 2.0 * (self.settings.lease + self.settings.interval);
             let known = &mut self.hosts[host];
             if known.present && known.silent_for(self.now) > silence {
@@ -44,7 +45,7 @@ impl ControlPlane {
         let paces = self.paces();
         let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
         for (number, host) in (0u32..).zip(&mut self.hosts) {
-            // Who is not heard gets no order, and all of them anew when it is.
+            // A silent host gets no order, and a complete one after its next report.
             host.addressed = host.present && host.silent_for(self.now) <= self.settings.lease;
             let whole = std::mem::replace(&mut host.whole, !host.addressed);
             let gone = std::mem::take(&mut host.gone);
@@ -87,7 +88,7 @@ impl ControlPlane {
                 order.flows.push((key, pace.unwrap_or(Pace::Gone)));
             }
         }
-        // Each host has its turn, so that not all leases are renewed at once. Where schedules are late, turns are.
+        // Each host has a turn, so that not all leases are renewed at once. If schedules are late, turns are late too.
         let (now, interval, renewal) = (self.now, self.settings.interval, self.settings.renewal());
         let turns = (renewal / interval).ceil().max(1.0);
         self.ticks += 1;
@@ -105,7 +106,8 @@ impl ControlPlane {
                     host.owes = now;
                 }
                 (host.seq, host.told) = (order.seq, now);
-                // A flow that went and came again within an interval is named once: as what it is now.
+                // A flow that was removed and added again within an interval appears once in the order, with its last
+                // pace.
                 order.flows.sort_by(|a, b| a.0.cmp(&b.0));
                 order.flows.dedup_by(|later, earlier| {
                     let same = later.0 == earlier.0;
@@ -115,12 +117,12 @@ impl ControlPlane {
                 (at as u32, order)
             })
             .collect();
-        // Sending takes its time, and what only renews a lease has some.
+        // Sending takes time, and renewals of leases are not urgent.
         orders.sort_by_key(|(_, order)| is_empty(order));
         orders
     }
 
-    /// The pace of every flow that is not done, in the order of coflows and places.
+    /// The pace of every active flow, in the order of coflow ids and flow indexes.
     fn paces(&self) -> Vec<Pace> {
         let network = self.engine.network();
         let rates = match self.engine.allocation().queues() {
@@ -153,7 +155,7 @@ impl ControlPlane {
             self.settings.reserve * send.min(recv)
         };
         let pace = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
-            // What rounding took from a whole number is not to make it the one before.
+            // 1e-6: the truncation to an integer below must not turn a rounding error into one byte per second less.
             let rate = if rate < 1.0 { trickle(flow) } else { rate / PART + 1e-6 };
             Pace::Rate((rate as u64).max(1))
         };
@@ -161,14 +163,14 @@ impl ControlPlane {
     }
 }
 
-/// Whether an order changes nothing.
+/// Whether an order only renews the lease.
 fn is_empty(order: &Order) -> bool {
     let Order { flows, queues, arrivals, limits, .. } = order;
     flows.is_empty() && queues.is_empty() && arrivals.is_empty() && limits.is_empty()
 }
 
-/// The next power of two, or three quarters of it: if parts were of the number itself, everybody's order would change with each flow that
-/// comes or goes.
+/// The next power of two, or three quarters of it if that is enough. With exact numbers, each new or completed flow
+/// would change the orders of all flows that share the reserve of a port.
 fn rounded(number: u32) -> u32 {
     let most = number.next_power_of_two();
     if number <= most - most / 4 { most - most / 4 } else { most }

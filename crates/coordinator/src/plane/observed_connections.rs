@@ -1,4 +1,4 @@
-//! What hosts find of connections that programs have by themselves.
+//! Observed connections: which connections of unmodified programs each host has reported.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use weir_proto::{Demand, Found, MAX_FOUND};
 
 use super::ControlPlane;
 
-/// How long what a host found counts after it was last heard of, in seconds.
+/// Time after a host's last report until its observed connections are removed, in seconds.
 pub(super) const KEPT: f64 = 30.0;
 
-/// What one host found: how many connections of an application with an address, and what they have sent.
+/// Observed connections of a host by application and address: number of open connections, and bytes sent.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: BTreeMap<(Arc<str>, IpAddr), (u32, u64)>,
-    /// Whether something changed since somebody asked.
+    /// Whether an entry has changed since the last call of `ControlPlane::found`.
     changed: bool,
 }
 
 impl Connections {
-    /// The answer is whether there is room for it.
+    /// Stores an entry. Returns `false` if the maximum number of entries is reached.
     pub fn see(&mut self, found: &Found) -> bool {
         let key = (Arc::clone(&found.application), found.peer);
         if found.open == 0 {
@@ -42,7 +42,7 @@ impl Connections {
 }
 
 impl ControlPlane {
-    /// What hosts have found, of those where something changed since this was asked last. What they ask for is not in it.
+    /// Observed connections of the hosts with changes since the last call. `demand` is always [`Demand::Unknown`].
     pub fn found(&mut self) -> Vec<(u32, Vec<Found>)> {
         let changed = (0u32..).zip(&mut self.hosts).filter(|(_, host)| host.found.changed);
         let all = changed.map(|(number, host)| {
@@ -59,7 +59,7 @@ impl ControlPlane {
         all.collect()
     }
 
-    /// A host begins anew to say what it finds.
+    /// Removes a host's observed connections and demands: its agent reports all of them again.
     pub fn forget_found(&mut self, host: u32) {
         if let Some(known) = self.hosts.get_mut(host as usize) {
             known.found.forget();

@@ -1,18 +1,19 @@
-//! What is not believed of what hosts report.
+//! Counters of rejected report entries.
 
-/// How many parts of reports were not believed, by reason.
+/// Number of rejected report entries, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RejectedEntries {
-    /// Flows that nobody registered.
+    /// Flows that are not registered.
     pub unknown: u64,
-    /// Flows that another host sends, and what arrives at another host.
+    /// Flows that another host sends, UDP measurements of another host's addresses, and UDP measurements or observed
+    /// connections reported by a switch.
     pub foreign: u64,
-    /// Counts that went back.
+    /// Bytes sent that are lower than in the report before.
     pub backward: u64,
-    /// Counts and rates beyond what the host's link carries.
+    /// Bytes and rates above the capacity of the host's link.
     pub beyond: u64,
-    /// Flows of hosts that are not there.
+    /// Entries of a host number that does not exist.
     pub absent: u64,
-    /// Connections found beyond what is kept of a host, and rates beyond what one is told.
+    /// Observed connections, demands and UDP measurements beyond the maximum per host or in all.
     pub crowded: u64,
 }

@@ -1,15 +1,17 @@
-//! What hosts say.
+//! Reports of agents: checks their entries, updates the progress of flows, and estimates the progress of flows without
+//! a report.
 
 use weir_core::units::Bytes;
 use weir_proto::{FlowProgress, Report, Totals, estimate_sent};
 
 use super::{ControlPlane, Pace, UNKNOWN};
 
-/// What of a link's interval the engine may be wrong about what a flow has sent: being told costs more than being right.
+/// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of what the link sends
+/// in an interval. An update of the engine costs more than this error.
 const SLACK: f64 = 0.1;
 
 impl ControlPlane {
-    /// A host reports. Its flows are those that it sends.
+    /// Applies the report of a host or switch. A host reports the flows that it sends.
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
         self.pass(now);
         let Some(known) = self.hosts.get_mut(host as usize) else {
@@ -17,7 +19,7 @@ impl ControlPlane {
             return;
         };
         known.heard = Some(self.now);
-        // Totals, so that a report that is lost loses nothing.
+        // Reports carry totals, so a lost report loses no count.
         self.refusals = self.refusals.plus(report.refusals.since(known.refused));
         known.refused = report.refusals;
         self.restored = self.restored.plus(report.restored.since(known.restored));
@@ -32,7 +34,7 @@ impl ControlPlane {
         let lost = obeys < known.seq && self.now - known.owes > self.settings.answer();
         known.whole |= epoch != self.epoch || seq > known.seq || lost;
         if host as usize >= self.links.len() {
-            // Switches have no programs.
+            // Switches run no programs.
             self.doubts.foreign += report.found.len() as u64;
         } else {
             let left_out = report.found.iter().filter(|found| !known.found.see(found)).count();
@@ -69,7 +71,7 @@ impl ControlPlane {
         }
         let line = self.links[host as usize].send.get();
         let mut sent = seen.sent as f64;
-        // What is heard first may be of a time before this plane.
+        // The first report may include bytes sent under an earlier coordinator, so it has no upper limit.
         if let Some((said, at)) = flow.said {
             let most = said + line * (1.05 * (self.now - at) + 2.0 * self.settings.interval) + 65536.0;
             if sent > most {
@@ -100,7 +102,8 @@ impl ControlPlane {
         }
     }
 
-    /// Flows go on as they were told, and the engine hears what their coflows have sent by now, and which of them are not there. O(flows).
+    /// Adds the estimated progress of flows at their ordered rates, and gives the engine the bytes of all coflows and
+    /// the flows without data. O(flows).
     pub(super) fn reckon(&mut self) {
         let (now, settings) = (self.now, self.settings);
         for coflow in self.coflows.values_mut() {
@@ -117,7 +120,7 @@ impl ControlPlane {
                 let more = estimate_sent(rate, now - since).min(size - flow.sent);
                 flow.sent += more;
                 coflow.sent += more;
-                // What the engine gave a rate to it reckons itself.
+                // The engine estimates flows that it gave a rate itself.
                 if self.engine.network().rate(slot, flow.number) >= 1.0 {
                     continue;
                 }
@@ -132,7 +135,7 @@ impl ControlPlane {
         }
     }
 
-    /// Gives the flows of a host their data, or takes it away.
+    /// Marks the flows of a host as with or without data in the engine.
     pub(super) fn give_data(&mut self, host: u32, there: bool) {
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
@@ -146,7 +149,7 @@ impl ControlPlane {
         }
     }
 
-    /// The next order to a host names everything: what was sent to it before may not have come.
+    /// Makes the next order to a host complete, since earlier orders may be lost.
     pub fn renew(&mut self, host: u32) {
         if let Some(known) = self.hosts.get_mut(host as usize) {
             known.whole = true;
@@ -163,7 +166,8 @@ mod tests {
 
     use super::super::{ControlPlane, Link, Registration, Settings, Transfer};
 
-    /// What hosts need not say, the engine and the plane reckon alike: neither has a flow over that goes on.
+    /// Engine and control plane estimate the same progress of a flow without reports; neither ends a flow that
+    /// continues.
     #[test]
     fn the_engine_counts_payload_as_hosts_do() {
         let rate = Rate::new(1e7).unwrap();

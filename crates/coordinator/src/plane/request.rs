@@ -1,4 +1,4 @@
-//! What frameworks ask for, and why they are refused.
+//! Requests of frameworks, and the reasons for which the control plane refuses them.
 
 use weir_core::model::Names;
 use weir_core::tree::TreeError;
@@ -7,13 +7,13 @@ use weir_core::units::{Bytes, Time};
 /// A coflow as its framework registers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
-    /// The service and the application that it belongs to.
+    /// The service that it belongs to.
     pub service: String,
     /// An application of that service.
     pub application: String,
     /// Its importance to weighted policies; finite and above zero.
     pub weight: f64,
-    /// How long after its registration it has to be done, if it says.
+    /// Time after its registration by which it has to complete; `None` without a deadline.
     pub deadline: Option<Time>,
     /// At least one.
     pub flows: Vec<Transfer>,
@@ -26,7 +26,7 @@ pub struct Transfer {
     pub src: u32,
     /// The host that receives.
     pub dst: u32,
-    /// How much, if that is known.
+    /// Size; `None` if it is unknown.
     pub bytes: Option<Bytes>,
 }
 
@@ -82,49 +82,49 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if more == 0 { list } else { format!("{list} and {more} more") }
 }
 
-/// Why a request was not carried out; nothing of it was.
+/// Reason for which a request was refused. A refused request changes nothing.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// The id is taken by another coflow.
+    /// The id belongs to a coflow with another body.
     #[error("coflow `{0}` is registered with another body; expected the same body, or another id")]
     Taken(String),
     /// No coflow has the id.
     #[error("coflow `{0}` is not registered; expected the id of a registered coflow")]
     Unknown(String),
-    /// An id that is none.
+    /// The id has invalid characters or an invalid length.
     #[error("coflow id `{0}` is invalid; expected 1 to 128 printable characters without spaces")]
     Id(String),
     /// A coflow without flows.
     #[error("no flows; expected at least one flow")]
     Empty,
-    /// A host that is not there.
+    /// A host number out of range.
     #[error("flow {flow}: host {host} is unknown; expected 0 to {last}")]
     Host {
-        /// The place of the flow in the request.
+        /// Index of the flow in the request.
         flow: usize,
         /// The host's number.
         host: u32,
-        /// The last that there is.
+        /// The last host number.
         last: u32,
     },
-    /// A flow whose size the policy has to know.
+    /// A flow of unknown size, under a policy that needs sizes.
     #[error("flow {0}: unknown size; expected `bytes`, which the policy needs for every flow")]
     Size(usize),
-    /// A weight that is none.
+    /// A weight that is not a finite number above zero.
     #[error("weight {0} is out of range; expected a finite number above 0")]
     Weight(f64),
     /// An unknown service or application.
     #[error(transparent)]
     Name(#[from] UnknownName),
-    /// A policy tree that has no place for a service or an application.
+    /// A policy tree has no leaf for a service or an application.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// More than is kept.
+    /// A limit is reached.
     #[error("too many {what}; expected at most {most}")]
     Full {
-        /// Of what.
+        /// The counted objects.
         what: &'static str,
-        /// How many.
+        /// The limit.
         most: usize,
     },
 }

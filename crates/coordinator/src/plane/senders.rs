@@ -1,8 +1,13 @@
-//! Rates of policies that give each sender queues and leave the rest to the transport, as Aalo does.
+//! Rates for policies that assign queues at senders and leave rates to the transport, as Aalo does.
 //!
-//! As in the simulator (`weir-sim`'s local transport): each queue of a sender gives its share to its first coflow, evenly over that
-//! coflow's flows there; what is too much for a receiver is shared max-min; and what busy receivers do not take, senders pass on, queue by
-//! queue. A rate on a socket is a bound, so nobody but the coordinator can pass it on.
+//! The algorithm is that of `weir-sim`'s local transport:
+//!
+//! 1. Each queue of a sender gives its share to its first coflow, divided equally among that coflow's flows at the
+//!    sender.
+//! 2. Rates above the capacity of a receiver are reduced to max-min shares.
+//! 3. Senders give the capacity that busy receivers leave unused to coflows in the order of queues.
+//!
+//! The coordinator computes step 3 because a socket's pacing rate is an upper bound: a sender cannot raise it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +18,7 @@ use weir_core::solve::Residual;
 use super::{ControlPlane, Flow};
 
 impl ControlPlane {
-    /// The rates of all flows that have one, by coflow and number. O(flows log flows).
+    /// Rates of all flows that get one, by coflow and flow index. O(flows log flows).
     pub(super) fn by_senders(&self, queues: &Queues) -> BTreeMap<(Slot, u32), f64> {
         let network = self.engine.network();
         let fabric = network.fabric();
@@ -38,7 +43,7 @@ impl ControlPlane {
         }
         let mut left = Residual::default();
         left.set(fabric, &send, &recv);
-        // Stable: inside a queue it stays the order of release.
+        // The sort is stable, so coflows of a queue stay in the order of release.
         let mut order = network.active().to_vec();
         order.sort_by_key(|&slot| self.engine.allocation().class(slot));
         for slot in order {
@@ -47,7 +52,7 @@ impl ControlPlane {
         rates
     }
 
-    /// What each flow of the first coflow of each queue may send, by sender and coflow.
+    /// Rate of each flow of the first coflow of each queue, by sender and coflow.
     fn first_in_queues(&self, queues: &Queues) -> BTreeMap<(u32, Slot), f64> {
         let network = self.engine.network();
         let classes = match &queues.weights {
@@ -78,7 +83,7 @@ impl ControlPlane {
     }
 }
 
-/// The rate that is none too high for a receiver of this capacity: those that want less have what they want.
+/// Max-min fair limit at a receiver with this capacity; infinite if all wanted rates fit.
 fn level(mut wanted: Vec<f64>, capacity: f64) -> f64 {
     wanted.sort_unstable_by(f64::total_cmp);
     let mut left = capacity;

@@ -1,4 +1,4 @@
-//! What there is to see.
+//! Read access to the control plane: coflows, rates, hosts and counters.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -8,82 +8,83 @@ use weir_proto::{Conflict, FlowKey, Pace, Refusals, Restored};
 
 use super::{Coflow, ControlPlane, Registration, RejectedEntries, Transfer};
 
-/// A coflow in a list.
+/// A coflow in a list of coflows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// Its id.
+    /// Id of the coflow.
     pub id: Arc<str>,
-    /// The service and the application that it belongs to.
+    /// The service that it belongs to.
     pub service: String,
     /// An application of that service.
     pub application: String,
-    /// How many flows it has.
+    /// Number of flows.
     pub flows: usize,
-    /// How many of these are over.
+    /// Number of completed flows.
     pub done: usize,
-    /// Bytes that all of them have sent.
+    /// Bytes sent, summed over all flows.
     pub sent: f64,
-    /// Its class in the last schedule, from 0; none if it is over.
+    /// Its class in the last schedule, from 0; `None` after completion.
     pub class: Option<usize>,
 }
 
-/// A coflow as it stands.
+/// Current state of a coflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// As it was registered or updated last.
+    /// The last registration or update.
     pub registration: Registration,
-    /// The flows that it was registered with, if it was updated.
+    /// The flows of the first registration, if an update replaced them.
     pub first: Option<Vec<Transfer>>,
-    /// Its class in the last schedule, from 0; none if it is over.
+    /// Its class in the last schedule, from 0; `None` after completion.
     pub class: Option<usize>,
-    /// Its flows, in their places.
+    /// Its flows, by flow index.
     pub flows: Vec<Progress>,
 }
 
-/// How far a flow is.
+/// Progress of a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Bytes that it has sent.
+    /// Bytes sent.
     pub sent: f64,
-    /// Whether that is all.
+    /// Whether the flow has completed.
     pub done: bool,
-    /// What its host was told last; nothing if it is over, or its host is not heard of.
+    /// The last ordered pace; `None` after completion, or if the host receives no orders.
     pub pace: Option<Pace>,
 }
 
-/// What a flow was given.
+/// The ordered pace of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Share {
-    /// Which.
+    /// Coflow id and flow index.
     pub key: FlowKey,
-    /// From where to where.
+    /// Hosts and size of the flow.
     pub transfer: Transfer,
-    /// What its host was told last.
+    /// The last ordered pace.
     pub pace: Pace,
 }
 
-/// A host or switch as it stands.
+/// Current state of a host or switch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostState {
-    /// Seconds since it was heard of; none if it never was.
+    /// Seconds since its last report; `None` before the first.
     pub silent: Option<f64>,
-    /// Whether schedules count on it.
+    /// Whether schedules include it.
     pub present: bool,
-    /// The number of the last order to it, and of the last that it says it obeys; 0 if that was another coordinator's.
+    /// Sequence number of the last order sent to it.
     pub told: u64,
-    /// See [`HostState::told`].
+    /// Sequence number of the last order that it reported as applied; 0 if that order was another coordinator's.
     pub obeys: u64,
     /// The interfaces that differ from the orders, by the last report.
     pub conflicts: Vec<Conflict>,
 }
 
 impl ControlPlane {
-    /// What was not believed so far.
+    /// Rejected report entries.
     pub fn doubts(&self) -> RejectedEntries {
         self.doubts
     }
 
-    /// The orders that hosts and switches have refused, by what they said so far. What an agent refused before this began counts as well.
+    /// Orders that agents of hosts and switches have refused, by their reports. Refusals before the start of this
+    /// coordinator are included.
     pub fn refusals(&self) -> Refusals {
         self.refusals
     }
@@ -93,41 +94,42 @@ impl ControlPlane {
         self.restored
     }
 
-    /// What was decided last.
+    /// The last decision of the policy.
     pub fn allocation(&self) -> &Allocation {
         self.engine.allocation()
     }
 
-    /// How many coflows are under way.
+    /// Number of active coflows.
     pub fn under_way(&self) -> usize {
         self.engine.network().active().len()
     }
 
-    /// How many coflows are known, and how many flows of them.
+    /// Number of known coflows, active or completed, and the number of their flows.
     pub fn known(&self) -> (usize, usize) {
         (self.coflows.len(), self.flows)
     }
 
-    /// Whether a coflow is over; `None` if nobody registered it.
+    /// Whether a coflow has completed; `None` if it is not registered.
     pub fn is_over(&self, id: &str) -> Option<bool> {
         self.coflows.get(id).map(|coflow| coflow.over.is_some())
     }
 
-    /// Coflows that came to be over since this was last asked, in that order. They are remembered for [`Settings::keep`].
+    /// Ids of the coflows that completed since the last call, in order of completion. Completed coflows are kept for
+    /// [`Settings::keep`].
     ///
     /// [`Settings::keep`]: super::Settings::keep
     pub fn endings(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Coflows in order of ids, at most so many, after an id or from the first on.
+    /// At most `most` coflows in order of ids, after an id or from the first one.
     pub fn list(&self, after: Option<&str>, most: usize) -> Vec<Summary> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
         coflows.take(most).map(|(id, coflow)| self.summary(id, coflow)).collect()
     }
 
-    /// The service of a coflow, and whether it is over; `None` if nobody registered it.
+    /// The service of a coflow, and whether it has completed; `None` if it is not registered.
     pub fn belongs(&self, id: &str) -> Option<(String, bool)> {
         self.coflows.get(id).map(|coflow| (coflow.registration.service.clone(), coflow.slot.is_none()))
     }
@@ -148,12 +150,12 @@ impl ControlPlane {
         coflow.slot.map(|slot| self.engine.allocation().class(slot))
     }
 
-    /// What a flow's host was told last; nothing if it gets no orders.
+    /// The last ordered pace of a flow; `None` if its host receives no orders.
     fn told(&self, flow: &super::Flow) -> Option<Pace> {
         flow.told.filter(|_| self.hosts[flow.transfer.src as usize].addressed)
     }
 
-    /// A coflow; `None` if nobody registered it.
+    /// State of a coflow; `None` if it is not registered.
     pub fn show(&self, id: &str) -> Option<Standing> {
         let coflow = self.coflows.get(id)?;
         let progress =
@@ -166,7 +168,7 @@ impl ControlPlane {
         })
     }
 
-    /// What flows were given, in order of keys, at most so many, after a key or from the first on.
+    /// At most `most` ordered paces in order of keys, after a key or from the first one.
     pub fn shares(&self, after: Option<&FlowKey>, most: usize) -> Vec<Share> {
         let from = after.map_or(Bound::Unbounded, |key| Bound::Included(&*key.coflow));
         let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
@@ -179,7 +181,7 @@ impl ControlPlane {
         shares.filter(|share| after.is_none_or(|after| share.key > *after)).take(most).collect()
     }
 
-    /// All hosts and then all switches, by number.
+    /// State of all hosts and then of all switches, by number.
     pub fn hosts(&self) -> Vec<HostState> {
         let state = |host: &super::Host| HostState {
             silent: host.heard.map(|heard| self.now - heard),

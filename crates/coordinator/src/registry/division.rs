@@ -1,6 +1,6 @@
-//! What links are divided by: Saba's applications, or NetShare's services.
+//! Division of links: by Saba's applications or by NetShare's services.
 //!
-//! Ports are numbered as [`super::routing`] says.
+//! [`super::routing`] numbers the ports.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use weir_trace::sensitivity::SensitivityTable;
 
 /// The queues of a port.
 pub(super) struct Plan<'a> {
-    /// The weight of each, as a part of the link; they sum to 1.
+    /// Weight of each queue as a fraction of the link; the sum is 1.
     pub weights: &'a [f64],
     /// The queue of each class, from 0.
     pub queue_of: &'a [u16],
 }
 
-/// How queues are found.
+/// The configured division, with its state.
 pub(super) enum Division {
     /// Applications by sensitivity (Saba, section 5).
     Applications {
         controller: Box<Controller>,
-        /// What it was made from, with the number of queues of each port.
+        /// The controller's settings and the number of queues of each port, for a new controller.
         settings: (Settings, Vec<u16>),
     },
-    /// Each service has a queue with its weight at every port (NetShare, section 4.1). What it does not use others have, so ports need not
-    /// know who comes.
+    /// Each service has a queue with its weight at every port (NetShare, section 4.1). Other services use its unused
+    /// bandwidth, so the queues do not depend on connections.
     Services {
-        /// By number, as they were given and as parts of a link.
+        /// Weights by service number: as they were set, and as fractions of a link.
         weights: Vec<f64>,
         parts: Vec<f64>,
-        /// Each has its own.
+        /// Each service has its own queue.
         queue_of: Vec<u16>,
         /// The service of each application.
         of: BTreeMap<AppId, u16>,
@@ -37,7 +37,7 @@ pub(super) enum Division {
 }
 
 impl Division {
-    /// By applications.
+    /// A division by applications.
     pub fn applications(
         table: &SensitivityTable,
         settings: (Settings, Vec<u16>),
@@ -46,13 +46,13 @@ impl Division {
         Ok(Division::Applications { controller, settings })
     }
 
-    /// By services with these weights.
+    /// A division by services with these weights.
     pub fn services(weights: Vec<f64>) -> Division {
         let queue_of = (0..weights.len() as u16).collect();
         Division::Services { parts: parts(&weights), weights, queue_of, of: BTreeMap::new() }
     }
 
-    /// The same without any application, for another table.
+    /// The same kind of division for another table, without applications.
     pub fn anew(&self, table: &SensitivityTable) -> Result<Division, ControllerError> {
         match self {
             Division::Applications { settings, .. } => Division::applications(table, settings.clone()),
@@ -60,14 +60,14 @@ impl Division {
         }
     }
 
-    /// Gives services other weights; the answer is whether that changes queues.
+    /// Sets the weights of services. Returns whether the division uses them.
     pub fn set_weights(&mut self, new: Vec<f64>) -> bool {
         let Division::Services { weights, parts, .. } = self else { return false };
         (*parts, *weights) = (self::parts(&new), new);
         true
     }
 
-    /// Forgets an application; the answer is which others have another class now.
+    /// Removes an application. Returns the applications whose class changed.
     pub fn deregister(&mut self, app: AppId) -> Result<Vec<AppId>, ControllerError> {
         match self {
             Division::Applications { controller, .. } => {
@@ -81,7 +81,7 @@ impl Division {
         }
     }
 
-    /// An application has a connection over these ports.
+    /// Adds a connection of an application over these ports.
     pub fn open(
         &mut self,
         connection: ConnectionId,
@@ -94,7 +94,7 @@ impl Division {
         }
     }
 
-    /// A connection is over.
+    /// Removes a connection.
     pub fn close(&mut self, connection: ConnectionId) -> Result<(), ControllerError> {
         match self {
             Division::Applications { controller, .. } => controller.close(connection),
@@ -102,7 +102,7 @@ impl Division {
         }
     }
 
-    /// Finds queues for what changed; the answer is at which ports they are others.
+    /// Computes queues for all changes. Returns the ports whose queues changed.
     pub fn update(&mut self) -> Vec<Port> {
         match self {
             Division::Applications { controller, .. } => controller.update().changed,
@@ -110,7 +110,7 @@ impl Division {
         }
     }
 
-    /// The queues of a port; none where nobody is known.
+    /// Queues of a port; `None` if no connection is known there.
     pub fn plan(&self, port: Port) -> Option<Plan<'_>> {
         match self {
             Division::Applications { controller, .. } => {

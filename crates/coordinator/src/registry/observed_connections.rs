@@ -1,6 +1,7 @@
-//! Connections that agents find: an application that has some from a host to another is there as if it had opened one.
+//! Observed connections in the division of links: each counts as if its application had opened a connection.
 //!
-//! They pass the host's link out, and if the configuration says whose the address is, the one into the other and those between.
+//! An observed connection crosses the link out of its host. If the configuration has the address of the other end, it
+//! also crosses the link into that host and the links between the two.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use super::Registry;
 use super::sharing::{FoundKey, Sharing};
 use crate::master::Stopped;
 
-/// The connections that were found of an application, from a host to an address.
+/// Observed connections of an application from a host to an address.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct FoundState {
     /// The host that sends.
     pub host: String,
-    /// What the host calls the application.
+    /// Name of the application at the host.
     pub application: String,
-    /// The address of the other end.
+    /// Address of the other end.
     pub peer: String,
-    /// How many there are.
+    /// Number of open connections.
     pub connections: u32,
-    /// All bytes that were sent by them.
+    /// Bytes sent by all of them.
     pub sent_bytes: u64,
-    /// Whether the application is registered: otherwise it has no class and no limit.
+    /// Whether the application is registered. Without a registration, its connections have no class and no limit.
     pub registered: bool,
-    /// What they may send together, in bytes per second; nothing if they are free.
+    /// Limit of all of them together, in bytes per second; `null` without a limit.
     pub limit_bytes_per_second: Option<u64>,
 }
 
 impl Sharing {
-    /// Makes the controller know of connections that were found, of applications that are registered, and of no others.
+    /// Updates the division: opens the observed connections of registered applications and closes all others.
     pub(super) fn settle(&mut self) -> Result<(), ControllerError> {
         let seen = self.seen.iter().flat_map(|(&host, found)| found.iter().map(move |found| (host, found)));
         let registered = seen.filter(|(_, found)| self.applications.contains_key(&*found.application));
@@ -61,7 +62,7 @@ impl Sharing {
 }
 
 impl Registry {
-    /// Takes in what agents have found since the last time.
+    /// Applies observed connections that changed since the last call.
     pub(super) async fn take_found(&self) -> Result<(), Stopped> {
         let found = self.handle.found().await?;
         if found.is_empty() {
@@ -76,10 +77,10 @@ impl Registry {
         self.order(&sharing, changed).await
     }
 
-    /// What agents have found, in order of hosts, applications and addresses.
+    /// Observed connections in order of hosts, applications and addresses.
     ///
     /// # Errors
-    /// If nobody knows what they may send.
+    /// [`Stopped`]: the coordinator has stopped.
     pub async fn found(&self) -> Result<Vec<FoundState>, Stopped> {
         let limits = self.handle.limits().await?;
         let sharing = self.sharing.lock().await;

@@ -1,4 +1,4 @@
-//! What the records of a store have to be.
+//! Validation of the store's records.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::store::Room;
 /// all registered applications.
 ///
 /// # Errors
-/// The reason.
+/// The key is not valid, the value does not decode or is out of range, or the record refers to one that does not exist.
 pub fn check(room: Room, key: &str, value: &[u8], applications: &BTreeSet<String>) -> Result<(), String> {
     let is_by_id = matches!(room, Room::Coflows | Room::First | Room::Applications | Room::Connections);
     if is_by_id && !weir_proto::is_id(key) {

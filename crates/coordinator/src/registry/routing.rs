@@ -1,12 +1,14 @@
-//! The ports of the network that `[switch]` describes, and which of them a connection may pass.
+//! Ports of the network that `[switch]` describes, and the ports that a connection can cross.
 //!
-//! Ports are numbered as the controller has them: 2h is the link out of host h, 2h + 1 the one into it, and after those of all hosts come
-//! trunks: ports of switches towards other switches that the same connections may pass, and that have the same queues for that.
+//! Port numbers are those of the controller: 2h is the link out of host h, and 2h + 1 the link into it. Trunks follow
+//! after the ports of all hosts. A trunk is a set of ports towards other switches that the same connections can cross,
+//! and that therefore have the same queues.
 //!
-//! A connection may pass all links on shortest paths between its hosts' switches, since any of them may be chosen (ECMP): from s to t those
-//! from u to v with d(s, u) + 1 + d(v, t) = d(s, t). So it depends on nothing but how far u and v are from switches with hosts. Switches that
-//! are equally far from all of those are of one kind, and links from one kind to another are one trunk: in a fat tree those from a pod to the
-//! core, for example, so paths are short whatever the number of links.
+//! ECMP may select any shortest path between the switches of two hosts, so a connection can cross all links on these
+//! paths. From s to t, these are the links from u to v with d(s, u) + 1 + d(v, t) = d(s, t). The condition depends only
+//! on the distances of u and v to switches with hosts. Switches with equal distances to all of these are of one kind,
+//! and the links from one kind to another are one trunk. In a fat tree, for example, the links from a pod to the core
+//! are one trunk, so a path has few ports for any number of links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,34 +16,36 @@ use weir_core::saba::controller::Port;
 
 use crate::config::{End, Switch};
 
-/// How far what cannot be reached is. There are fewer switches than that.
+/// Distance of an unreachable switch. The number of switches is below it.
 const NEVER: u16 = u16::MAX;
 
-/// The most trunks that a connection counts at: the controller notes them for each of 100,000 connections. A fat tree has four on a path and a random
-/// network of 4,096 switches with hosts some hundred; of a network that has more, connections count at the links of hosts only.
+/// Maximum number of trunks on a connection's path: the controller stores the path for each of 100,000 connections. A
+/// path has four trunks in a fat tree, and some hundred in a random network of 4,096 switches with hosts. On longer
+/// paths, only the links of the hosts count.
 pub const MAX_TRUNKS: usize = 1 << 10;
 
-/// Which port is whose, and what connections pass. With S switches, R of them with hosts, L ports between switches and K kinds, it is found
-/// in R (S + L) + S R log S and takes R K + L; a path is found in the ports of the kinds on it.
+/// Ports and the paths between hosts. For S switches, R of them with hosts, L ports between switches and K kinds, the
+/// construction takes R (S + L) + S R log S steps and R K + L memory. A path takes as many steps as the kinds on it
+/// have ports.
 #[derive(Debug)]
 pub struct Ways {
     hosts: u32,
-    /// The switch at each host, by its place, and which of its ports.
+    /// Switch at each host, by its index, and the port of that switch.
     at: BTreeMap<u32, (u32, u32)>,
-    /// The kind of each switch.
+    /// Kind of each switch.
     kinds: Vec<u32>,
-    /// The row of each switch in `far`, if it has hosts.
+    /// Row of each switch in `far`; `None` for switches without hosts.
     rows: Vec<Option<u32>>,
-    /// How far each kind is from a switch with hosts.
+    /// Distance of each kind from each switch with hosts.
     far: Vec<Vec<u16>>,
-    /// Where trunks lead out of each kind: to which kind, and the trunk's place.
+    /// Trunks out of each kind: the kind at the other end, and the index of the trunk.
     out: Vec<Vec<(u32, u32)>>,
-    /// The switch and the port of each link of a trunk.
+    /// Switch and port of each link of a trunk.
     trunks: Vec<Vec<(u32, u32)>>,
 }
 
 impl Ways {
-    /// Those between so many hosts.
+    /// Ports of a network with this number of hosts.
     pub fn new(hosts: usize, switches: &[Switch]) -> Ways {
         let mut at = BTreeMap::new();
         let mut rows = vec![None; switches.len()];
@@ -66,7 +70,7 @@ impl Ways {
         let neighbours: Vec<Vec<usize>> =
             neighbours.into_iter().map(|others| others.into_iter().collect()).collect();
         let far: Vec<Vec<u16>> = sources.iter().map(|&source| distances(&neighbours, source)).collect();
-        // Who is how far from everywhere is of which kind.
+        // Switches with equal distances to all switches with hosts are of one kind.
         let mut numbers: BTreeMap<Vec<u16>, u32> = BTreeMap::new();
         let mut first = Vec::new();
         let kind = |place: usize| {
@@ -96,29 +100,30 @@ impl Ways {
         Ways { hosts: hosts as u32, at, kinds, rows, far, out, trunks }
     }
 
-    /// How many ports the controller has.
+    /// Number of ports.
     pub fn ports(&self) -> usize {
         2 * self.hosts as usize + self.trunks.len()
     }
 
-    /// Whether packets begin at a port: it is a host's own.
+    /// Whether the port is a host's link out, where packets enter the network.
     pub fn begins(&self, port: Port) -> bool {
         self.is_of_host(port) && port.is_multiple_of(2)
     }
 
-    /// Whether a port is of a host's link, either way.
+    /// Whether the port is a host's link, in either direction.
     pub fn is_of_host(&self, port: Port) -> bool {
         port < 2 * self.hosts
     }
 
-    /// The links of a trunk, each by its switch's place and its port there.
+    /// Links of a trunk, each by the switch's index and its port.
     pub fn links(&self, port: Port) -> &[(u32, u32)] {
         let trunk = port.checked_sub(2 * self.hosts);
         trunk.and_then(|trunk| self.trunks.get(trunk as usize)).map_or(&[], Vec::as_slice)
     }
 
-    /// Who is told the queues of a port, each by its number, in which switches follow hosts, and the number of its link. A host's link out is its
-    /// own; the one into it is a switch's, if one is known.
+    /// Receivers of orders about a port: number of the host or switch (switches follow hosts), and number of its link.
+    /// The link out of a host belongs to the host. The link into a host belongs to the switch, if the configuration
+    /// lists it.
     pub fn told(&self, port: Port) -> impl Iterator<Item = (u32, u32)> + '_ {
         let host = port / 2;
         let own = self.begins(port).then_some((host, 0));
@@ -128,7 +133,8 @@ impl Ways {
         own.into_iter().chain(of_switches.map(|&(place, link)| (self.hosts + place, link)))
     }
 
-    /// The ports that a connection from a host may pass, each once: to another host, or to where nobody knows.
+    /// Ports that a connection from a host can cross, without duplicates. `to` is `None` if the address of the other
+    /// end is unknown.
     pub fn path(&self, from: u32, to: Option<u32>) -> Vec<Port> {
         let mut path = vec![2 * from];
         let Some(to) = to else { return path };
@@ -142,7 +148,7 @@ impl Ways {
         if far[start as usize] == NEVER {
             return path;
         }
-        // All kinds that are so many links away from the target, on the way there.
+        // All kinds at this distance from the target on a shortest path.
         let mut here = BTreeSet::from([start]);
         for left in (0..far[start as usize]).rev() {
             let mut next = BTreeSet::new();
@@ -164,7 +170,7 @@ impl Ways {
     }
 }
 
-/// How many links away all switches are.
+/// Distance of each switch from `source`, in links.
 fn distances(neighbours: &[Vec<usize>], source: usize) -> Vec<u16> {
     let mut far = vec![NEVER; neighbours.len()];
     let mut wait = VecDeque::from([source]);

@@ -1,7 +1,8 @@
-//! Applications and their connections (Saba, section 6): who registers gets a priority level, and each port its queues.
+//! Applications and their connections (Saba, section 6): assigns priority levels to applications and queues to ports.
 //!
-//! Every host has a port out and one in, and a connection passes its sender's and its receiver's. The one in is a port of a switch, and is told
-//! to that if it is known; so are the ports between switches that it may pass ([`Ways`]).
+//! Every host has two ports, one out and one in; a connection crosses its sender's and its receiver's. The port into a
+//! host is a port of a switch; its queues are sent to that switch if the configuration lists it. The same holds for the
+//! ports between switches that a connection can cross ([`Ways`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,36 +25,36 @@ use crate::plane::{Services, UnknownName};
 use crate::problem::{At, Problem};
 use crate::store::{Room, Store};
 
-/// The most connections at once.
+/// Maximum number of open connections.
 const MAX_CONNECTIONS: usize = 100_000;
 
 /// The expected value where an application is unknown.
 const APPLICATION_ID: &str = "the id of a registered application";
 
-/// An application that registers.
+/// An application, as its framework registers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationBody {
-    /// The service that it belongs to; a framework's own, or `default`, if it does not say.
+    /// The service that it belongs to. Default: the framework's service, or `default` for other clients.
     pub service: Option<String>,
-    /// What the sensitivity table calls it; nothing only if queues go by services.
+    /// Name of its model in the sensitivity table; optional only if queues belong to services.
     pub model: Option<String>,
 }
 
-/// An application that is registered.
+/// A registered application.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Application {
     /// Its id.
     pub id: String,
     /// The service that it belongs to.
     pub service: String,
-    /// What the sensitivity table calls it.
+    /// Name of its model in the sensitivity table.
     pub model: Option<String>,
     /// Its priority level, from 0: packets of level 0 have the mark (DSCP) 1.
     pub level: u16,
 }
 
-/// A connection that opens.
+/// A connection, as its framework opens it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionBody {
@@ -65,7 +66,7 @@ pub struct ConnectionBody {
     pub to: String,
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Connection {
     /// Its id.
@@ -80,16 +81,16 @@ pub struct Connection {
     pub level: u16,
 }
 
-/// The queues that a link should have one way.
+/// The queues of a link in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct PortQueues {
-    /// The host, or the switch that sends to another one.
+    /// The host, or the switch that sends to another switch.
     pub host: String,
-    /// `out` of the host or `in`to it, or `to` a switch, by name: all links between these two have the same.
+    /// `out` of the host, `in` to the host, or `to SWITCH`: all links between these two switches have the same queues.
     pub way: String,
-    /// The weight of each queue, as a part of the link; they sum to 1.
+    /// Weight of each queue as a fraction of the link; the sum is 1.
     pub weights: Vec<f64>,
-    /// For each priority level its queue.
+    /// The queue of each priority level.
     pub queue_of: Vec<u16>,
 }
 
@@ -101,27 +102,27 @@ pub(super) struct Known<T> {
 /// The sending host, the application, and the receiving host if the configuration has its address.
 pub(super) type FoundKey = (u32, Arc<str>, Option<u32>);
 
-/// How links are divided, and what things are called outside.
+/// Division of links, with the ids and names of its objects.
 pub(super) struct Sharing {
     pub(super) division: Division,
     pub(super) ways: Arc<Ways>,
     table: SensitivityTable,
-    /// Services in order of their numbers.
+    /// Services by number.
     names: Names,
-    /// Which host an address is.
+    /// Addresses of hosts, with the host's number.
     pub(super) addresses: BTreeMap<IpAddr, u32>,
     pub(super) applications: BTreeMap<Arc<str>, Known<ApplicationBody>>,
-    /// With the numbers of both hosts.
+    /// Open connections, with the numbers of both hosts.
     connections: BTreeMap<String, Known<(ConnectionBody, [u32; 2])>>,
-    /// What each host has found, and the numbers of the connections that stand for it.
+    /// Observed connections by host, and the number of the connection in the division that represents each key.
     pub(super) seen: BTreeMap<u32, Vec<Found>>,
     pub(super) found: BTreeMap<FoundKey, u64>,
-    /// The next number for any.
+    /// The next number for an application or connection.
     pub(super) next: u64,
 }
 
 impl Sharing {
-    /// What the store has, as far as the configuration still has a place for it.
+    /// Loads applications and connections from the store; records that do not fit the configuration are skipped.
     pub(super) fn new(
         config: &Config,
         ways: &Arc<Ways>,
@@ -203,7 +204,7 @@ impl Sharing {
         Ok(next)
     }
 
-    /// Whether it is new, and the numbers of those whose level is another one now.
+    /// Registers an application. Returns whether it is new, and the applications whose level changed.
     fn register(&mut self, id: &str, body: ApplicationBody) -> Result<(bool, Vec<AppId>), Problem> {
         if let Some(known) = self.applications.get(id) {
             if known.body == body {
@@ -285,7 +286,8 @@ impl Sharing {
         Ok(Connection { id: id.to_owned(), application, from, to, level })
     }
 
-    /// Who shares links by weights; none if queues do not go by services. Who has no part of what others leave has its weight's.
+    /// Services with their weights for the allocator; `None` if queues do not belong to services. The default weight
+    /// for unused bandwidth is the service's weight.
     fn services(&self, excess: &BTreeMap<String, f64>) -> Option<Services> {
         let Division::Services { weights, of, .. } = &self.division else { return None };
         let part = |(service, &weight): (u32, &f64)| {
@@ -300,34 +302,35 @@ impl Sharing {
         Some(services.expect("the configuration, the API and the store have weights in range"))
     }
 
-    /// The ids and services of applications with these numbers.
+    /// Ids and services of the applications with these numbers.
     fn named(&self, numbers: &[AppId]) -> Vec<(String, String)> {
         let is_one = |known: &Known<ApplicationBody>| numbers.contains(&AppId(known.number));
         let moved = self.applications.iter().filter(|(_, known)| is_one(known));
         moved.map(|(id, known)| (id.to_string(), service_of(&known.body))).collect()
     }
 
-    /// The queues of a port, as a host or switch is told, to a host with the classes of all applications; none if no connection is known
-    /// there.
+    /// Queues of a port for an order; `None` if no connection is known at the port. Orders for ports out of hosts
+    /// include the classes of all applications.
     fn told(&self, port: Port) -> Option<Queues> {
         let plan = self.division.plan(port)?;
-        // Who comes to a queue that nobody is in is not to wait there until that is known. It keeps nobody from what it does not use.
+        // An empty queue gets the smallest weight: packets of a new application must not wait until its connections are
+        // known. A weight takes nothing from other queues while its queue is empty.
         let used = || plan.weights.iter().copied().filter(|&weight| weight > 0.0);
         let least = used().fold(f64::INFINITY, f64::min);
         let weights = plan.weights.iter().map(|&weight| if weight > 0.0 { weight } else { least }).collect();
         let class = |(id, known): (&Arc<str>, &Known<ApplicationBody>)| {
             Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
         };
-        // Only packets that begin there have to be given one.
+        // Hosts mark only the packets that they send.
         let begin = if self.ways.begins(port) { self.applications.iter() } else { Default::default() };
         let queue_of = plan.queue_of.iter().map(|&queue| queue.into()).collect();
-        // Services were promised their weights; those of applications are as good as what was known of them.
+        // The weights of services are guarantees; those of applications depend on the connections known so far.
         let guaranteed = matches!(self.division, Division::Services { .. });
         Some(Queues { weights, queue_of, classes: begin.filter_map(class).collect(), guaranteed })
     }
 }
 
-/// The weights of services by number: who has none has 1.
+/// Weights of services by number. Default: 1.
 fn of_services(names: &Names, weights: &BTreeMap<String, f64>) -> Vec<f64> {
     let weight = |service| weights.get(names.service(service)).copied().unwrap_or(1.0);
     (0..names.services() as u32).map(weight).collect()
@@ -346,10 +349,10 @@ fn check_id(id: &str) -> Result<(), Problem> {
 }
 
 impl Registry {
-    /// An application.
+    /// A registered application.
     ///
     /// # Errors
-    /// If there is none.
+    /// 404 if no application has this id.
     pub async fn application(&self, id: &str) -> Result<Application, Problem> {
         self.sharing.lock().await.application(id)
     }
@@ -357,21 +360,22 @@ impl Registry {
     /// The service of an application.
     ///
     /// # Errors
-    /// If there is none.
+    /// 404 if no application has this id.
     pub async fn service_of_application(&self, id: &str) -> Result<String, Problem> {
         self.application(id).await.map(|application| application.service)
     }
 
-    /// All applications, in order of ids.
+    /// All applications in order of ids.
     pub async fn applications(&self) -> Vec<Application> {
         let sharing = self.sharing.lock().await;
         sharing.applications.keys().filter_map(|id| sharing.application(id).ok()).collect()
     }
 
-    /// Registers an application; the same again changes nothing.
+    /// Registers an application. Repeating a registration changes nothing.
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// [`Problem`]: a field is invalid, another application has the id, a limit is reached, or the store cannot be
+    /// written. The application is not registered.
     pub async fn register_application(
         &self,
         id: &str,
@@ -398,7 +402,7 @@ impl Registry {
         sharing.application(id)
     }
 
-    /// Hands on the queues of ports that are others now.
+    /// Sends the queues of these ports to their hosts and switches.
     pub(super) async fn order(
         &self,
         sharing: &Sharing,
@@ -412,7 +416,7 @@ impl Registry {
         if told.is_empty() { Ok(()) } else { self.handle.set_queues(told).await }
     }
 
-    /// Hands on all queues, and who shares links: which applications there are, or what they may have, changed.
+    /// Sends all queues, and the services to the allocator: the set of applications or their parameters changed.
     pub(super) async fn order_all(&self, sharing: &Sharing) -> Result<(), Stopped> {
         if self.handle.allocates()
             && let Some(services) = sharing.services(&self.excess)
@@ -422,7 +426,7 @@ impl Registry {
         self.order(sharing, self.ports()).await
     }
 
-    /// Gives services other weights in their queues, if they have some.
+    /// Applies weights to the queues of services, if queues belong to services.
     pub(super) async fn set_weights_of_queues(&self, weights: &BTreeMap<String, f64>) -> Result<(), Stopped> {
         let mut sharing = self.sharing.lock().await;
         if sharing.division.set_weights(of_services(&self.names, weights)) {
@@ -431,7 +435,6 @@ impl Registry {
         Ok(())
     }
 
-    /// All ports.
     fn ports(&self) -> std::ops::Range<Port> {
         0..self.ways.ports() as Port
     }
@@ -442,10 +445,10 @@ impl Registry {
         }
     }
 
-    /// Forgets an application.
+    /// Removes an application.
     ///
     /// # Errors
-    /// If there is none, or it has connections.
+    /// 404 if no application has this id, 409 if it has open connections, 503 if the store cannot be written.
     pub async fn deregister_application(&self, id: &str) -> Result<(), Problem> {
         let mut sharing = self.sharing.lock().await;
         let service = sharing.application(id)?.service;
@@ -466,18 +469,19 @@ impl Registry {
         Ok(())
     }
 
-    /// A connection.
+    /// An open connection.
     ///
     /// # Errors
-    /// If there is none.
+    /// 404 if no connection has this id.
     pub async fn connection(&self, id: &str) -> Result<Connection, Problem> {
         self.sharing.lock().await.connection(id)
     }
 
-    /// Opens a connection of an application; the same again changes nothing.
+    /// Opens a connection of an application. Repeating a request changes nothing.
     ///
     /// # Errors
-    /// Why it is not open.
+    /// [`Problem`]: a field is invalid, another connection has the id, a limit is reached, or the store cannot be
+    /// written. The connection is not open.
     pub async fn open(&self, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
         let from = self.host(&body.from, || At::field("from"))?;
         let to = self.host(&body.to, || At::field("to"))?;
@@ -497,7 +501,7 @@ impl Registry {
     /// Closes a connection.
     ///
     /// # Errors
-    /// If there is none.
+    /// 404 if no connection has this id, 503 if the store cannot be written.
     pub async fn close(&self, id: &str) -> Result<(), Problem> {
         let mut sharing = self.sharing.lock().await;
         sharing.connection(id)?;
@@ -510,7 +514,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What queues links should have; links of which none are known are left out.
+    /// Queues of all ports. Ports without a known connection are left out.
     pub async fn queues(&self) -> Vec<PortQueues> {
         let sharing = self.sharing.lock().await;
         let queues = |port: Port, host: &str, way: String| {
@@ -524,7 +528,7 @@ impl Registry {
         };
         let (of_hosts, trunks): (Vec<Port>, Vec<Port>) =
             self.ports().partition(|&port| self.ways.is_of_host(port));
-        // Cables side by side are of one trunk.
+        // Parallel cables belong to one trunk, so they have the same queues.
         let mut between: BTreeMap<(u32, u32), Port> = BTreeMap::new();
         for trunk in trunks {
             for &(from, port) in self.ways.links(trunk) {

@@ -53,7 +53,7 @@ fn coflow(bytes: Option<u64>) -> CoflowBody {
     CoflowBody { service, application, weight, deadline, flows: flows("a", "b", bytes) }
 }
 
-/// What there is to see, but for what flows do meanwhile.
+/// The state that clients see, without the progress of flows.
 async fn seen(registry: &Registry) -> impl PartialEq + std::fmt::Debug + use<> {
     let Standing { registration, first, .. } = registry.coflow("c1").await.unwrap();
     (registration, first, registry.policy().await, registry.services().await, registry.queues().await)
@@ -81,9 +81,9 @@ async fn what_cannot_be_kept_is_not_done() {
         assert_eq!(seen(&registry).await, before, "{what}");
     }
     registry.store = good;
-    // A policy that goes by sizes would refuse this.
+    // Under a policy that uses sizes, this registration would be refused.
     registry.register("c2", coflow(None)).await.unwrap();
-    // What is refused is not kept either.
+    // Refused requests are not stored.
     assert_eq!(registry.set_policy(Asked::Policy("varys".to_owned())).await.unwrap_err().status, 422);
     assert_eq!(registry.update("c1", Vec::new()).await.unwrap_err().status, 422);
     assert!(registry.store.get::<Set<Asked>>(Room::Settings, POLICY).unwrap().is_none());
@@ -91,7 +91,7 @@ async fn what_cannot_be_kept_is_not_done() {
         registry.store.all::<CoflowBody>(Room::Coflows).unwrap()[0].1.flows,
         flows("a", "b", Some(1_000_000))
     );
-    // And what is done is kept.
+    // Accepted requests are stored.
     registry.set_policy(Asked::Tree(weighted.to_owned())).await.unwrap();
     registry.set_weight("ads", 3.0).await.unwrap();
     registry.update("c1", flows("b", "a", None)).await.unwrap();

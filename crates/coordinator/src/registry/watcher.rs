@@ -1,4 +1,4 @@
-//! What happens by itself: coflows end, hosts come and go, and agents find connections.
+//! Changes that no request makes: completed coflows, connected and disconnected hosts, observed connections.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::events::What;
 use crate::master::Stopped;
 use crate::store::Room;
 
-/// How often is looked.
+/// Time between two checks.
 const EVERY: Duration = Duration::from_millis(250);
 
 pub(super) async fn watch(registry: &Registry, mut stop: watch::Receiver<bool>) {
@@ -32,7 +32,7 @@ pub(super) async fn watch(registry: &Registry, mut stop: watch::Receiver<bool>) 
 async fn look(registry: &Registry, present: &mut [bool]) -> Result<(), Stopped> {
     for id in registry.handle().endings().await? {
         let _alone = registry.alone(&id).await;
-        // It may have been updated, or registered anew, meanwhile.
+        // The coflow may have been updated or registered again in the meantime.
         let Some((service, true)) = registry.handle().belongs(id.to_string()).await? else { continue };
         if let Err(error) = registry.store.remove(Room::Coflows, &id).await {
             warn!(coflow = &*id, %error, "over, but still in the store");

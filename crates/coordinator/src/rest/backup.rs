@@ -1,4 +1,4 @@
-//! `/v1/backup`.
+//! Backups of the store: `/v1/backup`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,14 +15,15 @@ use super::{Api, Who};
 use crate::problem::Problem;
 use crate::store::{Snapshot, StoreError};
 
-/// How long a backup may take. Until it ends, the store keeps the pages that it reads.
+/// Maximum duration of a backup. Until it ends, the store keeps the pages that the backup reads.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The size of a chunk, in bytes, and how many chunks wait for the client.
+/// Size of a chunk in bytes, and maximum number of chunks that wait for the client.
 const CHUNK: usize = 64 << 10;
 const WAITING: usize = 4;
 
-/// A consistent backup of the store, as lines of JSON (docs/api.md). Operators only, and one at a time.
+/// A consistent backup of the store, as lines of JSON (docs/api.md). Operators only; a second concurrent backup is
+/// refused.
 #[utoipa::path(get, path = "/v1/backup",
     responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = "4XX", body = Problem)))]
 pub async fn backup(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
@@ -34,12 +35,12 @@ pub async fn backup(State(api): State<Api>, who: Who) -> Result<Response, Proble
     };
     let snapshot = api.registry.snapshot()?;
     let (chunks, body) = mpsc::channel(WAITING);
-    // Reading waits for the disk and for the client, so it has a thread that nothing else needs.
+    // Reading blocks on the disk and on the client, so it runs on a thread of the pool for blocking work.
     spawn_blocking(move || {
         let _permit = permit;
         if let Err(error) = send(&snapshot, &chunks) {
             tracing::warn!(%error, "the backup is incomplete");
-            // The connection ends without the end of the body, so the client notices.
+            // The connection ends before the end of the body, so the client detects the failure.
             let _ = chunks.blocking_send(Err(io::Error::other(error.to_string())));
         }
     });

@@ -1,4 +1,4 @@
-//! Bodies and parameters of requests. A malformed one is a [`Problem`] that names the field or parameter.
+//! Bodies and parameters of requests. Malformed ones are [`Problem`]s that name the field or parameter.
 
 use axum::body::Body;
 use axum::extract::path::ErrorKind as PathError;
@@ -18,7 +18,7 @@ pub struct Object<T>(pub T);
 /// A body that is a JSON array.
 pub struct List<T>(pub Vec<T>);
 
-/// A body that is a text.
+/// A body that is text.
 pub struct Text(pub String);
 
 /// The parameters of the query.
@@ -32,7 +32,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Object<T> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Object<T>, Problem> {
         let bytes = read(request, api).await?;
-        // Serde would take the elements of an array as the fields of an object.
+        // Serde would accept an array and use its elements as the fields of the object.
         if bytes.trim_ascii_start().starts_with(b"[") {
             return Err(Problem::invalid(At::Body(String::new()), "an array", "an object"));
         }
@@ -110,7 +110,7 @@ impl FromRequestParts<Api> for Named {
     }
 }
 
-/// How many entries a page may have: `default` without a `limit`, and at most `max`.
+/// Number of entries of a page: `default` without a `limit`, and at most `max`.
 pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, Problem> {
     let size = limit.unwrap_or(default);
     if (1..=max).contains(&size) {
@@ -120,7 +120,7 @@ pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usi
     Err(Problem::invalid(At::parameter("limit"), &size.to_string(), &expected))
 }
 
-/// All of a body, once there is room for it.
+/// Reads a whole body, once there are permits for its bytes.
 async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     let most = api.limits.body.get() as usize;
     let length = request.headers().get(header::CONTENT_LENGTH);
@@ -142,7 +142,7 @@ async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// Reads JSON.
+/// Parses JSON, with errors that have a JSON pointer.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut input = serde_json::Deserializer::from_slice(bytes);
     match serde_path_to_error::deserialize(&mut input) {
@@ -170,7 +170,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
             Segment::Seq { index } => pointer += &index.to_string(),
             Segment::Map { key } => pointer += &escape(key),
             Segment::Enum { variant } => pointer += &escape(variant),
-            // Serde knows no more about the place: the value around it.
+            // Serde does not know the place, so the pointer is that of the enclosing value.
             Segment::Unknown => {
                 pointer.pop();
                 break;
@@ -190,7 +190,7 @@ fn quoted<'a>(text: &'a str, before: &str) -> Option<&'a str> {
     text.split_once(before)?.1.split('`').next()
 }
 
-/// JSON that is not what `T` expects; `error` says why in serde's words.
+/// The problem of JSON that does not fit `T`; `error` is serde's message.
 fn wrong_field(pointer: String, error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
@@ -219,7 +219,7 @@ fn wrong_field(pointer: String, error: &serde_json::Error) -> Problem {
     let found = found.trim_end_matches([',', ' ']);
     let value = found.strip_prefix("invalid type: ").or_else(|| found.strip_prefix("invalid value: "));
     let value = value.unwrap_or(found);
-    // A number stands in backticks.
+    // Serde puts numbers in backticks.
     let value = quoted(value, "`").unwrap_or(value);
     Problem::invalid(At::Body(pointer), value, expected)
 }

@@ -1,4 +1,4 @@
-//! `/v1/coflows`.
+//! Coflows: `/v1/coflows`.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,21 +16,21 @@ use crate::problem::Problem;
 use crate::registry::{CoflowBody, FlowBody};
 use crate::rest::state::Rate;
 
-/// The most in one answer.
+/// Maximum number of coflows in an answer.
 const MAX: usize = 1000;
 
-/// Which part of a list.
+/// Part of the list of coflows.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
     /// The last id of the page before.
     after: Option<String>,
-    /// At most so many; 100 if it does not say, and 1000 at most.
+    /// Maximum number of coflows: 100 by default, at most 1000.
     limit: Option<usize>,
 }
 
-/// A coflow is registered.
+/// The answer to a registration.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CoflowAnswer {
     /// Its id.
@@ -39,11 +39,11 @@ pub struct CoflowAnswer {
     service: String,
     /// The application of that service.
     application: String,
-    /// How many flows it has.
+    /// Number of flows.
     flows: usize,
 }
 
-/// A coflow in a list.
+/// A coflow in a list of coflows.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CoflowSummary {
     /// Its id.
@@ -52,25 +52,26 @@ pub struct CoflowSummary {
     service: String,
     /// The application of that service.
     application: String,
-    /// How many flows it has.
+    /// Number of flows.
     flows: usize,
-    /// How many of these are over.
+    /// Number of completed flows.
     done: usize,
-    /// Bytes that all of them have sent.
+    /// Bytes sent, summed over all flows.
     sent_bytes: f64,
-    /// Its class in the last schedule, from 0; nothing if it is over.
+    /// Its class in the last schedule, from 0; `null` after completion.
     class: Option<usize>,
 }
 
-/// A part of all coflows, in order of ids.
+/// A page of coflows in order of ids.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CoflowList {
     coflows: Vec<CoflowSummary>,
-    /// What to ask for `after`, if there are more. A framework's page may have fewer than there is room for.
+    /// The value of `after` for the next page; `null` after the last page. A framework sees its own coflows only, so
+    /// its pages may be shorter than `limit`.
     next: Option<String>,
 }
 
-/// A coflow as it stands.
+/// State of a coflow.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CoflowState {
     /// Its id.
@@ -81,30 +82,30 @@ pub struct CoflowState {
     application: String,
     /// Its weight.
     weight: f64,
-    /// How long after its registration it should be done.
+    /// Time after its registration by which it should complete.
     deadline: Option<String>,
-    /// Whether all of its flows are over.
+    /// Whether all of its flows have completed.
     over: bool,
-    /// Its class in the last schedule, from 0; nothing if it is over.
+    /// Its class in the last schedule, from 0; `null` after completion.
     class: Option<usize>,
-    /// Its flows, in their places.
+    /// Its flows, by index.
     flows: Vec<FlowState>,
 }
 
-/// A flow as it stands.
+/// State of a flow.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FlowState {
     /// The host that sends.
     from: String,
     /// The host that receives.
     to: String,
-    /// How many bytes it has, if that is known.
+    /// Its size in bytes, if it is known.
     bytes: Option<f64>,
-    /// How many it has sent.
+    /// Bytes sent.
     sent_bytes: f64,
-    /// Whether it is over.
+    /// Whether it has completed.
     done: bool,
-    /// What its host was told last; nothing if it was told nothing.
+    /// The last ordered rate; `null` without one.
     rate: Option<Rate>,
 }
 
@@ -133,7 +134,7 @@ impl CoflowState {
     }
 }
 
-/// All coflows that are known, or a framework's own.
+/// All known coflows; for a framework, its own.
 #[utoipa::path(get, path = "/v1/coflows", params(Page),
     responses((status = 200, body = CoflowList), (status = "4XX", body = Problem)))]
 pub async fn list(
@@ -168,7 +169,7 @@ pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<
     Ok(Json(CoflowState::new(id, standing, api.registry.hosts())))
 }
 
-/// Registers a coflow. The same body again has the same answer; another body is refused with 409.
+/// Registers a coflow. Repeating the same body gives the same answer; another body is refused with 409.
 #[utoipa::path(put, path = "/v1/coflows/{id}", params(("id", description = "An id that the framework chooses: 1 to 128 printable \
     characters without spaces")),
     responses((status = 200, body = CoflowAnswer), (status = "4XX", body = Problem)))]
@@ -188,7 +189,8 @@ pub async fn register(
     Ok(Json(CoflowAnswer { id, service, application, flows }))
 }
 
-/// Gives a coflow other flows, as for tasks that moved or were started anew. Those in the same place with the same ends go on.
+/// Replaces the flows of a coflow, for example after tasks moved or restarted. Flows with the same index and hosts
+/// continue.
 #[utoipa::path(put, path = "/v1/coflows/{id}/flows", params(("id", description = "The coflow's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn update(
@@ -201,7 +203,7 @@ pub async fn update(
     complete(async move { api.registry.update(&id, flows).await }).await
 }
 
-/// Forgets a coflow, whatever is left of it.
+/// Removes a coflow, active or completed.
 #[utoipa::path(delete, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {

@@ -1,4 +1,4 @@
-//! `/v1/events`.
+//! Event stream: `/v1/events`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::events::Event;
 use crate::identity::Identity;
 use crate::problem::Problem;
 
-/// How often something is sent where nothing happens, so that who has gone is noticed.
+/// Interval of keepalive comments on an idle stream, which detect closed connections.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// What happens from now on, as server-sent events; for a framework, what happens to everybody and to its own. Who reads too slowly misses
-/// the oldest, and is told so by an event `lost` whose data is how many.
+/// Events from now on, as server-sent events; for a framework, those of its service and those without a service. A
+/// client that reads too slowly misses the oldest events, and gets an event `missed` whose data is their number.
 #[utoipa::path(get, path = "/v1/events",
     responses((status = 200, body = Event, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub async fn events(
@@ -34,7 +34,7 @@ pub async fn events(
 
 type Listening = (Receiver<Event>, watch::Receiver<bool>, Arc<Identity>);
 
-/// The next line for somebody, until the server ends.
+/// The next event for a client; `None` once the server ends.
 async fn next((mut events, mut stop, who): Listening) -> Option<(Result<Line, Infallible>, Listening)> {
     loop {
         let event = tokio::select! {
@@ -43,7 +43,7 @@ async fn next((mut events, mut stop, who): Listening) -> Option<(Result<Line, In
         };
         let line = match event {
             Ok(event) if !who.may_see(event.service.as_deref()) => continue,
-            // What is made of these types can be written.
+            // Serialization of these types cannot fail.
             Ok(event) => Line::default().json_data(&event).ok()?,
             Err(RecvError::Lagged(count)) => Line::default().event("missed").data(count.to_string()),
             Err(RecvError::Closed) => return None,

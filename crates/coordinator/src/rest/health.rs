@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/metrics`.
+//! Health checks and metrics: `/livez`, `/readyz` and `/metrics`.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use crate::master::Overview;
 use crate::plane::HostState;
 use crate::problem::Problem;
 
-/// How long the plane may take to answer.
+/// Maximum time for the control plane to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether the coordinator lives: if not, starting it anew is what helps. For everybody.
+/// Whether the control plane answers. If not, restart the coordinator. Any client may use this path.
 #[utoipa::path(get, path = "/livez", responses((status = 200), (status = 503, body = Problem)))]
 pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
     overview(&api).await?;
     Ok("alive\n")
 }
 
-/// Whether it takes requests, which it does until it is to end. For everybody.
+/// Whether the coordinator accepts requests: it is alive and not shutting down. Any client may use this path.
 #[utoipa::path(get, path = "/readyz", responses((status = 200), (status = 503, body = Problem)))]
 pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
     if *api.stop.borrow() {
@@ -48,7 +48,7 @@ async fn overview(api: &Api) -> Result<Overview, Problem> {
     Ok(timeout(PATIENCE, api.registry.handle().overview()).await.map_err(late)??)
 }
 
-/// Figures for Prometheus, in base units.
+/// Metrics for Prometheus, in base units.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, body = String), (status = "4XX", body = Problem)))]
 pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
     may_see(&who, None)?;
@@ -77,16 +77,16 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// What is counted.
+/// Values of the metrics.
 #[derive(Debug)]
 struct Figures {
     overview: Overview,
-    /// How many there are, and how many of these are present.
+    /// Number of configured hosts (switches), and of present ones.
     hosts: (usize, usize),
     switches: (usize, usize),
     epoch: u64,
     over_limits: u64,
-    /// Interfaces that differ from orders, by reason.
+    /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); 5],
 }
 

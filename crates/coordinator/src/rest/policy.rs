@@ -1,4 +1,4 @@
-//! `/v1/policy` and `/v1/services`.
+//! Policy and weights of services: `/v1/policy` and `/v1/services`.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use crate::policy::Asked;
 use crate::problem::Problem;
 use crate::registry::ServiceState;
 
-/// What a service should be.
+/// New parameters of a service.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceBody {
@@ -20,7 +20,7 @@ pub struct ServiceBody {
     weight: f64,
 }
 
-/// The policy that decides.
+/// The policy in force.
 #[utoipa::path(get, path = "/v1/policy",
     responses((status = 200, body = Asked), (status = "4XX", body = Problem)))]
 pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Problem> {
@@ -28,7 +28,7 @@ pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Probl
     Ok(Json(api.registry.policy().await))
 }
 
-/// Lets another policy decide from the next schedule on; all coflows go on where they are. Operators only.
+/// Replaces the policy from the next schedule on; active coflows continue. Operators only.
 #[utoipa::path(put, path = "/v1/policy", responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set(
     State(api): State<Api>,
@@ -39,7 +39,7 @@ pub async fn set(
     complete(async move { api.registry.set_policy(asked).await }).await
 }
 
-/// All services, or a framework's own.
+/// All services; for a framework, its own.
 #[utoipa::path(get, path = "/v1/services",
     responses((status = 200, body = Vec<ServiceState>), (status = "4XX", body = Problem)))]
 pub async fn services(State(api): State<Api>, who: Who) -> Result<Json<Vec<ServiceState>>, Problem> {
@@ -49,7 +49,7 @@ pub async fn services(State(api): State<Api>, who: Who) -> Result<Json<Vec<Servi
     Ok(Json(services))
 }
 
-/// Gives a service a weight. Operators only.
+/// Sets the weight of a service. Operators only.
 #[utoipa::path(put, path = "/v1/services/{name}", params(("name", description = "The service")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set_service(

@@ -1,4 +1,5 @@
-//! `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues` and `/v1/observed`: Saba.
+//! Saba's applications, connections and queues: `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues`
+//! and `/v1/observed`.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +11,7 @@ use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, thro
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, FoundState, PortQueues};
 
-/// The sensitivity table, in TOML as docs/sensitivity-table.md has it.
+/// The sensitivity table, in TOML as described by docs/sensitivity-table.md.
 #[utoipa::path(get, path = "/v1/sensitivity",
     responses((status = 200, body = String, content_type = "application/toml"), (status = "4XX", body = Problem)))]
 pub async fn table(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
@@ -21,7 +22,7 @@ pub async fn table(State(api): State<Api>, who: Who) -> Result<Response, Problem
     Ok(([(header::CONTENT_TYPE, "application/toml")], text).into_response())
 }
 
-/// Sets the sensitivity table, which has to have the models of all applications that are registered. Operators only.
+/// Replaces the sensitivity table, which must have the models of all registered applications. Operators only.
 #[utoipa::path(put, path = "/v1/sensitivity", request_body(content = String, content_type = "application/toml"),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set_table(State(api): State<Api>, who: Who, Text(text): Text) -> Result<StatusCode, Problem> {
@@ -29,7 +30,7 @@ pub async fn set_table(State(api): State<Api>, who: Who, Text(text): Text) -> Re
     complete(async move { api.registry.set_table(text).await }).await
 }
 
-/// All applications, or a framework's own.
+/// All applications; for a framework, its own.
 #[utoipa::path(get, path = "/v1/applications",
     responses((status = 200, body = Vec<Application>), (status = "4XX", body = Problem)))]
 pub async fn list(State(api): State<Api>, who: Who) -> Result<Json<Vec<Application>>, Problem> {
@@ -49,7 +50,7 @@ pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<
     Ok(Json(application))
 }
 
-/// Registers an application; the answer has its priority level.
+/// Registers an application. The answer has its priority level.
 #[utoipa::path(put, path = "/v1/applications/{id}", params(("id", description = "An id that the framework chooses")),
     responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
 pub async fn register(
@@ -64,7 +65,7 @@ pub async fn register(
     through(async move { api.registry.register_application(&id, body).await }).await.map(Json)
 }
 
-/// Forgets an application, which has to have no connections.
+/// Removes an application without open connections.
 #[utoipa::path(delete, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
@@ -86,7 +87,7 @@ pub async fn connection(
     Ok(Json(connection))
 }
 
-/// Opens a connection of an application; the answer has the priority level of its packets.
+/// Opens a connection of an application. The answer has the priority level for its packets.
 #[utoipa::path(put, path = "/v1/connections/{id}", params(("id", description = "An id that the framework chooses")),
     responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
 pub async fn open(
@@ -109,7 +110,8 @@ pub async fn close(State(api): State<Api>, who: Who, Named(id): Named) -> Result
     complete(async move { api.registry.close(&id).await }).await
 }
 
-/// What queues links should have for the connections that are open. Hosts are told those of their links out, switches those of their ports.
+/// Queues that links should have for the open connections. Orders to hosts carry those of their links out, orders to
+/// switches those of their ports.
 #[utoipa::path(get, path = "/v1/queues",
     responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
 pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQueues>>, Problem> {
@@ -117,7 +119,7 @@ pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQue
     Ok(Json(api.registry.queues().await))
 }
 
-/// The connections that agents have found of applications, by host and address.
+/// Observed connections by host, application and address.
 #[utoipa::path(get, path = "/v1/observed",
     responses((status = 200, body = Vec<FoundState>), (status = "4XX", body = Problem)))]
 pub async fn found(State(api): State<Api>, who: Who) -> Result<Json<Vec<FoundState>>, Problem> {

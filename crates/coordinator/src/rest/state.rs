@@ -1,4 +1,4 @@
-//! `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
+//! Hosts, switches and the allocation: `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,16 +12,16 @@ use crate::config::End;
 use crate::identity::Identity;
 use crate::problem::Problem;
 
-/// The most flows in one answer.
+/// Maximum number of flows in an answer.
 const MAX: usize = 10_000;
 
-/// What a flow may send.
+/// The ordered rate of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rate {
-    /// At most so many bytes per second.
+    /// At most this number of bytes per second.
     BytesPerSecond(u64),
-    /// As fast as the transport goes.
+    /// No limit: the transport decides.
     Free,
 }
 
@@ -34,18 +34,18 @@ impl From<Pace> for Rate {
     }
 }
 
-/// A host as it stands.
+/// State of a host.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HostState {
     /// Its name.
     name: String,
-    /// What its link carries out of it, in bytes per second.
+    /// Capacity of its link in the sending direction, in bytes per second.
     send_bytes_per_second: f64,
-    /// What its link carries into it, in bytes per second.
+    /// Capacity of its link in the receiving direction, in bytes per second.
     recv_bytes_per_second: f64,
-    /// Whether schedules count on it.
+    /// Whether schedules include it.
     present: bool,
-    /// Seconds since it was heard of; nothing if it never was.
+    /// Seconds since its last report; `null` before the first.
     seconds_since_report: Option<f64>,
     /// The sequence number of the last order sent to it.
     ordered: u64,
@@ -55,16 +55,16 @@ pub struct HostState {
     conflicts: Vec<String>,
 }
 
-/// A switch as it stands.
+/// State of a switch.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SwitchState {
     /// Its name.
     name: String,
     /// The host or other switch at each of its ports.
     ports: Vec<String>,
-    /// Whether it is heard of.
+    /// Whether its agent sends reports.
     present: bool,
-    /// Seconds since it was heard of; nothing if it never was.
+    /// Seconds since its last report; `null` before the first.
     seconds_since_report: Option<f64>,
     /// The sequence number of the last order sent to it.
     ordered: u64,
@@ -74,39 +74,39 @@ pub struct SwitchState {
     conflicts: Vec<String>,
 }
 
-/// Which part of the allocation.
+/// Part of the allocation.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
     /// The coflow of the last flow of the page before.
     coflow: Option<String>,
-    /// The place of the last flow of the page before.
+    /// The index of the last flow of the page before.
     flow: Option<u32>,
-    /// At most so many; 1000 if it does not say, and 10000 at most.
+    /// Maximum number of flows: 1000 by default, at most 10000.
     limit: Option<usize>,
 }
 
-/// What one flow was given.
+/// The ordered rate of one flow.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Share {
     /// Its coflow.
     coflow: String,
-    /// Its place there.
+    /// Its index in the coflow.
     flow: u32,
     /// The host that sends.
     from: String,
     /// The host that receives.
     to: String,
-    /// What the sender was told last.
+    /// The last rate ordered from the sender.
     rate: Rate,
 }
 
-/// A part of what all flows were given, by coflow and place.
+/// A page of ordered rates, by coflow and flow index.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AllocationList {
     flows: Vec<Share>,
-    /// Whether there may be more, after the last.
+    /// Whether more flows may follow after the last one.
     more: bool,
 }
 
@@ -129,7 +129,7 @@ pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostStat
     Ok(Json(hosts.collect()))
 }
 
-/// All switches that have an agent by the configuration.
+/// All switches of the configuration, which run agents.
 #[utoipa::path(get, path = "/v1/switches",
     responses((status = 200, body = Vec<SwitchState>), (status = "4XX", body = Problem)))]
 pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<SwitchState>>, Problem> {
@@ -153,7 +153,7 @@ pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<Switc
     Ok(Json(switches.collect()))
 }
 
-/// What all flows were given last. A framework sees that of its own in its coflows.
+/// The last ordered rates of all flows. A framework finds the rates of its flows in its coflows.
 #[utoipa::path(get, path = "/v1/allocation", params(Page),
     responses((status = 200, body = AllocationList), (status = "4XX", body = Problem)))]
 pub async fn allocation(

@@ -1,7 +1,8 @@
-//! A store's file, as redb reads and writes it.
+//! File of a store, as redb reads and writes it.
 //!
-//! redb repairs and commits while it opens a file, and reports damage without the place. So writes are staged in memory until the file
-//! has been verified: a file that is refused keeps its bytes. The last read tells where verification stopped.
+//! redb repairs and commits while it opens a file, and reports damage without its place. Writes are therefore staged in
+//! memory until the file has been verified: a refused file is unchanged. The last read shows where verification
+//! stopped.
 
 use std::fs::{self, File};
 use std::io;

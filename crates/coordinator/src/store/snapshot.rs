@@ -1,7 +1,8 @@
-//! Reading all of a store: to verify it, and to back it up.
+//! Reads a whole store: for verification and for backups.
 //!
-//! A backup travels as lines of JSON: the format's version and the epoch, each record, and last the number of records with a checksum
-//! (SHA-256) of all lines before. The receiver builds a store from them.
+//! A backup is sent as lines of JSON. The first line has the format's version and the epoch, and each following line
+//! one record. The last line has the number of records and a checksum (SHA-256) of all lines before. The receiver
+//! builds a store from the lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, TryLockError};
@@ -87,10 +88,10 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Sends the lines of a backup to `send`, which returns whether to go on.
+    /// Sends the lines of a backup to `send`, which returns whether to continue.
     ///
     /// # Errors
-    /// If a record cannot be read, or `send` does not go on. Then the last line is missing.
+    /// A record cannot be read, or `send` returns `false`. Then the last line is missing.
     pub fn lines(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), StoreError> {
         let (mut digest, mut records) = (Context::new(&SHA256), 0);
         let mut line = |line: &Line, digest: Option<&mut Context>| {
@@ -166,7 +167,7 @@ fn verify_contents(path: &Path) -> Result<Contents, StoreError> {
     Ok(Contents { version, epoch, bytes, records })
 }
 
-/// Why a backup was not written.
+/// Reason for which a backup was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The lines are not those of a backup.
@@ -187,7 +188,8 @@ pub enum BackupError {
 /// Writes the backup that `lines` has as a store at `path`, with mode 0600: complete and verified, or not at all.
 ///
 /// # Errors
-/// Why the file is not written. Without `replace`, an existing file is an error.
+/// [`BackupError`]: the lines are not a complete backup, or the file cannot be written or verified. Without `replace`, an existing file
+/// is an error.
 pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<Contents, BackupError> {
     let mut lines = Lines { input: std::io::BufReader::new(lines), line: 0, digest: Context::new(&SHA256) };
     let mut failed = None;

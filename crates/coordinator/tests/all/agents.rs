@@ -1,4 +1,4 @@
-//! Agents' streams, over loopback.
+//! Tests of agents' streams over loopback.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -20,7 +20,8 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, Down, Up, down};
 use weir_proto::{Arrival, MAX_REPORT, Mark, Order, Report, Way};
 
-/// How long orders hold. A host that reports once and waits for the next order would be silent under the usual lease if a schedule is late.
+/// Lease of orders in most tests. Under the default lease, a host that reports once would count as silent if a schedule
+/// is late.
 const LEASE: Duration = Duration::from_secs(20);
 
 fn master() -> Handle {
@@ -54,7 +55,7 @@ async fn client(address: SocketAddr) -> ControlClient<Channel> {
     ControlClient::new(channel)
 }
 
-/// What a host says, and what it hears.
+/// An agent's end of a stream.
 struct Host {
     up: mpsc::Sender<Up>,
     down: Streaming<Down>,
@@ -87,7 +88,7 @@ impl Host {
         }
     }
 
-    /// Why the stream ends, after whatever is still under way.
+    /// Reads to the end of the stream, and returns its status.
     async fn ended(&mut self) -> Code {
         loop {
             match self.next().await {
@@ -114,7 +115,7 @@ fn reports_go_up_and_orders_come_down() {
         assert!(host.order().await.seq > order.seq);
         let states = handle.host_states().await.unwrap();
         assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
-        // Another one for the same host.
+        // A second stream for the same host.
         let mut second = Host::attend(address, Up::hello(2)).await.unwrap();
         assert_eq!(host.ended().await, Code::Aborted);
         second.next().await.unwrap();
@@ -143,7 +144,7 @@ fn what_arrives_at_one_host_comes_to_another() {
         let way = Way { from: addresses[0], to: addresses[1], mark: Mark::new(1).unwrap() };
         let arrivals = vec![Arrival { way, rate: 1000 }];
         hosts[1].say(&Report { arrivals: arrivals.clone(), ..Report::default() }).await;
-        // Others renew leases.
+        // Orders without measurements renew leases.
         let told = loop {
             let order = hosts[0].order().await;
             if !order.arrivals.is_empty() {
@@ -151,7 +152,7 @@ fn what_arrives_at_one_host_comes_to_another() {
             }
         };
         assert_eq!((told, handle.overview().await.unwrap().passed_on), (arrivals, 1));
-        // What is none ends the stream of who says it.
+        // A malformed report ends the stream of its sender.
         let ends = wire::Arrivals { rates: vec![1], ..wire::Arrivals::default() };
         let report = wire::Report { arrivals: Some(ends), ..wire::Report::default() };
         hosts[1].up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
@@ -159,13 +160,13 @@ fn what_arrives_at_one_host_comes_to_another() {
     });
 }
 
-/// Why a stream ends is said after the orders that wait in it, also to a host that was slow to take these.
+/// The status of a stream follows the orders that wait in it, also for a host that reads slowly.
 #[test]
 fn a_slow_host_is_told_why_its_stream_ends() {
     block_on(async {
         let handle = master_with(Settings::default());
         let address = server(handle.clone()).await;
-        // It takes in so little at once that orders wait for it in the coordinator.
+        // The small flow-control window makes orders wait in the coordinator.
         let narrow =
             Endpoint::from_shared(format!("http://{address}")).unwrap().initial_stream_window_size(64);
         let by = ControlClient::new(narrow.connect().await.unwrap());
@@ -187,7 +188,7 @@ fn who_is_no_host_is_told_so() {
         assert_eq!(refused(Up::hello(4)).await, Code::NotFound);
         assert_eq!(refused(Up::report(&Report::default())).await, Code::InvalidArgument);
         assert_eq!(refused(Up { what: None }).await, Code::InvalidArgument);
-        // A report that is none, and one that is too long.
+        // A malformed report, and one above the maximum length.
         let bad = wire::Report { sent: vec![1], ..wire::Report::default() };
         let long = wire::Report { sent: vec![u64::MAX; MAX_REPORT / 8], ..wire::Report::default() };
         for (report, code) in [(bad, Code::InvalidArgument), (long, Code::OutOfRange)] {
@@ -195,7 +196,7 @@ fn who_is_no_host_is_told_so() {
             host.up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
             assert_eq!(host.ended().await, code);
         }
-        // Two hellos.
+        // A second hello message.
         let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
         host.up.send(Up::hello(0)).await.unwrap();
         assert_eq!(host.ended().await, Code::InvalidArgument);
@@ -216,7 +217,7 @@ fn who_says_nothing_loses_the_stream() {
     });
 }
 
-/// A flood of reports is read at the pace of four an interval, and the rest waits with who sends it.
+/// Four reports of a flood are read per interval, and the others wait at the sender.
 #[test]
 fn a_flood_is_read_slowly() {
     block_on(async {
@@ -225,7 +226,7 @@ fn a_flood_is_read_slowly() {
         let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
         let (began, up, mut sent) = (Instant::now(), host.up.clone(), 0u32);
         tokio::spawn(async move { while host.next().await.is_ok_and(|what| what.is_some()) {} });
-        // What fills every buffer on the way would be a hundred times that.
+        // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
         let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
         let seen = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(seen).collect();
@@ -241,7 +242,7 @@ fn a_flood_is_read_slowly() {
     });
 }
 
-/// Who proves to be a host can speak for that one only.
+/// An agent with a proven identity can open a stream for its own host only.
 #[test]
 fn a_host_speaks_for_itself() {
     block_on(async {

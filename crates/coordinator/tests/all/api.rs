@@ -1,4 +1,4 @@
-//! A coordinator on loopback, and a client that is no more than sockets.
+//! A coordinator on loopback for tests, and an HTTP client over plain sockets.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,10 +16,11 @@ use weir_coordinator::config;
 use weir_coordinator::registry::Registry;
 use weir_coordinator::serve::Coordinator;
 
-/// Longer than anything takes, so that a test that hangs ends.
+/// Timeout that ends a hanging test; longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Hosts report once and wait for an order, or to be present: with the usual lease they would be silent wherever a schedule is late.
+/// The lease is long: hosts in these tests report once and wait. Under the default lease they would count as silent if
+/// a schedule is late.
 pub const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
 policy = "saath"
@@ -45,7 +46,7 @@ request = "2s"
 events = 64
 "#;
 
-/// A coordinator, until it is dropped.
+/// A coordinator that runs until it is dropped.
 pub struct Server {
     pub address: SocketAddr,
     pub agents: SocketAddr,
@@ -66,7 +67,7 @@ impl Server {
         Server::of(tempfile::tempdir().unwrap(), CONFIG.to_owned())
     }
 
-    /// One with this configuration, beside which are the files that it names.
+    /// A coordinator with this configuration; paths in it are relative to `folder`.
     pub fn of(folder: TempDir, text: String) -> Server {
         let (running, agents, address, epoch) = run(folder.path(), &text);
         Server { address, agents, epoch, folder, text, running: Some(running) }
@@ -84,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Ends it and starts it anew with a changed configuration.
+    /// Stops the coordinator, and starts it again with a changed configuration.
     pub fn restart(&mut self, change: impl Fn(String) -> String) {
         self.stop();
         self.text = change(self.text.clone());
@@ -112,7 +113,7 @@ fn run(folder: &Path, text: &str) -> (Running, SocketAddr, SocketAddr, u64) {
             let coordinator = loop {
                 match Coordinator::new(config.clone()).await {
                     Ok(coordinator) => break coordinator,
-                    // The one before has its store for a moment longer.
+                    // The former coordinator holds its store for a moment longer.
                     Err(error) if tries < 100 && error.contains("has it open") => tries += 1,
                     Err(error) => panic!("{error}"),
                 }
@@ -135,7 +136,8 @@ fn connect(server: &Server) -> TcpStream {
     socket
 }
 
-/// What comes back for these bytes, until the server closes or nothing more comes. It may close before it has read all.
+/// Response to these bytes, up to the end of its head at least. Reading stops there, at a timeout, or when the server
+/// closes the connection; the server may close before it has read everything.
 pub fn raw(server: &Server, bytes: &[u8]) -> String {
     let mut socket = connect(server);
     let _ = socket.write_all(bytes);
@@ -158,7 +160,7 @@ pub fn bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Status and body of an answer that is not in chunks.
+/// Status and body of a response without chunks.
 pub fn parse(all: &[u8]) -> (u16, String) {
     let text = String::from_utf8_lossy(all);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));
@@ -169,17 +171,17 @@ fn exchange(server: &Server, method: &str, path: &str, body: &[u8]) -> (u16, Str
     exchange_bytes(server, &bytes(method, path, body))
 }
 
-/// Status and body of the answer to these bytes, after which the server closes the connection.
+/// Status and body of the response to these bytes, after which the server closes the connection.
 pub fn exchange_bytes(server: &Server, bytes: &[u8]) -> (u16, String) {
     let mut socket = connect(server);
-    // It may answer and close before it has taken all.
+    // The server may answer and close before it has read everything.
     let _ = socket.write_all(bytes);
     let mut all = Vec::new();
     let _ = socket.read_to_end(&mut all);
     parse(&all)
 }
 
-/// Status and body of what is at a path.
+/// Status and body of a GET request.
 pub fn answer(server: &Server, path: &str) -> (u16, String) {
     exchange(server, "GET", path, b"")
 }
@@ -201,7 +203,7 @@ pub fn put(server: &Server, path: &str, body: &Value) -> (u16, Value) {
 pub struct Events(BufReader<TcpStream>);
 
 impl Events {
-    /// One that gets all events from now on.
+    /// Opens a stream that gets all events from now on.
     pub fn open(server: &Server) -> Events {
         let mut socket = connect(server);
         socket.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -216,7 +218,7 @@ impl Events {
         line.trim_end().to_owned()
     }
 
-    /// What the next line that begins so goes on with.
+    /// The rest of the next line that starts with `start`.
     pub fn next(&mut self, start: &str) -> String {
         loop {
             if let Some(rest) = self.line().strip_prefix(start) {

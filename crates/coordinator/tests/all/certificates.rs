@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew each time.
+//! Certificates for tests, generated on each run.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// An authority.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -49,7 +49,7 @@ impl Authority {
         self.sign(&Authority::named(names))
     }
 
-    /// The same, whose time is over.
+    /// An expired client's certificate with these URIs.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn expired(&self, names: &[&str]) -> Pair {
         let mut params = Authority::named(names);
@@ -58,13 +58,13 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// The files of a server that is `localhost` and trusts this authority.
+    /// Files of a server with the name `localhost` that trusts this authority.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn server(&self, folder: &Path) -> TlsFiles {
         self.server_at(folder, &["localhost", "127.0.0.1"])
     }
 
-    /// The same for one with these names and addresses.
+    /// Files of a server with these names and addresses.
     pub fn server_at(&self, folder: &Path, names: &[&str]) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let pair = self.sign(&CertificateParams::new(names).unwrap());
@@ -81,7 +81,7 @@ impl Authority {
     }
 }
 
-/// A client that trusts the authority, and shows a certificate if it has one.
+/// A client that trusts the authority, with or without a certificate.
 #[allow(dead_code, reason = "each test has its own copy of this file")]
 pub fn client(authority: &Authority, pair: Option<Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();

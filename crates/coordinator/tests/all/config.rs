@@ -1,4 +1,4 @@
-//! The configuration of `weir serve`: the example is what it says, and what is wrong is refused with its place.
+//! Tests of the configuration of `weir serve`: the example is read as intended, and errors name their place.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn the_example_is_understood() {
     assert_eq!(config.store, path.with_file_name("weir.redb"));
     assert_eq!(config.names.applications(0), ["default", "sort", "join"]);
     assert!(config.tls.is_none() && config.policy.heeds_weights());
-    // The weight of the configuration goes before that of the tree.
+    // The configured weight takes precedence over the weight in the tree.
     let AnyPolicy::Tree(Plan::Services(services, _)) = config.policy.build(&config.names, &config.weights)
     else {
         panic!("a tree with services")
@@ -124,7 +124,7 @@ fn switches_and_addresses_are_of_hosts() {
 
 #[test]
 fn ports_of_switches_lead_to_switches_as_well() {
-    // Two cables side by side.
+    // Two parallel cables.
     let text = format!("{SMALL}[switch]\nx = [\"y\", \"a\", \"y\"]\ny = [\"x\", \"x\", \"b\"]\n");
     let config = parse(&text).unwrap();
     let ports: Vec<&[End]> = config.switches.iter().map(|switch| &switch.ports[..]).collect();
@@ -149,7 +149,7 @@ fn a_topology_has_the_cables_of_the_switches_that_it_knows() {
         let text = format!("{text}[switch]\n{switches}");
         config::parse(&text, "serve.toml", folder.path()).map_err(|error| error.to_string())
     };
-    // Also with cables that are one in the topology, and with a switch that it does not know.
+    // Several cables that are one in the topology, and a switch outside the topology.
     read("x = [\"a\", \"y\", \"y\", \"new\"]\ny = [\"x\", \"b\", \"x\"]\nnew = [\"x\"]\n").unwrap();
     for (switches, value) in [
         ("x = [\"a\", \"z\"]\nz = [\"x\"]\n", "field `switch x`: `\"z\"`: expected a node"),
@@ -162,7 +162,7 @@ fn a_topology_has_the_cables_of_the_switches_that_it_knows() {
 
 #[test]
 fn ports_between_switches_have_an_end() {
-    // Each has a cable to each other one.
+    // Each switch has a cable to each other switch.
     let all: Vec<String> = (0..257).map(|n| format!("s{n}")).collect();
     let list = |n: usize| {
         let others = all.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, name)| format!("\"{name}\""));

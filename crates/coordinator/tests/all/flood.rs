@@ -1,4 +1,4 @@
-//! Many idle connections, and health checks among them.
+//! Tests of health checks under a flood of idle connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,13 +10,13 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::api::{Server, get};
 
-/// Connections of the flood.
+/// Number of connections in the flood.
 const CONNECTIONS: usize = 5000;
 
-/// How fast a health check has to be answered.
+/// Maximum time for the answer to a health check.
 const SOON: Duration = Duration::from_millis(50);
 
-/// A health check over a new connection; how long its answer takes.
+/// Sends a health check over a new connection, and returns the time to its answer.
 fn probe(server: &Server) -> Option<Duration> {
     let began = Instant::now();
     let mut stream = TcpStream::connect(server.address).ok()?;
@@ -27,12 +27,12 @@ fn probe(server: &Server) -> Option<Duration> {
     answer.starts_with("HTTP/1.1 200 ").then(|| began.elapsed())
 }
 
-/// Connections that begin a request and do not end it.
+/// Opens connections with an incomplete request head.
 fn half_open_requests(server: &Server) -> Vec<TcpStream> {
     (0..CONNECTIONS)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
-            // The server may have closed it already.
+            // The server may have closed the connection already.
             let _ = stream.write_all(b"GET /v1/coflows HTTP/1.1\r\nho");
             stream
         })
@@ -64,7 +64,7 @@ fn half_open_requests_do_not_delay_health_checks() {
     let late = times.iter().filter(|time| time.is_none_or(|time| time > SOON)).count();
     eprintln!("{} health checks, {late} later than {SOON:?}, at worst {:?}", times.len(), times.iter().max());
     assert!(late * 100 <= times.len(), "{late} of {} health checks", times.len());
-    // Once the flood has gone, other requests are answered again.
+    // After the flood's connections are closed, other requests are answered again.
     let ended = Instant::now() + Duration::from_secs(20);
     while get(&server, "/v1/coflows").0 != 200 {
         assert!(Instant::now() < ended, "requests are still refused");

@@ -1,4 +1,4 @@
-//! The thread that owns the plane, in real time.
+//! Tests of the thread that owns the control plane, in real time.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use weir_proto::{FlowKey, Order};
 
 const HOSTS: usize = 4;
 
-/// A lease that no test waits for, so that a host that reports once is heard of however late the next schedule is.
+/// A lease longer than any test, so that a host that reports once stays present even if the next schedule is late.
 const LONG: f64 = 20.0;
 
 fn master(settings: Settings) -> (Handle, std::thread::JoinHandle<()>) {
@@ -51,7 +51,7 @@ async fn next(orders: &mut tokio::sync::mpsc::Receiver<Order>) -> Order {
     orders.recv().await.expect("nobody else attends")
 }
 
-/// The next order of a host that obeys what it had, and reports once an interval until there is one.
+/// The next order of a host that confirms its last order, and reports once an interval until an order arrives.
 async fn told(handle: &Handle, obeys: u64, orders: &mut tokio::sync::mpsc::Receiver<Order>) -> Order {
     loop {
         handle.report(0, Report { obeys: (3, obeys), ..Report::default() }).await.unwrap();
@@ -81,36 +81,37 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
         let (mut obeys, mut renewals) = (first.seq, 0);
         while renewals < 8 {
             let order = told(&handle, obeys, &mut orders).await;
-            // A machine that stands still makes it begin anew.
+            // If the machine was suspended, the next order is complete.
             assert!(order.seq > obeys && (order.whole || order.flows.is_empty()), "{order:?}");
             renewals += u32::from(!order.whole);
             obeys = order.seq;
         }
         let took = began.elapsed();
-        // One each three intervals. If one is late the next comes in its turn, which is early; two together take three intervals at least.
+        // One renewal every three intervals. A late renewal is followed by the next one in its turn, which comes
+        // earlier; two together take at least three intervals.
         assert!(took >= Duration::from_millis(4 * 24), "{took:?}");
         let seen = FlowProgress { key: key("a"), sent: 1_000_000, closed: true };
         handle.report(0, Report { obeys: (3, obeys), flows: vec![seen], ..Report::default() }).await.unwrap();
         let over = &handle.list(None, 10).await.unwrap()[0];
         assert_eq!((over.done, over.class), (1, None));
-        // A renewal may have been on its way.
+        // A renewal may have been sent before.
         let mut last = told(&handle, obeys, &mut orders).await;
         while !last.whole && last.flows.is_empty() {
             last = told(&handle, last.seq, &mut orders).await;
         }
-        // Where everything is named, what is over is not.
+        // Complete orders leave out completed flows.
         let gone = if last.whole { Vec::new() } else { vec![(key("a"), Pace::Gone)] };
         assert_eq!(last.flows, gone);
         let overview = handle.overview().await.unwrap();
         assert_eq!((overview.under_way, overview.coflows, overview.attending), (0, 1, 1));
-        // One for each order that was taken.
+        // At least one schedule for each order that was received.
         assert!(overview.schedules.count >= 10 && overview.schedules.p99 <= overview.schedules.max);
     });
     drop(handle);
     thread.join().unwrap();
 }
 
-/// Orders that are not taken do not pile up: when they are taken again, the next names everything.
+/// Orders to a slow host do not accumulate: the first order after the host reads again is complete.
 #[test]
 fn a_slow_host_gets_one_order_that_names_everything() {
     let (handle, _thread) = master(Settings::default());
@@ -118,7 +119,7 @@ fn a_slow_host_gets_one_order_that_names_everything() {
         handle.register("a".to_owned(), registration(0, 1)).await.unwrap();
         let mut orders = handle.attend(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();
-        // It reports all the while, and takes nothing.
+        // The host reports, but takes no orders.
         while handle.overview().await.unwrap().dropped < 2 {
             sleep(Duration::from_millis(4)).await;
             handle.report(0, Report { obeys: (3, 1), ..Report::default() }).await.unwrap();

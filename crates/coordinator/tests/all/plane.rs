@@ -1,4 +1,4 @@
-//! The plane, asked and answered one call at a time.
+//! Tests of the control plane, one call at a time.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::Rate;
 
-/// All hosts say that they are there, and obey what they were sent last.
+/// All hosts send an empty report, which keeps them present.
 fn all_report(plane: &mut ControlPlane, now: f64) {
     for host in 0..HOSTS {
         plane.report(host, &Report::default(), now);
     }
 }
 
-/// A host has a connection for a flow, over which nothing was sent so far.
+/// A host reports a flow that has sent nothing so far, and confirms its last order.
 fn has(plane: &mut ControlPlane, host: u32, key: FlowKey, now: f64) {
     let flows = vec![FlowProgress { key, sent: 0, closed: false }];
     let obeys = (1, plane.hosts()[host as usize].told);
@@ -58,7 +58,7 @@ fn what_cannot_be_is_refused_whole() {
     assert_eq!(plane.under_way(), 0);
 }
 
-/// Orders to a host, and the memory of all, have an end.
+/// The number of flows of a host, which bounds an order, and of all hosts is limited.
 #[test]
 fn there_is_an_end_to_flows() {
     let settings = Settings { most_flows: 5, most_of_host: 3, keep: 1.0, ..Settings::default() };
@@ -70,13 +70,13 @@ fn there_is_an_end_to_flows() {
     assert_eq!(plane.register("b", two.clone(), 0.0), full("flows of a host", 3));
     let four = registration(&[(1, 0, 1.0), (2, 0, 1.0), (3, 0, 1.0), (3, 1, 1.0)]);
     assert_eq!(plane.register("b", four, 0.0), full("flows", 5));
-    // What a coflow has now gives way to what it is to have.
+    // An update replaces the flows of a coflow, so the former ones do not count.
     plane.update("a", &registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]).flows, 0.0).unwrap();
     assert_eq!(plane.register("b", registration(&[(0, 1, 1.0)]), 0.0), full("flows of a host", 3));
     plane.update("a", &registration(&[(0, 1, 1.0)]).flows, 0.0).unwrap();
     assert_eq!(plane.register("b", two.clone(), 0.0), Ok(true));
     plane.deregister("b", 0.0).unwrap();
-    // What is over counts until it is forgotten.
+    // Flows of completed coflows count until the coflow is removed.
     let seen = FlowProgress { key: key("a", 0), sent: 1, closed: true };
     plane.report(0, &Report { obeys: (1, 0), flows: vec![seen], ..Report::default() }, 0.1);
     let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
@@ -85,7 +85,8 @@ fn there_is_an_end_to_flows() {
     assert_eq!((plane.known(), plane.register("c", three, 1.2)), ((0, 0), Ok(true)));
 }
 
-/// Saath Fig. 4 on hosts: the first coflow has its ports, the others what is left, and who waits a trickle.
+/// Saath Fig. 4 on hosts: the first coflow gets its ports, other coflows the residual capacity, and waiting flows a
+/// part of the reserve.
 #[test]
 fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     let mut plane = plane("saath", 7);
@@ -99,11 +100,11 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     let of = |orders: &[(u32, Order)], host: u32| orders.iter().find(|o| o.0 == host).unwrap().1.clone();
     let first = of(&orders, 0);
     assert_eq!((first.epoch, first.seq, first.whole), (7, 1, true));
-    // A hundredth of each port is kept for flows that wait: of those there is one.
+    // One flow waits, so it gets the whole reserve: a hundredth of each port.
     let full = Pace::Rate(990_000);
     assert_eq!(first.flows, [(key("c1", 0), full), (key("c2", 0), Pace::Rate(10_000))]);
     assert_eq!(of(&orders, 1).flows, [(key("c1", 1), full)]);
-    // Nothing happens, nothing is said but that leases are renewed.
+    // Without changes, orders only renew leases.
     let renews = |order: &Order| order.flows.is_empty() && !order.whole;
     let reports = |plane: &mut ControlPlane, seq, flows: Vec<FlowProgress>, now| {
         for host in 0..HOSTS {
@@ -114,17 +115,17 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     };
     reports(&mut plane, 1, Vec::new(), 0.008);
     assert!(plane.tick(0.008).iter().all(|(_, order)| renews(order)));
-    // The first coflow ends on one host: its port goes to nobody else until both of the second's are free.
+    // While the first coflow has flows, its ports go to no other coflow. It completes on both hosts here.
     let seen = |coflow, flow, sent| FlowProgress { key: key(coflow, flow), sent, closed: true };
     reports(&mut plane, 1, vec![seen("c1", 0, 1_000_000), seen("c1", 1, 1_000_000)], 0.016);
     assert_eq!(plane.is_over("c1"), Some(true));
     let orders = plane.tick(0.016);
     assert_eq!(of(&orders, 0).flows, [(key("c1", 0), Pace::Gone), (key("c2", 0), full)]);
     assert_eq!(of(&orders, 1).flows, [(key("c1", 1), Pace::Gone)]);
-    // What only renews comes last.
+    // Orders that only renew a lease come last.
     assert!(orders.iter().map(|(_, order)| renews(order)).is_sorted());
     assert_eq!(orders.iter().filter(|(_, order)| !renews(order)).count(), 2);
-    // Leases are renewed each quarter, of one host in three at a time.
+    // Leases are renewed every three intervals (a quarter of the lease, rounded up), and each host has its own turn.
     let mut renewed = vec![Vec::new(); HOSTS as usize];
     for step in 3..12u64 {
         let now = step as f64 * STEP;
@@ -139,7 +140,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
     assert_eq!(renewed, [vec![5, 8, 11], vec![3, 6, 9], vec![4, 7, 10], vec![5, 8, 11]]);
 }
 
-/// Of the orders within a lease all but one may be lost.
+/// Two lost orders in a row do not end a lease.
 #[test]
 fn two_lost_orders_in_a_row_end_no_lease() {
     for first in 2..12 {
@@ -166,7 +167,7 @@ fn two_lost_orders_in_a_row_end_no_lease() {
     }
 }
 
-/// Queues go with one order, and with those that name everything.
+/// A changed queue is in one order, and complete orders have all queues.
 #[test]
 fn queues_are_told_when_they_change() {
     let mut plane = plane("saath", 1).with_switches(1);
@@ -190,12 +191,12 @@ fn queues_are_told_when_they_change() {
         })
     };
     assert_eq!(told(&mut plane), [vec![], vec![]]);
-    // Also if the host was not there when they came.
+    // The host may have connected after its queues were set.
     plane.set_queues(2, 0, queues(3.0));
     plane.set_queues(HOSTS + 1, 0, queues(3.0));
     assert_eq!(told(&mut plane), [vec![(0, queues(3.0))], vec![]]);
     plane.set_queues(2, 0, queues(3.0));
-    // A switch has many links.
+    // A switch has several links.
     for (link, weight) in [(3, 7.0), (1, 5.0)] {
         plane.set_queues(HOSTS, link, queues(weight));
     }
@@ -210,7 +211,7 @@ fn queues_are_told_when_they_change() {
     assert_eq!(told(&mut plane), [vec![], vec![]]);
 }
 
-/// What a switch says of flows or connections is not believed.
+/// Flows and observed connections in reports of switches are rejected.
 #[test]
 fn switches_have_no_flows() {
     let mut plane = plane("saath", 1).with_switches(1);
@@ -225,7 +226,7 @@ fn switches_have_no_flows() {
     assert_eq!(to_switch, Err(Refusal::Host { flow: 0, host: HOSTS, last: HOSTS - 1 }));
 }
 
-/// What agents refuse is counted of all, and never goes back.
+/// Refused orders are summed over all agents, and the sum never decreases.
 #[test]
 fn what_is_refused_anywhere_is_counted_once() {
     let mut plane = plane("saath", 1).with_switches(1);
@@ -235,10 +236,10 @@ fn what_is_refused_anywhere_is_counted_once() {
         (0, refused(3, 0)),
         (HOSTS, refused(1, 1)),
         (0, refused(4, 0)),
-        // Begun anew.
+        // The agent restarted.
         (0, refused(0, 2)),
         (0, refused(0, 2)),
-        // Nobody.
+        // A host number that does not exist.
         (HOSTS + 1, refused(9, 9)),
     ];
     let mut counts = Vec::new();
@@ -249,7 +250,7 @@ fn what_is_refused_anywhere_is_counted_once() {
     assert_eq!(counts, [(3, 0), (3, 0), (4, 1), (5, 1), (5, 3), (5, 3), (5, 3)]);
 }
 
-/// What a host finds is kept up to a bound, told once, and forgotten some time after the host.
+/// Observed connections are limited in number, returned once, and removed some time after the host's last report.
 #[test]
 fn what_hosts_find_has_an_end() {
     let mut plane = plane("saath", 1);
@@ -278,7 +279,7 @@ fn what_hosts_find_has_an_end() {
     assert_eq!(plane.found(), [(1, vec![])]);
 }
 
-/// Section 5: a task that moves sends from elsewhere; what was sent before stays sent where it was.
+/// Section 5: a task that moves sends from another host. The bytes that it sent before stay sent.
 #[test]
 fn a_coflow_can_get_other_flows() {
     let mut plane = plane("saath", 1);
@@ -294,13 +295,14 @@ fn a_coflow_can_get_other_flows() {
     let orders = plane.tick(0.008);
     let half = Pace::Rate(495_000);
     let flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
-    // The first flow is as fast as before, and not named again. Others only have their leases renewed.
+    // The first flow keeps its rate, so the order does not contain it. Orders to the other hosts only renew leases.
     assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
     assert_eq!(flows(0), (1, vec![(key("a", 1), Pace::Gone), (key("a", 2), half)]));
     assert_eq!(flows(1), (3, vec![(key("a", 1), half)]));
 }
 
-/// Section 4.3: ports say whose data is there. Whoever registers and dies keeps nothing from others.
+/// Section 4.3: ports report available data. A program that dies after it registered a coflow does not keep ports from
+/// other coflows.
 #[test]
 fn a_flow_without_a_connection_has_no_port_for_long() {
     let mut plane = plane("saath", 1);
@@ -314,25 +316,25 @@ fn a_flow_without_a_connection_has_no_port_for_long() {
     let (full, trickle) = (Some(Pace::Rate(990_000)), Some(Pace::Rate(10_000)));
     names(&mut plane, "alive", 0.002);
     assert_eq!(paces(&mut plane, 0.002), [full, trickle]);
-    // Its connection could have come within a lease.
+    // Within a lease, the connection could still be handed over.
     names(&mut plane, "alive", 0.079);
     assert_eq!(paces(&mut plane, 0.079), [full, trickle]);
     assert_eq!(paces(&mut plane, 0.081), [trickle, full]);
-    // So it is for another policy.
+    // Another policy gets the same state.
     plane.set_policy(build("varys").unwrap(), 0.082).unwrap();
     assert_eq!(paces(&mut plane, 0.083), [trickle, full]);
     plane.set_policy(build("saath").unwrap(), 0.084).unwrap();
-    // A host that was away and comes again has it no more than before.
+    // A host that reconnects does not restart the grace period.
     plane.tick(0.5);
     names(&mut plane, "alive", 0.6);
     assert_eq!(paces(&mut plane, 0.6), [trickle, full]);
-    // It comes after all.
+    // The connection is handed over later.
     names(&mut plane, "dead", 0.61);
     assert_eq!(paces(&mut plane, 0.61), [full, trickle]);
 }
 
-/// Section 5: what a coordinator knows besides registrations comes with reports. Two intervals after it began its orders are those of the
-/// one before.
+/// Section 5: a new coordinator learns everything but registrations from reports. Two intervals after its start, its
+/// orders equal those of the coordinator before.
 #[test]
 fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
     let paces = |plane: &ControlPlane| ["long", "short"].map(|id| plane.show(id).unwrap().flows[0].pace);
@@ -354,7 +356,7 @@ fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
     let decided = [Some(Pace::Rate(10_000)), Some(Pace::Rate(990_000))];
     assert_eq!(paces(&before), decided);
     let mut after = registered(2, 0.0);
-    // Nobody attends yet.
+    // No host has reported yet.
     assert!(after.tick(0.0).is_empty());
     says(&mut after, (1, before.hosts()[0].told), STEP);
     let orders = after.tick(2.0 * STEP);
@@ -363,7 +365,7 @@ fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
     assert_eq!(paces(&after), decided);
 }
 
-/// Hosts refuse an order that names a flow twice.
+/// Agents refuse an order that contains a flow twice.
 #[test]
 fn a_flow_that_goes_and_comes_again_is_named_once() {
     let mut plane = plane("saath", 1);
@@ -391,14 +393,14 @@ fn another_policy_goes_on_where_the_one_before_was() {
     has(&mut plane, 0, key("short", 0), 0.0);
     sent(&mut plane, 900_000, 1.0);
     plane.tick(1.0);
-    // The earlier one went first; by what is left the long one is the shorter.
+    // Saath serves the earlier coflow first; by remaining bytes, the long coflow is the shorter one.
     plane.set_policy(build("varys").unwrap(), 1.0).unwrap();
     sent(&mut plane, 900_000, 1.001);
     let orders = plane.tick(1.001);
     let full = Pace::Rate(990_000);
     let trickle = Pace::Rate(10_000);
     assert_eq!(orders[0].1.flows, [(key("long", 0), full), (key("short", 0), trickle)]);
-    // A policy that asks for sizes gets none that is not known.
+    // A policy that needs sizes is refused while a flow has an unknown size.
     let mut unsized_flow = registration(&[(3, 2, 1.0)]);
     unsized_flow.flows[0].bytes = None;
     plane.set_policy(build("aalo").unwrap(), 1.002).unwrap();
@@ -443,7 +445,8 @@ fn lies_are_counted_and_change_nothing_of_others() {
     );
 }
 
-/// Hosts say what goes otherwise than they were told: what nothing is said of has sent what it was told, also a trickle.
+/// Agents report deviations from orders only, so a flow without a report is assumed to send at its ordered rate, also
+/// at a rate of the reserve.
 #[test]
 fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     let mut plane = plane("saath", 1);
@@ -464,7 +467,8 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
         Some(Pace::Rate(rate)) => weir_proto::estimate_sent(rate, 1.0),
         other => panic!("{other:?}"),
     };
-    // One of the two at the port of host 0 has it, the other what is kept for who waits; both send payload, and orders count packets.
+    // One flow at the port of host 0 gets its rate, the other the reserve. `reckon` counts payload, and orders count
+    // packets.
     let (first, second) = (pace(&plane, "a"), pace(&plane, "b"));
     assert!(
         (first - 990_000.0 * 1448.0 / 1514.0).abs() < 1.0
@@ -477,9 +481,9 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     }
     assert!((sent(&plane, "a") - first * 5.0 * STEP).abs() < 1e-3);
     assert!((sent(&plane, "b") - second * 5.0 * STEP).abs() < 1e-3);
-    // Of a flow that its host has never named nobody knows that it has begun.
+    // A flow that its host has never reported has no estimated progress.
     assert_eq!(sent(&plane, "c"), 0.0);
-    // What is said counts, also if it is less.
+    // A report replaces the estimate, also with fewer bytes.
     say(&mut plane, 0, &[("a", 20_000)], 5.5 * STEP);
     assert_eq!(sent(&plane, "a"), 20_000.0);
     assert_eq!(plane.doubts(), weir_coordinator::plane::RejectedEntries::default());
@@ -487,7 +491,7 @@ fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
     assert_eq!((sent(&plane, "a"), plane.doubts().backward), (20_000.0, 1));
     plane.tick(6.0 * STEP);
     assert!((sent(&plane, "a") - 20_000.0 - first * 0.25 * STEP).abs() < 1e-3);
-    // Of a host that is silent for longer than a lease nothing is known.
+    // A host that is silent for more than a lease has no estimated progress.
     let long = 6.0 * STEP + 2.0 * Settings::default().lease;
     plane.tick(long);
     let before = sent(&plane, "a");
@@ -507,7 +511,7 @@ fn throttling() -> ControlPlane {
     crate::small::throttling("fair", 1)
 }
 
-/// What each host is told to arrive elsewhere.
+/// UDP measurements in the orders to each host.
 fn told(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<Arrival>)> {
     let orders = plane.tick(now).into_iter().map(|(host, order)| (host, order.arrivals));
     let mut told: Vec<(u32, Vec<Arrival>)> = orders.filter(|(_, arrivals)| !arrivals.is_empty()).collect();
@@ -523,7 +527,7 @@ fn what_arrives_goes_to_who_sends_it() {
     plane.tick(0.0);
     let of = |from, mark, rate| arrival(address(from), address(2), mark, rate);
     plane.report(2, &arriving(vec![of(0, 1, 1000), of(0, 2, 2000), of(1, 1, 3000)]), 0.001);
-    // Of two measures before an order the later is right.
+    // The later of two measurements before an order counts.
     plane.report(2, &arriving(vec![of(0, 1, 1100)]), 0.002);
     plane.report(3, &arriving(vec![arrival(address(0), address(3), 1, 4000)]), 0.003);
     let to_first = vec![of(0, 1, 1100), arrival(address(0), address(3), 1, 4000), of(0, 2, 2000)];
@@ -533,11 +537,11 @@ fn what_arrives_goes_to_who_sends_it() {
         all
     };
     assert_eq!(told(&mut plane, STEP), [(0, sorted), (1, vec![of(1, 1, 3000)])]);
-    // Each is told once.
+    // Each measurement is sent once.
     assert_eq!((told(&mut plane, 2.0 * STEP), plane.passed_on()), (vec![], 4));
     assert_eq!(plane.doubts(), Default::default());
 
-    // Who is not heard of is told nothing, and nothing of then when it is.
+    // A silent host gets no measurements, and those of that time are dropped.
     all_report(&mut plane, 1.0);
     plane.report(2, &arriving(vec![of(0, 1, 1000)]), 1.07);
     assert_eq!(told(&mut plane, 1.1), []);
@@ -551,23 +555,24 @@ fn a_host_is_believed_about_what_arrives_there_only() {
     all_report(&mut plane, 0.0);
     plane.tick(0.0);
     let line = LINE as u64;
-    // At another host, and at a switch. An address that is nobody's, such as one of many hosts, makes no liar.
+    // Measurements of another host's address, also by a switch, are rejected. Multicast and unknown addresses are
+    // ignored and not counted.
     plane.report(1, &arriving(vec![arrival(address(0), address(2), 1, 1000)]), 0.001);
     plane.report(1, &arriving(vec![arrival(address(0), address(77), 1, 1000)]), 0.001);
     let many = Ipv4Addr::new(224, 0, 0, 1);
     plane.report(1, &arriving(vec![arrival(address(0), many, 1, 1000)]), 0.001);
     plane.report(HOSTS, &arriving(vec![arrival(address(0), address(1), 1, 1000)]), 0.001);
     assert_eq!(plane.doubts().foreign, 2);
-    // From whom it does not know.
+    // A sender outside the configuration.
     plane.report(1, &arriving(vec![arrival(address(77), address(1), 1, 1000)]), 0.001);
     assert_eq!((told(&mut plane, STEP), plane.doubts().beyond), (vec![], 0));
-    // More than its link carries, at once or in all.
+    // Rates above the capacity of the host's link, one or in sum.
     let of = |mark, rate| arrival(address(0), address(1), mark, rate);
     let said = [of(1, line), of(2, 2 * line), of(3, u64::MAX), of(4, line), of(5, line), of(6, 1000)];
     plane.report(1, &arriving(said.to_vec()), 0.01);
     let believed = vec![of(1, line), of(4, line), of(6, 1000)];
     assert_eq!((told(&mut plane, 2.0 * STEP), plane.doubts().beyond), (vec![(0, believed)], 3));
-    // A host that is not there.
+    // A host number that does not exist.
     plane.report(77, &arriving(vec![of(1, 1)]), 0.02);
     assert_eq!(plane.doubts().absent, 1);
 }
@@ -575,7 +580,7 @@ fn a_host_is_believed_about_what_arrives_there_only() {
 #[test]
 fn a_host_is_told_no_more_than_fits() {
     let most = weir_proto::MAX_WAYS as u32;
-    // All of a host's addresses, of which one sends to all of another's.
+    // One host sends to all addresses of another one, and there are more than an order carries.
     let many = (0..2 * most).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
     let mut plane = plane("fair", 1).with_throttling(many);
     all_report(&mut plane, 0.0);
@@ -600,7 +605,8 @@ fn nobody_is_told_what_arrives_unless_that_is_asked_for() {
     assert_eq!((told(&mut plane, STEP), plane.passed_on(), plane.doubts()), (vec![], 0, Default::default()));
 }
 
-/// A plane that divides links among services of these weights and parts of what others leave; the application `s0` is of the first, and so on.
+/// A control plane with an allocator for services with these weights and excess weights; application `s0` belongs to
+/// the first service, and so on.
 fn allocating(weights: &[f64], excess: Option<&[f64]>) -> ControlPlane {
     let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
     let mut plane = plane("fair", 1).with_allocation(addresses);
@@ -613,13 +619,13 @@ fn asking(application: &str, to: u32, open: u32, demand: Demand) -> Found {
     Found { application: application.into(), peer: address(to).into(), open, sent: 1, demand }
 }
 
-/// A host that obeys what it was told finds something.
+/// A host confirms its last order and reports observed connections.
 fn finds(plane: &mut ControlPlane, host: u32, found: Vec<Found>, now: f64) {
     let obeys = (1, plane.hosts()[host as usize].told);
     plane.report(host, &Report { obeys, found, ..Report::default() }, now);
 }
 
-/// What hosts are told of limits in the next orders, in thousands of bytes per second; nothing for who is free again.
+/// Limits in the next orders, in kB/s; `None` removes a limit.
 fn limited(plane: &mut ControlPlane, now: f64) -> Vec<(u32, String, u32, Option<u64>)> {
     for (host, state) in (0..).zip(plane.hosts()) {
         plane.report(host, &Report { obeys: (1, state.told), ..Report::default() }, now);
@@ -643,8 +649,8 @@ fn named(told: &[(u32, &str, u32, Option<u64>)]) -> Vec<(u32, String, u32, Optio
     told.iter().map(|&(host, application, to, rate)| (host, application.to_owned(), to, rate)).collect()
 }
 
-/// NetShare, Fig. 5 (3.3): three services with a third each, of which the last does nothing; the first has two thirds of what it leaves. Links
-/// carry 1 MB/s, of which a hundredth is for who waits.
+/// NetShare, Fig. 5 (3.3): three services with equal weights, of which the last is idle; in the second case, two thirds
+/// of its unused bandwidth go to the first. Links have 1 MB/s and a reserve of a hundredth.
 #[test]
 fn services_have_what_fig_5_gives_them() {
     for (excess, expected) in [(None, [495, 495]), (Some(&[2.0, 1.0, 1.0][..]), [550, 440])] {
@@ -653,16 +659,16 @@ fn services_have_what_fig_5_gives_them() {
         finds(&mut plane, 0, found, 0.0);
         let expected = [(0, "s0", 1, Some(expected[0])), (0, "s1", 1, Some(expected[1]))];
         assert_eq!(limited(&mut plane, 0.05), named(&expected));
-        // Nothing is told twice, but to who lost it.
+        // Unchanged limits are sent again in complete orders only.
         assert_eq!(limited(&mut plane, 0.1), []);
         plane.renew(0);
         assert_eq!(limited(&mut plane, 0.108), named(&expected));
-        // The third does something.
+        // The third service becomes active.
         let found = vec![asking("s2", 2, 1, Demand::All)];
         finds(&mut plane, 0, found, 0.11);
         let thirds = [(0, "s0", 1, Some(330)), (0, "s1", 1, Some(330)), (0, "s2", 2, Some(330))];
         assert_eq!(limited(&mut plane, 0.16), named(&thirds));
-        // It ends, and who was not registered never had a limit.
+        // The third service becomes idle again; the application `x` is not registered, so it gets no limit.
         let found = vec![asking("s2", 2, 0, Demand::Unknown), asking("x", 1, 1, Demand::All)];
         finds(&mut plane, 0, found, 0.17);
         let mut last = named(&expected);
@@ -671,26 +677,27 @@ fn services_have_what_fig_5_gives_them() {
     }
 }
 
-/// Who asks for less than it may have leaves the rest, and may grow to what it is assured, or by a tenth; links into hosts count as well, and
-/// how many connections there are does not.
+/// A flow with less demand than its rate leaves the rest to others, and may grow to its lower bound, or by a tenth.
+/// Links into hosts count as well, and the number of connections does not.
 #[test]
 fn what_services_do_not_ask_for_others_have() {
     let mut plane = allocating(&[1.0, 1.0], None);
     let found = vec![asking("s0", 3, 1, Demand::Rate(100_000)), asking("s1", 3, 1, Demand::All)];
     finds(&mut plane, 0, found, 0.0);
     assert_eq!(limited(&mut plane, 0.05), named(&[(0, "s0", 3, Some(495)), (0, "s1", 3, Some(890))]));
-    // Another host comes to the same link: it has half of the service's half for sure, and does not ask for all of it.
+    // A second host sends to the same link. Its lower bound is half of its service's weighted share, and its demand is
+    // below that.
     let found = vec![asking("s1", 3, 200, Demand::Rate(240_000))];
     finds(&mut plane, 1, found, 0.06);
     let told = limited(&mut plane, 0.11);
     assert_eq!(told, named(&[(0, "s1", 3, Some(650)), (1, "s1", 3, Some(264))]));
-    // What nobody has measured is not there, nor what stays at its host.
+    // Connections without a measured demand, and those inside a host, get no limit.
     let found = vec![asking("s0", 1, 1, Demand::All), asking("s1", 3, 200, Demand::Unknown)];
     finds(&mut plane, 1, found, 0.12);
     let told = limited(&mut plane, 0.17);
     assert_eq!(told, named(&[(0, "s1", 3, Some(890)), (1, "s1", 3, None)]));
     assert_eq!(plane.limits().len(), 2);
-    // Who is not heard of any more has no part: the other host alone is told anything.
+    // A silent host gets no share, so only the other host receives limits.
     finds(&mut plane, 1, vec![asking("s1", 3, 1, Demand::All)], 0.18);
     assert_eq!(limited(&mut plane, 0.23), named(&[(0, "s1", 3, Some(445)), (1, "s1", 3, Some(445))]));
     for step in 0..60 {
@@ -703,7 +710,8 @@ fn what_services_do_not_ask_for_others_have() {
     assert_eq!(limits, [495, 890]);
 }
 
-/// A host that claims what it likes takes nothing of other services, nor of those that come to other links, and there is an end to it.
+/// A host that misreports demands reduces neither other services nor flows on other links, and the number of its flows
+/// is limited.
 #[test]
 fn a_liar_has_the_part_of_its_services_and_no_more() {
     let mut plane = allocating(&[1.0, 1.0], None);
@@ -722,7 +730,7 @@ fn a_liar_has_the_part_of_its_services_and_no_more() {
     assert_eq!(limits.len(), 1 + 1024);
     let own = limits.iter().find(|((host, ..), _)| *host == 0).unwrap();
     assert_eq!(own.1 / 1000, 990);
-    // It goes, and there is room again.
+    // After the host disconnects, its flows are removed.
     plane.forget_found(1);
     finds(&mut plane, 1, vec![asking("s1", 3, u32::MAX, Demand::All)], 0.06);
     plane.tick(0.11);
@@ -730,8 +738,8 @@ fn a_liar_has_the_part_of_its_services_and_no_more() {
     assert_eq!(limits, [495, 495]);
 }
 
-/// What is promised all of a link has, whoever asks and wherever: nobody is told more than its line, and none of those who ask for all
-/// together more than a link carries.
+/// Random demands: no limit is zero, and the limits of flows with unlimited demand on a link sum to at most its
+/// capacity.
 #[test]
 fn limits_of_who_asks_for_all_fit_into_links() {
     let mut state = 7u64;
@@ -765,10 +773,10 @@ fn limits_of_who_asks_for_all_fit_into_links() {
             let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
             into[to as usize] += limit as f64;
         }
-        // Whole bytes of who has none.
+        // Limits are at least one byte per second.
         let most = 0.99 * LINE + all as f64;
         assert!(out.iter().chain(&into).all(|&sum| sum <= most), "{out:?} {into:?}");
-        // By weights alone, each has a link where nothing is left.
+        // With weights alone, each flow crosses a link without residual capacity.
         for (from, _, to) in plane.limits().into_keys().filter(|_| round % 2 == 1) {
             let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
             let full = out[from as usize].max(into[to as usize]);

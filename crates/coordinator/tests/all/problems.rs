@@ -1,4 +1,4 @@
-//! `docs/api-errors.md` shows the answers of a coordinator to invalid requests. `WEIR_WRITE_DOCS=1` writes it.
+//! Test of `docs/api-errors.md`, the page of answers to invalid requests. `WEIR_WRITE_DOCS=1` writes the page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -119,7 +119,7 @@ fn sections_of_limits(server: &Server) -> String {
     let case = ("403: a reader and a backup", "GET", "/v1/backup", "");
     let answer = place.answer(&place.of("weir://reader/bob"), "GET", "/v1/backup", "").unwrap();
     page += &section_of(&case, json(answer));
-    // A head alone, and the length that it states.
+    // A request head without a body, with this stated length.
     let head = |length: &str| {
         let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ";
         json(exchange_bytes(server, format!("{head}{length}\r\n\r\n").as_bytes()))

@@ -1,4 +1,4 @@
-//! The API over real sockets on loopback, without TLS; `roles.rs` has certificates.
+//! Tests of the API over sockets on loopback, without TLS; `roles.rs` tests with certificates.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
     assert_eq!((status, standing["over"].as_bool()), (200, Some(false)));
     assert_eq!(standing["flows"][0]["bytes"], json!(1e6));
     assert_eq!(standing["flows"][1]["bytes"], Value::Null);
-    // Flows that move.
+    // Tasks move to other hosts.
     let moved = json!([{ "from": "b", "to": "c", "bytes": 5 }]);
     assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
     assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
@@ -41,7 +41,7 @@ fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
     assert_eq!(request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
 }
 
-/// Who registers again may not have heard the first answer, and starts nothing that is over.
+/// A client that did not receive the first answer registers again, which must not restart a completed coflow.
 #[test]
 fn what_is_over_stays_so() {
     let mut server = Server::start();
@@ -53,7 +53,7 @@ fn what_is_over_stays_so() {
         let report = Report { flows: vec![seen], ..Report::default() };
         runtime.block_on(server.registry().handle().report(host, report)).unwrap();
     }
-    // This is told once it has left the store.
+    // The server sends this event after it has removed the coflow from the store.
     while !events.next("data: ").contains("coflow-completed") {}
     drop(events);
     assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
@@ -62,7 +62,7 @@ fn what_is_over_stays_so() {
     assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
 }
 
-/// A first answer may get lost, and the framework update the coflow before it asks again.
+/// The first answer may get lost, and the framework may update the coflow before it registers again.
 #[test]
 fn the_first_body_is_the_same_after_an_update() {
     let mut server = Server::start();
@@ -84,7 +84,7 @@ fn the_first_body_is_the_same_after_an_update() {
         assert_eq!((flows.len(), &flows[0]["from"]), (1, &json!("c")), "{standing}");
         server.restart(|text| text);
     }
-    // Another coflow with the id has another first body.
+    // After the coflow is removed, another coflow can use the id with another body.
     assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
     assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 200);
     server.restart(|text| text);
@@ -221,10 +221,10 @@ fn problems_name_the_field_by_its_json_pointer() {
 #[test]
 fn what_is_too_long_or_too_slow_is_refused() {
     let server = Server::start();
-    // The length that is said, before anything is read.
+    // The stated length is checked before the body is read.
     let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
     assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 413 "));
-    // The length that comes, where none was said.
+    // Without a stated length, the received length is checked.
     let mut chunked =
         b"PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..25 {
@@ -233,12 +233,12 @@ fn what_is_too_long_or_too_slow_is_refused() {
         chunked.extend_from_slice(b"\r\n");
     }
     assert!(raw(&server, &chunked).starts_with("HTTP/1.1 413 "));
-    // A body that does not come.
+    // A body that does not arrive.
     let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{";
     let began = std::time::Instant::now();
     assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 408 "));
     assert!(began.elapsed() < Duration::from_secs(10));
-    // A head that has no end.
+    // A head without an end.
     let head = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(100_000));
     assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 431 "));
     assert_eq!(get(&server, "/livez").0, 200);
@@ -264,7 +264,7 @@ fn policies_change_and_weights_count_where_they_do() {
     let tree = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
     assert_eq!(put(&server, "/v1/policy", &json!({ "tree": tree })).0, 204);
     assert_eq!(get(&server, "/v1/policy").1, json!({ "tree": tree }));
-    // A coflow of unknown sizes is under way.
+    // A coflow with a flow of unknown size is active.
     let (status, problem) = put(&server, "/v1/policy", &json!({ "policy": "varys" }));
     assert_eq!((status, problem["pointer"].as_str()), (422, Some("/policy")));
     for (body, line) in [
@@ -288,12 +288,12 @@ fn policies_change_and_weights_count_where_they_do() {
 const TABLE: &str = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n\
                      [[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
 
-/// One of the answers of `/v1/queues`.
+/// One entry of `/v1/queues`.
 fn of_both<'a>(queues: &'a Value, host: &str, way: &str) -> &'a Value {
     queues.as_array().unwrap().iter().find(|q| q["host"] == host && q["way"] == way).unwrap()
 }
 
-/// The queues of a host or switch that begins to attend, by its first order, with the numbers of its links.
+/// Queues of a host or switch in its first order after it connects, by link number.
 fn all_told(server: &Server, host: u32) -> Vec<(u32, Queues)> {
     let registry = server.registry();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -311,7 +311,7 @@ fn told(server: &Server, host: u32) -> Option<Queues> {
     all_told(server, host).into_iter().map(|(_, queues)| queues).next()
 }
 
-/// Saba, section 6: register, create a connection, destroy it, deregister.
+/// Saba, section 6: register, create a connection, destroy the connection, deregister.
 #[test]
 fn applications_get_levels_and_links_get_queues() {
     let server = Server::start();
@@ -333,25 +333,25 @@ fn applications_get_levels_and_links_get_queues() {
     }
     let queues = get(&server, "/v1/queues").1;
     let of = |host: &str, way: &str| of_both(&queues, host, way)["weights"].clone();
-    // The one that suffers more has more, and who is alone has all.
+    // The more sensitive application gets the larger weight. An application alone on a link gets the whole link.
     let shared: Vec<f64> = serde_json::from_value(of("a", "out")).unwrap();
     assert!((shared.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shared:?}");
     assert_eq!(shared.iter().filter(|weight| **weight > 0.0).count(), 2);
     let alone: Vec<f64> = serde_json::from_value(of("b", "out")).unwrap();
     assert_eq!(alone.iter().copied().fold(0.0, f64::max), 1.0);
     assert_eq!(queues.as_array().unwrap().len(), 3);
-    // Hosts that send are told so: also the queues that nobody is in have a weight, and all applications have one.
+    // Orders to sending hosts contain weights of empty queues, and the classes of all applications.
     let told = told(&server, 0).unwrap();
     let least = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
     let expected: Vec<f64> = shared.iter().map(|&weight| weight.max(least)).collect();
     assert_eq!(told.weights, expected);
-    // Packets have the marks of their levels, and each port its own queues for these.
+    // The mark of a packet is that of its level, and each port maps marks to its own queues.
     assert_eq!(json!(told.queue_of), of_both(&queues, "a", "out")["queue_of"]);
     let class = |level: &Value| level.as_u64().unwrap() as u32 + 1;
     let s1 = get(&server, "/v1/applications/s1").1["level"].clone();
     assert_eq!(told.classes, [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]);
     assert_eq!(self::told(&server, 2), None);
-    // What is in use stays.
+    // Objects in use cannot be removed.
     assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
     let less = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
     assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 409);
@@ -363,10 +363,10 @@ fn applications_get_levels_and_links_get_queues() {
     assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
 }
 
-/// What follows the services of the usual configuration.
+/// Appended to the services of the default test configuration.
 const SWITCH: &str = "[switch]\nedge = [\"b\", \"c\"]\n[address]\nc = [\"10.0.0.3\"]\n";
 
-/// The link into a host is a port of its switch, also for connections that agents found.
+/// The link into a host is a port of its switch, also for observed connections.
 #[test]
 fn switches_are_told_the_queues_of_links_into_hosts() {
     let mut server = Server::start();
@@ -383,7 +383,7 @@ fn switches_are_told_the_queues_of_links_into_hosts() {
     let body = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x1", &body).0, 200);
     report_connection(&server, "s2");
-    // Both come to c.
+    // Both connections end at host c.
     let into_c = |queues: &Value| {
         let queues =
             queues.as_array().unwrap().iter().find(|q| q["host"] == "c" && q["way"] == "in").cloned();
@@ -397,7 +397,7 @@ fn switches_are_told_the_queues_of_links_into_hosts() {
     wait_for(&server, "/v1/switches", |switches| switches[0]["present"] == true);
 }
 
-/// Two leaves with two hosts each, and two spines. Numbers go on from the four hosts in this order.
+/// Two leaves with two hosts each, and two spines. The switches' numbers follow the four hosts, in this order.
 const LEAF_SPINE: &str = "[switch]\nleaf-1 = [\"a\", \"b\", \"spine-1\", \"spine-2\"]\n\
                           leaf-2 = [\"spine-1\", \"spine-2\", \"c\", \"d\"]\n\
                           spine-1 = [\"leaf-1\", \"leaf-2\"]\nspine-2 = [\"leaf-1\", \"leaf-2\"]\n\
@@ -407,14 +407,14 @@ fn leaf_spine(text: &str) -> String {
     text.replace("c = \"1Gbit\"\n", "c = \"1Gbit\"\nd = \"1Gbit\"\n") + LEAF_SPINE
 }
 
-/// The links of a switch that are told queues, in order.
+/// Links of a switch for which its first order has queues, in order.
 fn links_told(server: &Server, switch: u32) -> Vec<u32> {
     let told = all_told(server, switch);
     assert!(told.iter().all(|(_, queues)| queues.classes.is_empty()), "{told:?}");
     told.iter().map(|(link, _)| *link).collect()
 }
 
-/// Saba, section 5: at each link the applications count whose connections may pass it.
+/// Saba, section 5: at each link, the applications count whose connections can cross it.
 #[test]
 fn applications_count_at_the_links_between_switches_that_they_pass() {
     let mut server = Server::start();
@@ -440,27 +440,27 @@ fn applications_count_at_the_links_between_switches_that_they_pass() {
     let used = |queues: &Value, host: &str, way: &str| {
         of_both(queues, host, way)["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count()
     };
-    // Both leave the host, and who stays inside the leaf is at no link up.
+    // Both applications use the host's link out, and the one inside the leaf uses no link between switches.
     assert_eq!(used(&queues, "a", "out"), 2);
     for link in &crossed {
         let (switch, way) = link.split_once(' ').unwrap();
         assert_eq!(used(&queues, switch, way), 1, "{link}");
     }
-    // Ports are told by their places.
+    // Orders refer to ports by their index at the switch.
     let told: Vec<Vec<u32>> = (4..8).map(|switch| links_told(&server, switch)).collect();
     assert_eq!(told, [&[1, 2, 3][..], &[2], &[1], &[1]]);
-    // What agents find counts there as well, and connections of the store are over the same links.
+    // Observed connections count at these links as well, and connections of the store cross the same links.
     report_connection(&server, "later");
     wait_for(&server, "/v1/queues", |queues| used(queues, "spine-2", "to leaf-2") == 2);
     server.restart(|text| text);
     assert_eq!(ways(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
     assert_eq!(links_told(&server, 6), [1]);
-    // Who leaves is not there any more.
+    // After its connection is closed, the application does not count at the links.
     assert_eq!(request(&server, "DELETE", "/v1/connections/x2", b"").0, 204);
     assert_eq!(ways(&get(&server, "/v1/queues").1), ["a out", "b in"]);
 }
 
-/// All ports have the queues of services, whoever passes.
+/// All ports have the queues of services, independent of connections.
 #[test]
 fn services_have_queues_between_switches() {
     let mut server = Server::start();
@@ -477,7 +477,7 @@ fn services_have_queues_between_switches() {
     assert_eq!(of_both(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
 }
 
-/// NetShare, section 4.1: each service has a queue with its weight at every port, whoever sends.
+/// NetShare, section 4.1: each service has a queue with its weight at every port, independent of connections.
 #[test]
 fn queues_can_go_by_services() {
     let mut server = Server::start();
@@ -497,7 +497,7 @@ fn queues_can_go_by_services() {
         assert_eq!(all_told(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
     }
     assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
-    // It is kept.
+    // The registration is stored.
     server.restart(|text| text);
     assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
     assert_eq!(get(&server, "/v1/applications/job").1, job);
@@ -508,12 +508,13 @@ fn queues_can_go_by_services() {
     assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
     assert_eq!(request(&server, "DELETE", "/v1/applications/job", b"").0, 204);
     assert_eq!(all_told(&server, 0), [(0, expected(vec![]))]);
-    // By sensitivity an application has to have a model.
+    // If queues belong to applications, an application needs a model.
     server.restart(|text| text.replace("queues = \"services\"\n", ""));
     assert_eq!(put(&server, "/v1/applications/job", &json!({ "service": "ads" })).0, 422);
 }
 
-/// NetShare, section 3.3: who is registered is held to what its service may have, by weights and parts of what others leave that can change.
+/// NetShare, section 3.3: connections of registered applications are limited by the weights and excess weights of their
+/// services.
 #[test]
 fn services_can_have_rates() {
     let mut server = Server::start();
@@ -544,7 +545,7 @@ fn services_can_have_rates() {
             })
         });
     };
-    // Links of 1 Gbit, of which a hundredth is for who waits.
+    // Links have 1 Gbit/s, of which a hundredth is the reserve.
     limits([Some(61_875_000), None, Some(61_875_000)]);
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
     limits([Some(92_812_500), None, Some(30_937_500)]);
@@ -566,7 +567,7 @@ fn report_connection(server: &Server, application: &str) {
     runtime.block_on(server.registry().handle().report(1, report)).unwrap();
 }
 
-/// Asks until the answer is as it should be.
+/// Repeats a GET request until its answer meets the condition.
 fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
     for _ in 0..500 {
         if is(&get(server, path).1) {
@@ -599,13 +600,14 @@ fn what_agents_find_counts_as_connections() {
     let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7,
                 "registered": false, "limit_bytes_per_second": null });
     assert_eq!(get(&server, "/v1/observed").1[0], first);
-    // Whoever is not registered has no queue; an application that comes later has.
+    // Connections of an unregistered application have no queues. They get queues when the application registers.
     assert_eq!(get(&server, "/v1/queues").1, json!([]));
     let sort = json!({ "model": "sort" });
     assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
     let has_queues = |queues: &Value| queues.as_array().unwrap().len() == 1 && queues[0]["host"] == "b";
     assert!(has_queues(&get(&server, "/v1/queues").1));
-    // Another table, and an application that goes and comes, in spite of what was found.
+    // Observed connections remain when the table is replaced, and when the application is deregistered and registered
+    // again.
     assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
     assert!(has_queues(&get(&server, "/v1/queues").1));
     assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
@@ -615,7 +617,7 @@ fn what_agents_find_counts_as_connections() {
     report(&["s1"], 0);
     wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
     assert_eq!(get(&server, "/v1/observed").1.as_array().unwrap().len(), 1);
-    // A stream that begins anew says all anew.
+    // After it reconnects, an agent reports all observed connections again.
     report(&["s1"], 1);
     wait_for(&server, "/v1/queues", has_queues);
     told(&server, 1).unwrap();
@@ -654,7 +656,7 @@ fn what_was_answered_is_there_after_a_restart() {
     let after: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
     assert_eq!(after, before);
     assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")).0, 200);
-    // What the configuration says anew goes before what was set under the old one.
+    // A changed configuration takes precedence over the value that was set under the former configuration.
     server.restart(|text| text.replace("\"saath\"", "\"aalo\""));
     assert_eq!(get(&server, "/v1/policy").1, json!({ "policy": "aalo" }));
     assert_eq!(get(&server, "/v1/services").1[1]["weight"], json!(3.0));
@@ -671,7 +673,7 @@ fn events_come_and_who_is_slow_is_told() {
     let registered = json!({ "event": "coflow-registered", "subject": "c1", "service": "default" });
     assert_eq!(event(&fast.next("data: ")), registered);
     assert_eq!(event(&fast.next("data: "))["event"], "policy-changed");
-    // More than the sockets and the server hold for one that does not read.
+    // More data than the sockets and the server buffer for a client that does not read.
     let registry = server.registry();
     let service = "s".repeat(60_000);
     for n in 0..400 {
@@ -684,7 +686,7 @@ fn events_come_and_who_is_slow_is_told() {
     slow.next("event: missed");
     let lost: u64 = slow.next("data: ").parse().unwrap();
     assert!(lost > 0 && lost <= 400, "{lost}");
-    // The newest are there.
+    // The newest events still arrive.
     while event(&slow.next("data: "))["subject"] != "399" {}
 }
 
@@ -716,7 +718,7 @@ fn health_and_figures() {
     assert!(text.ends_with("# EOF\n"));
     // A host has no rates before its first report.
     assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
-    // What agents refuse.
+    // Orders refused by agents.
     let refused = "weir_orders_refused_total{reason=\"stale-epoch\"}";
     assert_eq!(figure(refused), 0.0);
     let report = Report { refusals: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
@@ -724,14 +726,14 @@ fn health_and_figures() {
     runtime.block_on(server.registry().handle().report(0, report)).unwrap();
     assert_eq!(of(&answer(&server, "/metrics").1, refused), 2.0);
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
-    // Whoever listens does not keep it from ending.
+    // An open event stream does not delay shutdown.
     let _events = crate::api::Events::open(&server);
     let began = std::time::Instant::now();
     server.stop();
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-/// All paths of the description answer, and no others are described.
+/// All paths of the OpenAPI document answer, and the document equals that of the library.
 #[test]
 fn the_description_is_there() {
     let server = Server::start();
@@ -742,7 +744,7 @@ fn the_description_is_there() {
     assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
     assert_eq!(document, serde_json::to_value(weir_coordinator::rest::document()).unwrap());
     for (path, methods) in paths {
-        // Streams have no end.
+        // An event stream does not end.
         if path != "/v1/events" && methods.get("get").is_some() {
             let (status, _) = answer(&server, &path.replace("{id}", "none").replace("{name}", "none"));
             assert_eq!(status, if path.contains('{') { 404 } else { 200 }, "{path}");

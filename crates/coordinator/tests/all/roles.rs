@@ -1,4 +1,4 @@
-//! Who may do what, by real certificates.
+//! Tests of the permissions of each role, with real certificates.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 
-/// A server with certificates, and what clients of its authority have.
+/// A server with certificates, and the authority of its clients.
 pub struct Place {
     server: Server,
     authority: Authority,
@@ -30,12 +30,12 @@ impl Place {
         Arc::new(client(&self.authority, Some(self.authority.signed(&[name]))))
     }
 
-    /// The status of an answer; nothing if there is none.
+    /// Status of a response; `None` if the server does not answer.
     fn ask(&self, who: &Arc<ClientConfig>, method: &str, path: &str, body: &str) -> Option<u16> {
         self.answer(who, method, path, body).map(|(status, _)| status)
     }
 
-    /// The status and the body of an answer; `None` without an answer.
+    /// Status and body of a response; `None` if the server does not answer.
     pub fn answer(
         &self,
         who: &Arc<ClientConfig>,
@@ -50,7 +50,7 @@ impl Place {
         let mut stream = StreamOwned::new(connection, socket);
         stream.write_all(&crate::api::bytes(method, path, body.as_bytes())).ok()?;
         let mut all = Vec::new();
-        // A server that closes without a farewell has answered all the same.
+        // The response counts even if the server closes without a TLS closure alert.
         let _ = stream.read_to_end(&mut all);
         (!all.is_empty()).then(|| crate::api::parse(&all))
     }
@@ -69,7 +69,7 @@ fn everybody_keeps_to_their_own() {
     let sort = json!({ "model": "sort" }).to_string();
     let connection = json!({ "application": "s1", "from": "a", "to": "b" }).to_string();
     let (weight, policy) = (json!({ "weight": 2 }).to_string(), json!({ "policy": "aalo" }).to_string());
-    // Who, what, and whether they may.
+    // Client, request, and expected status.
     let cases = [
         (&ads, "PUT", "/v1/coflows/c1", &coflow[..], 200),
         (&ads, "PUT", "/v1/coflows/c2", &theirs, 403),

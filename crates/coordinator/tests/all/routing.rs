@@ -1,4 +1,4 @@
-//! Which links between switches a connection may pass: those on shortest paths, as distances found in another way have them.
+//! Tests of the links that a connection can cross, against shortest paths from another algorithm.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use weir_coordinator::config::{End, Switch};
 use weir_coordinator::registry::routing::{MAX_TRUNKS, Ways};
 
-/// Switches with these hosts, counted on from 0, and cables between them.
+/// Switches with these numbers of hosts, numbered from 0, and cables between the switches.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
     let mut next = 0;
     let mut switches: Vec<Switch> = Vec::new();
@@ -22,7 +22,7 @@ fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
     switches
 }
 
-/// All distances, as Floyd and Warshall find them.
+/// All distances, by the Floyd-Warshall algorithm.
 fn distances(switches: &[Switch]) -> Vec<Vec<usize>> {
     let count = switches.len();
     let mut far = vec![vec![usize::MAX / 4; count]; count];
@@ -48,7 +48,7 @@ fn at(switches: &[Switch], host: u32) -> Option<usize> {
     switches.iter().position(|switch| switch.ports.contains(&End::Host(host)))
 }
 
-/// Switches and ports between `from` and `to`, and those of `ways`.
+/// Switches and ports on shortest paths from `from` to `to`: the expected ones, and those of `ways`.
 fn both(switches: &[Switch], ways: &Ways, from: u32, to: u32) -> [BTreeSet<(u32, u32)>; 2] {
     let far = distances(switches);
     let mut expected = BTreeSet::new();
@@ -80,7 +80,7 @@ proptest! {
         let cables: Vec<(usize, usize)> =
             cables.iter().map(|(one, other)| (one % count, other % count)).filter(|(a, b)| a != b).collect();
         let switches = network(&hosts, &cables);
-        // One more than there are at switches.
+        // One host more than the switches have.
         let all = hosts.iter().sum::<usize>() as u32 + 1;
         let ways = Ways::new(all as usize, &switches);
         for from in 0..all {
@@ -90,7 +90,7 @@ proptest! {
             }
             prop_assert_eq!(ways.path(from, None), [2 * from]);
         }
-        // Every port of a switch is told once, and each host's link out.
+        // Each port of a switch and each host's link out gets queues exactly once.
         let told: Vec<(u32, u32)> = (0..ways.ports() as u32).flat_map(|port| ways.told(port)).collect();
         let own = (0..all).map(|host| (host, 0));
         let ports = switches.iter().zip(all..);
@@ -100,7 +100,8 @@ proptest! {
     }
 }
 
-/// Links that the same connections may pass are one port for the controller, so paths are short in a large network.
+/// Links that the same connections can cross are one port for the controller, so a path has few ports in a large
+/// network.
 #[test]
 fn a_fat_tree_has_few_trunks() {
     const HALF: usize = 8;
@@ -118,18 +119,19 @@ fn a_fat_tree_has_few_trunks() {
     }
     let switches = network(&hosts, &cables);
     let ways = Ways::new(edges * HALF, &switches);
-    // Up and down at each edge switch and each pod.
+    // One trunk up and one down at each edge switch and each pod.
     assert_eq!(ways.ports() - 2 * edges * HALF, 2 * edges + 2 * pods);
     let last = (edges * HALF) as u32 - 1;
     assert_eq!(ways.path(0, Some(last)).len(), 2 + 4);
-    // All ports up of the edge switch, of all aggregation switches of the pod, and the same down.
+    // All ports up of the edge switch and of all aggregation switches of the pod, and the same ports down.
     let [found, expected] = both(&switches, &ways, 0, last);
     assert_eq!(found.len(), 2 * (HALF + HALF * HALF));
     assert_eq!(found, expected);
     assert_eq!(ways.path(0, Some(HALF as u32 - 1)).len(), 2, "under one switch");
 }
 
-/// Layers of switches that are all different, since each has a host, with all cables from layer to layer.
+/// Layers of switches with all cables between neighbouring layers. Each switch has a host, so no two switches are of
+/// one kind.
 fn layers(wide: usize, deep: usize) -> Vec<Switch> {
     let cable = |at: usize| (0..wide).map(move |other| (at, (at / wide + 1) * wide + other));
     network(&vec![1; wide * deep], &(0..wide * (deep - 1)).flat_map(cable).collect::<Vec<_>>())
@@ -137,7 +139,7 @@ fn layers(wide: usize, deep: usize) -> Vec<Switch> {
 
 #[test]
 fn paths_have_an_end() {
-    // From a switch to a layer of so many, over one as wide, and to a switch again.
+    // A path from one switch over two layers of this width to one switch.
     for (wide, trunks) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
         let switches = layers(wide, 4);
         let hosts = switches.len();

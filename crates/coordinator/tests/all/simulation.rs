@@ -1,6 +1,7 @@
-//! The plane, hosts and the messages between them as a simulation that any seed replays: messages are lost, late, doubled and out of
-//! order, hosts and coordinators stop and come back. Hosts say all of their flows each time, or speak as agents do: over streams, on which
-//! nothing is lost before they end, and only of what changes.
+//! Simulation of the control plane, agents and the messages between them, replayable by seed.
+//!
+//! Messages are lost, delayed, duplicated and reordered; hosts and coordinators stop and restart. Agents report all of
+//! their flows each time, or as real agents do: only changes, over streams that lose nothing before they end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use weir_coordinator::plane::{
 };
 use weir_core::units::Rate;
 
-/// A host: its agent's keeper of orders, and what its flows have sent.
+/// A host: its agent's lease state, and the bytes that its flows have sent.
 struct Host {
     keeper: LeaseState,
     sent: BTreeMap<FlowKey, f64>,
     down: bool,
-    /// What it has said, where it is_due as agents do, and whether somebody listens.
+    /// The agent's report changes and history, and whether its stream is open (with [`Speech::Streams`]).
     report_delta: ReportDelta,
     voice: ReportHistory,
     attends: bool,
@@ -39,27 +40,27 @@ impl Host {
 struct World {
     random: ChaCha8Rng,
     hosts: Vec<Host>,
-    /// Messages under way, with the step at which they arrive.
+    /// Messages in transit, each with the step of its arrival.
     orders: VecDeque<(u64, u32, Order)>,
     reports: VecDeque<(u64, u32, Report)>,
     coflows: BTreeMap<String, Registration>,
     speech: Speech,
 }
 
-/// How hosts and the coordinator speak.
+/// Transport of messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Speech {
-    /// By letters, each of which says all that the host knows, and may be lost, late, doubled or overtaken.
+    /// Single messages with the host's whole state, which may be lost, delayed, duplicated or reordered.
     Letters,
-    /// By streams, as agents do: what comes is late, and in order, until a stream ends, with all that is on its way.
+    /// Streams, as agents use: messages are delayed and in order. If a stream ends, its messages in transit are lost.
     Streams,
 }
 
-/// How often what the coordinator has not said it knows is told again, in steps: each second.
+/// Interval after which unconfirmed changes are reported again, in steps: one second.
 const ANEW: u64 = 125;
 
 impl World {
-    /// Nothing was said yet.
+    /// A simulation at its start.
     fn new(seed: u64, speech: Speech) -> World {
         World {
             random: ChaCha8Rng::seed_from_u64(seed),
@@ -100,15 +101,15 @@ impl World {
         }
     }
 
-    /// A host's stream ends, with what is on its way.
+    /// Closes a host's stream, and drops its messages in transit.
     fn hang_up(&mut self, host: u32) {
         self.hosts[host as usize].attends = false;
         self.orders.retain(|message| message.1 != host);
         self.reports.retain(|message| message.1 != host);
     }
 
-    /// Makes something else of what flows have sent: too much, too little, nothing; and adds a flow of another host. None of it is over
-    /// before it is: whoever says so of flows of its own goes on without a rate, and nobody can tell.
+    /// Falsifies a report: too many bytes, too few, or none, and a flow of another host. No own flow is reported as
+    /// completed early: such a flow would continue without a rate, and no part of Weir can detect it.
     fn lie(&mut self, flows: &mut Vec<FlowProgress>) {
         for seen in flows.iter_mut().filter(|seen| !seen.closed) {
             seen.sent = match self.random.next_u32() % 4 {
@@ -125,7 +126,7 @@ impl World {
         }
     }
 
-    /// The most that flows at these rates have of any link.
+    /// The maximum over all links of the sum of rates.
     fn most<'a>(&self, rates: impl Iterator<Item = (&'a FlowKey, f64)>) -> f64 {
         let mut links = [[0.0; HOSTS as usize]; 2];
         for (key, rate) in rates {
@@ -142,10 +143,10 @@ impl World {
     }
 }
 
-/// What flows may have of a link, with what rounding makes of it.
+/// The capacity of a link, with tolerance for rounding.
 const MAX: f64 = LINE * 1.000_01 + 100.0;
 
-/// What arrives at a host from all others, at a rate by which it is known whose measure it is.
+/// UDP measurements of a host for all other hosts; the rate identifies the measuring host.
 fn arrivals(at: u32) -> Vec<Arrival> {
     let way = |from| Way { from: address(from), to: address(at), mark: Mark::new(1).unwrap() };
     let others = (0..HOSTS).filter(|&from| from != at);
@@ -173,9 +174,15 @@ fn arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
     now.into_iter().map(|(_, host, what)| (host, what)).collect()
 }
 
-/// What hosts that are heard of were told asks at no time more of a link than it carries; leases are kept to, and hold where nothing is
-/// lost; epochs and numbers of orders only rise; everything that was asked for ends; and nothing is left behind. The liar, if there is
-/// one, reports what it likes of what was sent, of others' flows too, and of what arrives at others; what was not believed is the answer.
+/// Runs one simulation, and checks that:
+///
+/// - rates ordered from present hosts never exceed the capacity of a link;
+/// - no rate holds without a lease, and no lease ends once messages are delivered;
+/// - epochs and sequence numbers only rise;
+/// - all coflows complete, and no state remains.
+///
+/// The host `liar` falsifies its reports about bytes sent, other hosts' flows and UDP measurements. Returns the
+/// rejected report entries.
 fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedEntries {
     let mut world = World::new(seed, speech);
     let (mut epoch, mut up) = (1, true);
@@ -186,7 +193,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
     let mut held_until = vec![0.0; HOSTS as usize];
     let lease = Settings::default().lease;
     let mut doubts = RejectedEntries::default();
-    // For how many steps more than a link carries has been in force.
+    // Number of steps in a row in which the rates in force exceeded the capacity of a link.
     let (mut twice, mut longest) = (0, 0);
     for step in 0..4000u64 {
         let now = step as f64 * STEP;
@@ -202,7 +209,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
             if up {
                 now_plane.register(&id, asked.clone(), now).unwrap();
             }
-            // A framework asks until it is answered, and the store keeps what was.
+            // A framework repeats its request until it is answered, and the store keeps the answered ones.
             world.coflows.insert(id, asked);
         }
         if bad && world.chance(150) {
@@ -235,7 +242,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
             }
         }
 
-        // Hosts obey, send for a step, and report.
+        // Agents apply orders, flows send for a step, and agents report.
         for (host, order) in arrived(&mut world.orders, step) {
             let agent = &mut world.hosts[host as usize];
             if agent.down {
@@ -254,10 +261,11 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
         for (agent, until) in world.hosts.iter().zip(&held_until) {
             let held = agent.keeper.rates(Duration::from_secs_f64(now)).next().is_some();
             assert!(!held || now < *until, "{policy}, seed {seed}, step {step}: a rate without a lease");
-            // By then what was late has come, and all have been told everything.
+            // By step 650, all delayed messages have arrived, and each host has received its current orders.
             assert!(step < 650 || now < *until, "{policy}, seed {seed}, step {step}: a lease ended");
         }
-        // What is in force is what was told, but for who has not heard so yet: that ends with its lease.
+        // The rates in force are the ordered ones, except at hosts that have not received a change yet; those rates end
+        // with their lease.
         let in_force = world.hosts.iter().flat_map(|agent| agent.keeper.rates(Duration::from_secs_f64(now)));
         let in_force = world.most(in_force.map(|(key, rate)| (key, rate as f64)));
         twice = if in_force > MAX { twice + 1 } else { 0 };
@@ -299,7 +307,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
             let mut arrivals = arrivals(host);
             if bad && liar == Some(host) {
                 world.lie(&mut flows);
-                // At another host.
+                // Measurements of another host's address.
                 let other = address((host + 1) % HOSTS);
                 arrivals.iter_mut().for_each(|arrival| arrival.way.to = other);
             }
@@ -316,7 +324,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
                 let open = flows.iter().filter(|seen| !seen.closed);
                 let open = open.map(|seen| (&seen.key, seen.sent, keeper.rate(&seen.key, now)));
                 let said = agent.report_delta.changes(open, now);
-                // What arrives is measured now and then.
+                // UDP is measured every six steps.
                 let arrivals = if step % 6 == 0 { arrivals } else { Vec::new() };
                 let report = Report { obeys, flows: said, arrivals, ..Report::default() };
                 let most = max_silence(agent.keeper.lease(), Duration::from_secs_f64(STEP));
@@ -329,7 +337,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
             }
         }
 
-        // The coordinator hears and decides.
+        // The coordinator applies reports and schedules.
         let heard = arrived(&mut world.reports, step);
         if !up {
             continue;
@@ -341,7 +349,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
         let decided = now_plane.tick(now);
         for (told, heard) in told.iter_mut().zip(&heard_at) {
             if now - heard > lease {
-                // It is not heard of: what it was told runs out.
+                // The host is silent: its last orders end with their lease.
                 told.clear();
             }
         }
@@ -378,7 +386,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
         if !bad && world.coflows.keys().all(|id| now_plane.is_over(id) == Some(true)) {
             assert_eq!(now_plane.under_way(), 0);
             assert!(now_plane.passed_on() > 0);
-            // Hardly ever is a second host late just after the first one.
+            // Consecutive delays at two hosts could extend the overload, but are rare.
             let longest = longest as f64 * STEP;
             assert!(longest <= 3.0 * lease, "{policy}, seed {seed}: a link is given twice for {longest} s");
             return sum(doubts, now_plane.doubts());
@@ -387,7 +395,7 @@ fn play(policy: &str, seed: u64, liar: Option<u32>, speech: Speech) -> RejectedE
     panic!("{policy}, seed {seed}: {} coflows never end", now_plane.under_way());
 }
 
-/// How many seeds are played.
+/// Number of seeds.
 fn seeds() -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(campaign(6, 60))
 }
@@ -405,13 +413,14 @@ fn everything_ends_whatever_is_lost() {
     play_all(Speech::Letters);
 }
 
-/// The same with what agents say: changes only, over streams that end and begin again.
+/// The same with reports of changes over streams that end and reopen.
 #[test]
 fn everything_ends_where_only_changes_are_said() {
     play_all(Speech::Streams);
 }
 
-/// A host that lies about what it has sent takes nothing from others: links carry what was decided, and all ends.
+/// A host that misreports its bytes takes no capacity from others: links carry the decided rates, and all coflows
+/// complete.
 #[test]
 fn a_liar_is_counted_and_no_link_is_given_twice() {
     for policy in ["saath", "aalo", "fair", "varys"] {
@@ -421,21 +430,22 @@ fn a_liar_is_counted_and_no_link_is_given_twice() {
                 doubts.beyond > 0 && doubts.backward > 0 && doubts.foreign > 0,
                 "{policy}, seed {seed}: {doubts:?}"
             );
-            // Over a stream as well, where it says more than has changed.
+            // The same over a stream, on which the falsified reports contain more than the changes.
             let doubts = play(policy, seed, Some(HOSTS - 1), Speech::Streams);
             assert!(doubts.beyond > 0 && doubts.foreign > 0, "{policy}, seed {seed}: {doubts:?}");
         }
     }
 }
 
-/// Demands of connections that hosts find change all the time, while streams end and coordinators are replaced: limits are of links and hold no
-/// longer than their lease, and once nothing is lost each host has what the coordinator gives it, for what it asks.
+/// Demands of observed connections change at random, streams end and coordinators are replaced. Limits never exceed a
+/// link and hold no longer than their lease. Once messages are delivered, each host has the limits that the coordinator
+/// computed for its demands.
 #[test]
 fn limits_of_services_hold_and_end_whatever_is_lost() {
     (0..seeds()).for_each(play_limits);
 }
 
-/// An application, of the service with the same number, and the host that it sends to.
+/// An application (its service has the same number), and the receiving host.
 type Peer = (u32, u32);
 
 fn allocating(epoch: u64) -> ControlPlane {
@@ -532,7 +542,7 @@ fn play_limits(seed: u64) {
         }
     }
     assert!(limited > 1000, "seed {seed}: {limited} limits were in force");
-    // What each has in the end, for all that passes a link.
+    // The final limits of all traffic that crosses a link.
     let (given, mut links) = (plane.limits(), [[0.0; HOSTS as usize]; 2]);
     for host in 0..HOSTS {
         let in_force = world.hosts[host as usize].keeper.limits(Duration::from_secs_f64(800.0 * STEP));

@@ -1,4 +1,4 @@
-//! A plane of four hosts, for tests.
+//! A control plane with four hosts, for tests.
 
 use std::net::Ipv4Addr;
 
@@ -20,12 +20,12 @@ pub fn plane(policy: &str, epoch: u64) -> ControlPlane {
     ControlPlane::new(&links(), build(policy).unwrap(), Names::default(), Settings::default(), epoch).unwrap()
 }
 
-/// One whose hosts throttle, each with one address.
+/// A control plane with UDP throttling, and one address for each host.
 pub fn throttling(policy: &str, epoch: u64) -> ControlPlane {
     plane(policy, epoch).with_throttling((0..HOSTS).map(|host| (address(host), host)).collect())
 }
 
-/// The address of a host, from 10.0.0.0 on.
+/// Address of a host: 10.0.0.0 plus its number.
 pub fn address(host: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0000 + host)
 }

@@ -1,4 +1,5 @@
-//! The store: what was answered is there after any end, epochs rise, and what is no store is left alone.
+//! Tests of the store: answered changes survive any end of the process, epochs rise, and files of other programs are
+//! left unchanged.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -34,7 +35,7 @@ fn what_was_put_is_there_until_it_is_removed() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(all(&store, Room::Coflows), BTreeMap::new());
     runtime.block_on(async {
-        // Many at a time, each told when it is there.
+        // Concurrent writes; each returns once its record is on the disk.
         let put = |n: u64| {
             let store = store.clone();
             async move { store.put(Room::Coflows, &format!("c{n}"), &n).await }
@@ -55,7 +56,7 @@ fn what_was_put_is_there_until_it_is_removed() {
     let wrong = store.all::<String>(Room::Weights).unwrap_err().to_string();
     let named = format!("{}: damaged at table `weights`, record `ads` (invalid type", path.display());
     assert!(wrong.starts_with(&named), "{wrong}");
-    // One process at a time.
+    // A second process cannot open the store.
     assert!(matches!(Store::open(&path), Err(StoreError::Open(_))));
     close(store, &path);
     let again = Store::open(&path).unwrap();
@@ -63,7 +64,7 @@ fn what_was_put_is_there_until_it_is_removed() {
     assert_eq!(all(&again, Room::Coflows), coflows);
 }
 
-/// The thread that writes ends by itself, a moment after the last handle.
+/// Closes the store: the writer thread ends shortly after the last handle is dropped.
 fn close(store: Store, path: &Path) {
     drop(store);
     for _ in 0..500 {
@@ -104,7 +105,7 @@ fn what_is_no_store_is_refused_and_stays() {
     assert!(Store::open(&folder.path().join("none/weir.redb")).is_err());
 }
 
-/// A store of two rooms, closed, and as a coordinator leaves it that is killed.
+/// Files of a store with two rooms: one closed, one as a killed coordinator leaves it.
 struct Images {
     folder: TempDir,
     closed: Vec<u8>,
@@ -135,8 +136,8 @@ fn images(coflows: u32) -> Images {
     Images { closed: fs::read(&path).unwrap(), killed, folder, coflows }
 }
 
-/// Asserts that a damaged file is refused with a message that names the file, the place and what to do, and that it keeps its bytes; or that
-/// it has the contents of the undamaged one. Returns whether it is refused.
+/// Asserts that a damaged file is refused with a message that names the file, the place and the remedy, and is
+/// unchanged; or that it has the contents of the undamaged file. Returns whether the file is refused.
 fn is_refused(images: &Images, bytes: &[u8], what: &str) -> bool {
     refusal(images, bytes, what).is_some()
 }
@@ -184,7 +185,7 @@ fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
         let cases = if std::env::var_os("WEIR_TEST_ALL").is_some() { 5000 } else { 300 };
         for case in 0..cases {
             let mut bytes = image.clone();
-            // One byte, a sector or a page, at random places and, more often, in the header.
+            // One byte, a sector or a page, at random places and more often in the header.
             let len = [1, 1, 512, 4096][rng.next_u32() as usize % 4];
             let end = if case % 4 == 0 { 400 } else { bytes.len() };
             let at = rng.next_u32() as usize % end;
@@ -194,7 +195,8 @@ fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
             let what = format!("{name}, {len} bytes from {at}");
             let Some(error) = refusal(&images, &bytes, &what) else { continue };
             refused += 1;
-            // One damaged byte is in the range that the message names. Damage to the header can show first in a page that it leads to.
+            // A single damaged byte is in the range that the message names. Damage to the header can first appear in a
+            // page that the header refers to.
             if let Some((_, range)) =
                 error.split_once(": damaged at bytes ").filter(|_| len == 1 && at >= 4096)
             {
@@ -212,7 +214,7 @@ fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
 fn damaged_bits_of_the_header_are_refused_or_have_no_effect() {
     let images = images(10);
     for (image, name) in [(&images.closed, "closed"), (&images.killed, "killed")] {
-        // The flags and the geometry of the file come first; two transactions follow.
+        // The flags and the geometry of the file are followed by two transactions.
         for at in (0..24).chain((24..320).step_by(5)) {
             for bit in if at < 24 { 0..3 } else { 7..8 } {
                 let mut bytes = image.clone();
@@ -237,7 +239,8 @@ fn truncated_files_are_refused_with_their_place() {
     }
 }
 
-/// Not a test: what the next one starts and kills. Writes numbers, and says of each that it is there.
+/// Not a test: the child process of the next test, which kills it. Writes numbers, and prints each number once it is on
+/// the disk.
 #[test]
 fn writer() {
     let Some(path) = env::var_os("WEIR_TEST_STORE") else { return };
@@ -270,7 +273,7 @@ fn what_was_answered_survives_a_kill() {
                 last = Some(n.parse::<u64>().unwrap());
             }
             if last == Some(20 * round) {
-                // SIGKILL: it gets no chance to tidy up.
+                // SIGKILL: the process cannot clean up.
                 child.kill().unwrap();
             }
         }
@@ -311,7 +314,7 @@ fn backup_is_complete_or_not_written() {
     assert_eq!((contents.epoch, contents.records["coflows"]), (store.epoch(), 20));
     assert_eq!(contents, verify(&backup).unwrap());
     let written = fs::read(&backup).unwrap();
-    // Cut off anywhere, or changed anywhere: no file, and an existing one stays.
+    // Lines truncated or changed at any place: no file is written, and an existing one is unchanged.
     let other = folder.path().join("other.redb");
     for at in (0..sent.len()).step_by(sent.len() / 50) {
         assert!(write_backup(&sent[..at], &other, false).is_err(), "the first {at} bytes");
@@ -345,7 +348,7 @@ fn check_names_the_record_that_does_not_decode() {
         let path = folder.path().join(format!("{n}.redb"));
         let store = Store::open(&path).unwrap();
         runtime.block_on(store.put(room, key, &value)).unwrap();
-        // A check needs no lock: it reads what the open store has.
+        // A check takes no lock, so it can read a store that is open.
         let error = verify(&path).unwrap_err().to_string();
         let is_in_use = error.contains("another process has it open");
         assert!(is_in_use || error.contains(what), "{error}");

@@ -1,4 +1,4 @@
-//! Who gets a connection, by real certificates over real sockets.
+//! Tests of authentication, with real certificates over real sockets.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use weir_coordinator::config::TlsFiles;
 use weir_coordinator::identity::Identity;
 use weir_coordinator::{listen, tls};
 
-/// Long enough for anything that happens at all.
+/// Longer than any step of these tests takes.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The admission of so many connections, and one probe.
+/// Admission with this limit, and one probe.
 fn limited_to(total: usize) -> Arc<Admission> {
     Admission::new(Quota { total, per_address: total, per_identity: total, probes: 1 })
 }
 
-/// Whom the server sees, if a client with this certificate gets through.
+/// The identity that the server sees for a client with this certificate; `None` if the client is refused.
 async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -33,7 +33,7 @@ async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
         stream.write_all(b"hello").await?;
-        // With TLS 1.3 a client hears of its refusal when it reads.
+        // With TLS 1.3, a client detects its refusal when it reads.
         stream.read_u8().await
     });
     let peer = tokio::select! {
@@ -58,7 +58,7 @@ async fn a_certificate_says_who_it_is() {
     let name = "weir://framework/ads";
     let found = seen(&files, client(&authority, Some(authority.signed(&[name])))).await;
     assert_eq!(found, Some(Identity::Framework("ads".to_owned())));
-    // Other names than Weir's may stand beside it.
+    // A certificate may have names of other schemes.
     let spiffe = authority.signed(&["spiffe://cluster/agent", "weir://agent/node-1"]);
     let found = seen(&files, client(&authority, Some(spiffe))).await;
     assert_eq!(found, Some(Identity::Agent("node-1".to_owned())));
@@ -104,7 +104,7 @@ async fn connections_over_the_limit_are_probes_and_a_new_one_closes_the_oldest()
     assert!(timeout(SOON, peers.recv()).await.unwrap().unwrap().closed.is_none());
 }
 
-/// One that opens a connection and says nothing loses it.
+/// A client that opens a connection and sends nothing is disconnected.
 #[tokio::test]
 async fn a_handshake_that_does_not_come_ends() {
     let folder = tempfile::tempdir().unwrap();

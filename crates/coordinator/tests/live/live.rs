@@ -1,4 +1,4 @@
-//! A coordinator, an agent and programs with real sockets, over loopback and in one process.
+//! A coordinator, an agent and programs in one process, with real sockets over loopback.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,20 +24,20 @@ use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
-/// What the hosts' links are said to carry, in bytes per second: little beside what loopback does.
+/// Configured capacity of the hosts' links in bytes per second: far below that of loopback.
 const LINE: f64 = 4e6;
 
-/// What is expected of payload at that rate, by the reserve and by headers. Loopback's packets are large, so these hardly count.
+/// Expected payload rate: without the reserve. Packets on loopback are large, so headers hardly count.
 const PACED: f64 = LINE * 0.99;
 
-/// One test at a time: they measure rates.
+/// The tests measure rates, so only one runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A coordinator that serves; it is gone without a word when this is dropped.
+/// A running coordinator. Dropping it closes its connections without a message.
 struct Coordinator {
     handle: Handle,
     runtime: Runtime,
@@ -75,7 +75,7 @@ impl Coordinator {
         assert_eq!(self.runtime.block_on(self.handle.register(id.to_owned(), registration)), Ok(true));
     }
 
-    /// Bytes that a coflow has sent, and whether it is over.
+    /// Bytes sent by a coflow, and whether it has completed.
     fn sent(&self, id: &str) -> (f64, bool) {
         let shown = self.runtime.block_on(self.handle.show(id.to_owned())).unwrap().unwrap();
         (shown.flows.iter().map(|flow| flow.sent).sum(), shown.flows.iter().all(|flow| flow.done))
@@ -137,7 +137,7 @@ impl Drop for Running {
     }
 }
 
-/// A connection over loopback, and how much has come out of it.
+/// A connection over loopback, and the number of bytes received from it.
 struct Wire {
     stream: TcpStream,
     got: Arc<AtomicU64>,
@@ -165,7 +165,7 @@ impl Wire {
         self.got.load(Ordering::Relaxed)
     }
 
-    /// Writes until it is told to stop, which is when this end is shut.
+    /// Writes until this end of the connection is shut down.
     fn flood(&self) {
         let mut stream = self.stream.try_clone().unwrap();
         thread::spawn(move || {
@@ -174,7 +174,7 @@ impl Wire {
         });
     }
 
-    /// Bytes per second that the kernel says have arrived, over a time.
+    /// Rate of acknowledged bytes by the kernel's counter, in bytes per second, measured over `time`.
     fn rate(&self, time: Duration) -> Speed {
         let read = || Reading::of(|| acked(&self.stream));
         let before = read();
@@ -182,13 +182,13 @@ impl Wire {
         read().since(&before)
     }
 
-    /// Waits until the agent has given the socket a pace.
+    /// Waits until the agent has set the socket's pacing rate.
     fn wait_for_pace(&self) {
         wait_for("a pace", || pace(&self.stream).is_some());
     }
 }
 
-/// Saath lets the first coflow go first; its flow gets the link, and the second what is kept for who waits.
+/// Saath serves the first coflow first: its flow gets the link, and the second flow gets the reserve.
 #[test]
 fn sockets_are_as_fast_as_orders_say() {
     let _turn = turn();
@@ -204,7 +204,7 @@ fn sockets_are_as_fast_as_orders_say() {
     second.wait_for_pace();
     first.flood();
     second.flood();
-    // It is late where nobody reads; a wrong rate is never right.
+    // On a busy machine the rate may be reached late; a wrong rate is never within the bounds.
     wait_for("the rates of the orders", || {
         let (paced, waiting) = thread::scope(|scope| {
             let other = scope.spawn(|| second.rate(Duration::from_secs(2)));
@@ -215,11 +215,12 @@ fn sockets_are_as_fast_as_orders_say() {
     });
     let (reported, _) = coordinator.sent("first");
     let got = first.got() as f64;
-    // What is under way, and what was sent since it was reported.
+    // Tolerance for bytes in transit, and for bytes sent since the last report.
     assert!((reported / got - 1.0).abs() < 0.2, "{reported} bytes are reported, {got} came");
 }
 
-/// The coordinator goes without a word, and comes back with a higher epoch: traffic goes on throughout, freely after the lease.
+/// The coordinator is killed, and another one with a higher epoch starts. Traffic continues throughout, unpaced after
+/// the lease.
 #[test]
 fn without_a_coordinator_everything_is_free_after_the_lease() {
     let _turn = turn();
@@ -234,7 +235,7 @@ fn without_a_coordinator_everything_is_free_after_the_lease() {
     let paced = wire.rate(Duration::from_secs(1));
     assert!(paced.may_be_under(1.1 * LINE), "{paced:?} bytes/s");
     coordinator.gone();
-    // For the lease it goes on as it was told.
+    // The last order holds until the end of its lease.
     let held = wire.rate(Duration::from_millis(500));
     let as_told = held.may_be_over(0.5 * LINE) && held.may_be_under(1.2 * LINE);
     assert!(as_told, "{held:?} bytes/s within the lease");
@@ -243,9 +244,9 @@ fn without_a_coordinator_everything_is_free_after_the_lease() {
     coordinator.register("a", &[(0, 1, 1e13)]);
     wait_for("the host", || coordinator.hosts() == 1);
     wait_for("a paced flow", || wire.rate(Duration::from_millis(200)).most < 1.1 * LINE);
-    // What was sent before is known from the agent's reports.
+    // Bytes sent before are in the agent's reports.
     wait_for("the report", || coordinator.sent("a").0 > 5.0 * LINE * 0.1);
-    // An agent that stops leaves sockets free.
+    // An agent that stops leaves its sockets unpaced.
     drop(running);
     wait_for("a free flow", || wire.rate(Duration::from_millis(100)).least > 5.0 * LINE);
     assert!(!wire.ended.load(Ordering::Relaxed));
@@ -268,7 +269,7 @@ fn a_flow_is_over_when_all_of_it_has_arrived() {
         by.open("a", flow, &wire.stream).unwrap();
     }
     for wire in &mut wires {
-        // Without a pace it would send faster than its link, which is not believed.
+        // Without a pacing rate, the flow would exceed the rate of its link, and the report would be rejected.
         wire.wait_for_pace();
         wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
     }
@@ -278,7 +279,7 @@ fn a_flow_is_over_when_all_of_it_has_arrived() {
     };
     assert!(refused(other.done("a", 0)).contains("no socket of this program"));
     assert!(refused(other.open("a", 1, &wires[1].stream)).contains("has a socket already"));
-    // The first is shut down, the second said to be done and closed, and the program of the third goes.
+    // The first flow is shut down, the second is reported as done and closed, and the program of the third disconnects.
     wires[0].stream.shutdown(Shutdown::Write).unwrap();
     agent.done("a", 1).unwrap();
     drop(other);
@@ -291,7 +292,7 @@ fn a_flow_is_over_when_all_of_it_has_arrived() {
     }
 }
 
-/// Flows that were over before their coflow was registered are told again.
+/// Flows that completed before their coflow was registered are reported again.
 #[test]
 fn flows_may_come_before_their_coflow() {
     let _turn = turn();
@@ -333,7 +334,7 @@ fn what_is_no_flow_is_refused() {
     refused(agent.open(&"x".repeat(1000), 0, &wire.stream), "expected a word, a coflow and a flow");
     refused(agent.done("a", 0), "no socket of this program");
     agent.open("a", 0, &wire.stream).unwrap();
-    // A second agent finds the local_socket taken.
+    // A second agent cannot use the same local socket.
     let settings = AgentSettings {
         watchdog: None,
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
