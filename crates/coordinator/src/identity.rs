@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_printed() {
+    fn identities_round_trip_through_text() {
         for text in
             ["weir://agent/node-1", "weir://framework/ads", "weir://operator/ann", "weir://reader/b.c"]
         {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_kept_apart() {
+    fn each_role_has_its_own_permissions() {
         let of = |text: &str| text.parse::<Identity>().unwrap();
         let (agent, framework) = (of("weir://agent/ads"), of("weir://framework/ads"));
         let (operator, reader) = (of("weir://operator/ads"), of("weir://reader/ads"));

@@ -98,7 +98,7 @@ fn limits_of_applications_hold_as_rates_of_flows_do() {
 }
 
 #[test]
-fn weights_hold_for_a_while_and_what_was_promised_for_ever() {
+fn weights_of_applications_expire_and_those_of_services_do_not() {
     let mut keeper = keeper();
     let promised = Queues { guaranteed: true, ..queues(&[1.0, 3.0], 2) };
     let both = vec![(0, queues(&[1.0, 3.0], 2)), (1, promised.clone())];
@@ -122,7 +122,7 @@ fn weights_hold_for_a_while_and_what_was_promised_for_ever() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing_and_is_counted() {
+fn refused_orders_leave_state_unchanged_and_are_counted() {
     let mut keeper = keeper();
     keeper.accept(order(5, 7, true, &[(1, Pace::Rate(500_000))]), ms(0)).unwrap();
     let next = |flows: &[(u32, Pace)]| order(5, 8, false, flows);
@@ -202,7 +202,7 @@ fn what_is_refused_changes_nothing_and_is_counted() {
 }
 
 #[test]
-fn there_is_an_end_to_flows() {
+fn flows_per_host_and_in_all_are_limited() {
     let mut keeper = keeper();
     let all = |from: u32, count: u32| (from..from + count).map(|flow| (key(flow), Pace::Rate(1))).collect();
     let order =
@@ -306,7 +306,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn in_force_is_what_was_believed_and_holds(steps in vec(step(), 1..40)) {
+    fn rates_in_force_are_those_of_the_last_accepted_order(steps in vec(step(), 1..40)) {
         let mut keeper = keeper();
         let (mut believed, mut now, mut refused) = (Vec::new(), 0u64, 0u64);
         for Step { epoch, seq, mut order, after } in steps {

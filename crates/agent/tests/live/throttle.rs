@@ -115,7 +115,7 @@ s.sendto(bytes(1400), ('10.9.0.2', int(sys.argv[1])))
 }
 
 #[test]
-fn a_limit_holds_for_its_lease_and_for_its_way() {
+fn udp_limit_holds_for_its_lease_and_path() {
     let test = "limits";
     let group = Group::new(test);
     if !there(test, "python3") {

@@ -299,7 +299,7 @@ fn has_pace(traffic: &Traffic, ends: Ends, mbit: f64) {
 }
 
 #[test]
-fn a_connection_is_paced_and_the_pace_turns() {
+fn connection_pacing_follows_orders_and_ends_with_its_lease() {
     let test = "pace";
     let group = Group::new(test);
     let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
@@ -410,7 +410,7 @@ fn two_applications_share_by_weight() {
 }
 
 #[test]
-fn the_next_agent_takes_over_what_one_left() {
+fn next_agent_takes_over_programs_and_connections() {
     let test = "over";
     let (stays, goes) = (Group::new("stays"), Group::new("goes"));
     let Some((pair, mut traffic)) = start(test, &[(&stays, 5), (&goes, 6)]) else { return };

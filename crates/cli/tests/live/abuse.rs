@@ -187,7 +187,7 @@ fn seqpacket(local_socket: &Path) -> OwnedFd {
 }
 
 #[test]
-fn nonsense_and_silence_disturb_nobody() {
+fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(&configure(folder.path(), "weir", 0));
@@ -239,7 +239,7 @@ fn nonsense_and_silence_disturb_nobody() {
 
 /// One agent reports as much as it can, of nothing that there is.
 #[test]
-fn a_flood_of_reports_waits_with_who_sends_it() {
+fn report_flood_from_one_agent_does_not_delay_others() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(&configure(folder.path(), "weir", 0));
@@ -285,7 +285,7 @@ fn a_flood_of_reports_waits_with_who_sends_it() {
 
 /// A coordinator that was thought dead comes back with the store of before.
 #[test]
-fn an_older_coordinator_is_not_obeyed() {
+fn agent_refuses_orders_with_a_stale_epoch() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -318,7 +318,7 @@ fn an_older_coordinator_is_not_obeyed() {
 
 /// Both are alive, and an agent comes to one or the other: by whichever way, it obeys the later one only.
 #[test]
-fn of_two_coordinators_the_older_is_not_obeyed() {
+fn agent_refuses_the_older_of_two_running_coordinators() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let older = Serving::start(&configure(folder.path(), "older", 0));
@@ -414,7 +414,7 @@ time_t time(time_t *out) {
 
 /// Coordinators whose clocks are an hour ahead and behind one after the other, and an agent's on the other side: orders go on, and epochs rise.
 #[test]
-fn clocks_that_are_hours_apart_change_nothing() {
+fn wrong_clocks_change_nothing() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
@@ -424,7 +424,7 @@ fn clocks_that_are_hours_apart_change_nothing() {
         made.is_ok_and(|status| status.success())
     });
     if compiler.is_none() {
-        eprintln!("clocks_that_are_hours_apart_change_nothing skips, since there is no C compiler");
+        eprintln!("wrong_clocks_change_nothing skips, since there is no C compiler");
         return;
     }
     let library = library.display().to_string();

@@ -83,7 +83,7 @@ impl Restart {
 }
 
 #[test]
-fn services_have_the_rates_of_fig_5_while_a_coordinator_is_there() {
+fn services_have_the_rates_of_fig_5_also_across_agent_restarts() {
     let test = "allocator";
     let Some(pair) = Pair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");

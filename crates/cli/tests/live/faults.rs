@@ -188,7 +188,7 @@ fn both_ordered(wires: &[Wire], time: Duration) -> bool {
 
 /// Agent and coordinator do not reach each other: on one host the way to the coordinator is cut, on another the way from it.
 #[test]
-fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
+fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     let Some(world) = World::up("cut") else { return };
     let _serving = world.serve(&FLOWS);
     let (_agents, wires) = world.under_way();
@@ -224,7 +224,7 @@ fn a_short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
 
 /// Between them packets are lost again and again, some tens of milliseconds at a time.
 #[test]
-fn a_way_that_comes_and_goes_changes_nothing() {
+fn flapping_route_changes_nothing() {
     let Some(world) = World::up("flap") else { return };
     let _serving = world.serve(&FLOWS);
     let (_agents, wires) = world.under_way();
@@ -256,7 +256,7 @@ fn a_way_that_comes_and_goes_changes_nothing() {
 
 /// The next coordinator has coflows from the store of the one that was killed, and what they have sent from reports.
 #[test]
-fn a_coordinator_that_is_killed_has_a_successor_that_knows_its_coflows() {
+fn restarted_coordinator_knows_its_coflows() {
     let Some(world) = World::up("store") else { return };
     let serving = world.serve(&FLOWS);
     let (_agents, wires) = world.under_way();
@@ -372,7 +372,7 @@ fn hand_over_without_library(bed: &Bed, (coflow, flow, src, dst, bytes): Flow, p
 /// A host with a certificate of its own says what it likes: of its own flows, of others', of what it finds and what arrives. Real flows of others
 /// go on as ordered, and so does its own, at no more than its link.
 #[test]
-fn a_liar_on_a_bed_stops_nobody() {
+fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
     const LIAR: u32 = 5;
     let Some(world) = World::up("liar") else { return };
     // The liar's own flow comes to a host where nobody else does.
@@ -457,7 +457,7 @@ async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
 }
 
 #[test]
-fn an_agent_reports_for_its_own_host_only() {
+fn agent_reports_for_its_own_host_only() {
     let Some(world) = World::up("own") else { return };
     let _serving = world.serve(&[]);
     let _liar = world.agent(4, 3);
@@ -469,13 +469,13 @@ fn an_agent_reports_for_its_own_host_only() {
 
 /// Queues stay when whoever makes them is killed, whenever that is; the next finds them, and takes all of it away in the end.
 #[test]
-fn kills_leave_no_queue_behind() {
+fn killed_queue_configuration_leaves_no_queue_behind() {
     let _turn = turn::take();
     let space = format!("weirkills{}", std::process::id());
     let ip = |line: &str| Command::new("ip").args(line.split(' ')).output().unwrap();
     let made = ip(&format!("netns add {space}"));
     if !made.status.success() {
-        eprintln!("kills_leave_no_queue_behind skips: {made:?}");
+        eprintln!("killed_queue_configuration_leaves_no_queue_behind skips: {made:?}");
         return;
     }
     let space = Space(space);

@@ -92,7 +92,7 @@ fn share(arrived: &[Arc<AtomicU64>; 2]) -> f64 {
 }
 
 #[test]
-fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
+fn registered_applications_keep_their_shares_without_an_agent() {
     let test = "host";
     let Some(pair) = Pair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");
@@ -170,7 +170,7 @@ fn registered_applications_have_their_shares_and_keep_them_without_an_agent() {
 
 /// The agent is killed at any moment, again and again: the next agent finds what it left, and in the end all of it goes.
 #[test]
-fn an_agent_that_is_killed_again_and_again_leaves_nothing() {
+fn repeatedly_killed_agent_leaves_nothing() {
     let test = "kills";
     let Some(pair) = Pair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");

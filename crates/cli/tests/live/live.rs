@@ -99,7 +99,7 @@ fn start(bed: &Bed, epoch: u64) -> Process {
 /// Saath sends the two coflows that contend with one other first, side by side, and the wide one when one of them is over, until it has
 /// sent so much that it gives way again. Fair shares would have it end before the middle one.
 #[test]
-fn coflows_end_in_saaths_order_and_nobody_stops_without_a_coordinator() {
+fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let Some(bed) = Bed::up("live", 5) else { return };
     let first = start(&bed, 1);
     let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());

@@ -155,7 +155,7 @@ fn flood(bed: &Bed, (from, host): (u32, u32), mark: i32) -> Arc<AtomicU64> {
 }
 
 #[test]
-fn ports_of_a_switch_have_the_queues_of_services() {
+fn switch_ports_have_the_queues_of_services() {
     const HOSTS: u32 = 4;
     let Some(bed) = Bed::up("switch", HOSTS) else { return };
     let namespace = switch(&bed, HOSTS);

@@ -308,7 +308,7 @@ fn up(test: &str, udp: &Group) -> Option<Net> {
 }
 
 #[test]
-fn hosts_send_little_more_than_what_arrives() {
+fn hosts_send_at_most_slightly_more_than_arrives() {
     let test = "throttle";
     let groups = ["udp", "tcp", "sink"].map(|name| Group::new(&format!("throttle-{name}")));
     let [udp, tcp, sink] = &groups;

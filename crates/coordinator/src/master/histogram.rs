@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_the_first_bucket_that_takes_them() {
+    fn durations_count_in_the_first_bucket_that_includes_them() {
         let mut histogram = Histogram::default();
         for micros in [0, 50, 51, 256_000, 256_001] {
             histogram.add(Duration::from_micros(micros));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_of_the_last_times() {
+    fn percentiles_cover_the_last_4096_schedules() {
         let mut window = Window::default();
         assert_eq!(window.timing(), Timing::default());
         let of = |count, mean, p90, p99, max| {

@@ -169,7 +169,7 @@ mod tests {
     /// Engine and control plane estimate the same progress of a flow without reports; neither ends a flow that
     /// continues.
     #[test]
-    fn the_engine_counts_payload_as_hosts_do() {
+    fn engine_and_control_plane_estimate_equal_progress() {
         let rate = Rate::new(1e7).unwrap();
         let settings = Settings::default();
         let policy = build("saath").unwrap();

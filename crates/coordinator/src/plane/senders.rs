@@ -102,7 +102,7 @@ mod tests {
     use super::level;
 
     #[test]
-    fn who_wants_little_has_it() {
+    fn demands_below_the_fair_rate_are_met() {
         assert_eq!(level(vec![1.0, 9.0, 2.0, 8.0], 11.0), 4.0);
         assert_eq!(level(vec![3.0, 8.0], 11.0), f64::INFINITY);
         assert_eq!(level(Vec::new(), 11.0), f64::INFINITY);

@@ -60,7 +60,7 @@ async fn seen(registry: &Registry) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_not_done() {
+async fn failed_writes_leave_state_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let mut registry = registry(folder.path()).await;
     registry.register("c1", coflow(Some(1_000_000))).await.unwrap();

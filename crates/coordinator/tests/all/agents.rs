@@ -125,7 +125,7 @@ fn reports_go_up_and_orders_come_down() {
 }
 
 #[test]
-fn what_arrives_at_one_host_comes_to_another() {
+fn udp_measurements_reach_the_sending_host() {
     block_on(async {
         let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
         let settings = Settings { lease: LEASE.as_secs_f64(), ..Settings::default() };
@@ -162,7 +162,7 @@ fn what_arrives_at_one_host_comes_to_another() {
 
 /// The status of a stream follows the orders that wait in it, also for a host that reads slowly.
 #[test]
-fn a_slow_host_is_told_why_its_stream_ends() {
+fn slow_host_receives_the_stream_status() {
     block_on(async {
         let handle = master_with(Settings::default());
         let address = server(handle.clone()).await;
@@ -181,7 +181,7 @@ fn a_slow_host_is_told_why_its_stream_ends() {
 }
 
 #[test]
-fn who_is_no_host_is_told_so() {
+fn invalid_hellos_and_reports_end_the_stream() {
     block_on(async {
         let address = server(master()).await;
         let refused = |first| async move { Host::attend(address, first).await.err().unwrap().code() };
@@ -204,7 +204,7 @@ fn who_is_no_host_is_told_so() {
 }
 
 #[test]
-fn who_says_nothing_loses_the_stream() {
+fn silent_stream_is_closed() {
     block_on(async {
         let address = server(master()).await;
         let began = Instant::now();
@@ -219,7 +219,7 @@ fn who_says_nothing_loses_the_stream() {
 
 /// Four reports of a flood are read per interval, and the others wait at the sender.
 #[test]
-fn a_flood_is_read_slowly() {
+fn report_flood_is_read_at_four_reports_per_interval() {
     block_on(async {
         let handle = master();
         let address = server(handle.clone()).await;
@@ -244,7 +244,7 @@ fn a_flood_is_read_slowly() {
 
 /// An agent with a proven identity can open a stream for its own host only.
 #[test]
-fn a_host_speaks_for_itself() {
+fn proven_agent_opens_only_its_own_stream() {
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -27,7 +27,7 @@ fn parse(text: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn the_example_is_understood() {
+fn example_is_read_as_intended() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
     let config = config::read(&path).unwrap();
     assert_eq!(config.hosts.len(), 6);
@@ -50,7 +50,7 @@ fn the_example_is_understood() {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn omitted_keys_have_defaults() {
     let config = parse(SMALL).unwrap();
     assert_eq!(config.store, Path::new("folder/weir.redb"));
     assert_eq!(config.names.services(), 1);
@@ -60,7 +60,7 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
-fn udp_is_throttled_where_that_is_said() {
+fn throttling_needs_addresses_and_a_short_interval() {
     let address = "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\", \"fd00::1\"]\nb = [\"10.0.0.2\"]\n";
     let with = |key: &str| {
         let text = SMALL.replace("b = \"10Gbit\"\n", address).replace("policy =", &format!("{key}policy ="));
@@ -90,7 +90,7 @@ fn services_can_have_rates() {
 }
 
 #[test]
-fn hosts_can_be_those_of_a_topology() {
+fn hosts_are_read_from_a_topology() {
     let folder = tempfile::tempdir().unwrap();
     let network = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"1Gbit\"\n";
     fs::write(folder.path().join("net.toml"), network).unwrap();
@@ -105,7 +105,7 @@ fn hosts_can_be_those_of_a_topology() {
 }
 
 #[test]
-fn switches_and_addresses_are_of_hosts() {
+fn switches_and_addresses_refer_to_hosts() {
     let text = format!(
         "{}[switch]\nedge = [\"b\", \"a\"]\n[address]\na = [\"10.0.0.1\", \"fe80::1\"]\nb = [\"::ffff:10.0.0.2\"]\n",
         SMALL.replace("policy =", "queues = \"services\"\npolicy =")
@@ -123,7 +123,7 @@ fn switches_and_addresses_are_of_hosts() {
 }
 
 #[test]
-fn ports_of_switches_lead_to_switches_as_well() {
+fn switch_ports_connect_to_switches() {
     // Two parallel cables.
     let text = format!("{SMALL}[switch]\nx = [\"y\", \"a\", \"y\"]\ny = [\"x\", \"x\", \"b\"]\n");
     let config = parse(&text).unwrap();
@@ -136,7 +136,7 @@ fn ports_of_switches_lead_to_switches_as_well() {
 }
 
 #[test]
-fn a_topology_has_the_cables_of_the_switches_that_it_knows() {
+fn cables_of_known_switches_must_be_in_the_topology() {
     let folder = tempfile::tempdir().unwrap();
     let plan = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n";
     let names = ["x", "y", "z"].map(|name| format!("[[switch]]\nname = \"{name}\"\ntier = 1\n"));
@@ -161,7 +161,7 @@ fn a_topology_has_the_cables_of_the_switches_that_it_knows() {
 }
 
 #[test]
-fn ports_between_switches_have_an_end() {
+fn ports_between_switches_are_limited() {
     // Each switch has a cable to each other switch.
     let all: Vec<String> = (0..257).map(|n| format!("s{n}")).collect();
     let list = |n: usize| {
@@ -176,7 +176,7 @@ fn ports_between_switches_have_an_end() {
 }
 
 #[test]
-fn switches_have_an_end() {
+fn ports_per_switch_are_limited() {
     let (mut text, mut ports) = (SMALL.to_owned(), Vec::new());
     for port in 0..1025 {
         text += &format!("h{port} = \"1Gbit\"\n");
@@ -189,7 +189,7 @@ fn switches_have_an_end() {
 }
 
 #[test]
-fn queues_by_services_have_an_end() {
+fn services_with_queues_are_limited() {
     let services = |count| (0..count).map(|n| format!("[service.s{n}]\n")).collect::<String>();
     let text = |count| SMALL.replace("policy =", "queues = \"services\"\npolicy =") + &services(count);
     assert!(parse(&text(63)).is_ok());

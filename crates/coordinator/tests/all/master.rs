@@ -62,7 +62,7 @@ async fn told(handle: &Handle, obeys: u64, orders: &mut tokio::sync::mpsc::Recei
 }
 
 #[test]
-fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
+fn connected_host_receives_changes_and_renewals() {
     let (handle, thread) = master(Settings::default());
     block_on(async {
         assert_eq!(handle.register("a".to_owned(), registration(0, 1)).await, Ok(true));
@@ -113,7 +113,7 @@ fn a_host_that_attends_and_reports_gets_what_changes_and_renewals() {
 
 /// Orders to a slow host do not accumulate: the first order after the host reads again is complete.
 #[test]
-fn a_slow_host_gets_one_order_that_names_everything() {
+fn slow_host_receives_one_complete_order() {
     let (handle, _thread) = master(Settings::default());
     block_on(async {
         handle.register("a".to_owned(), registration(0, 1)).await.unwrap();
@@ -134,7 +134,7 @@ fn a_slow_host_gets_one_order_that_names_everything() {
 }
 
 #[test]
-fn a_second_to_attend_replaces_the_first() {
+fn second_subscription_replaces_the_first() {
     let (handle, _thread) = patient();
     block_on(async {
         let mut first = handle.attend(0).await.unwrap().unwrap();
@@ -146,7 +146,7 @@ fn a_second_to_attend_replaces_the_first() {
 }
 
 #[test]
-fn what_was_given_is_listed_in_pages() {
+fn allocation_is_listed_in_pages() {
     let (handle, _thread) = patient();
     block_on(async {
         for (id, dst) in [("a", 1), ("b", 2), ("c", 3)] {

@@ -28,7 +28,7 @@ fn has(plane: &mut ControlPlane, host: u32, key: FlowKey, now: f64) {
 }
 
 #[test]
-fn the_same_again_is_the_same_and_another_is_refused() {
+fn repeated_registration_is_idempotent_and_a_different_body_is_refused() {
     let mut plane = plane("saath", 1);
     let asked = registration(&[(0, 1, 5e5)]);
     assert_eq!(plane.register("a", asked.clone(), 0.0), Ok(true));
@@ -42,7 +42,7 @@ fn the_same_again_is_the_same_and_another_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_whole() {
+fn invalid_registrations_are_refused() {
     let mut plane = plane("varys", 1);
     let host = registration(&[(0, 1, 5e5), (0, HOSTS, 1.0)]);
     assert_eq!(plane.register("a", host, 0.0), Err(Refusal::Host { flow: 1, host: 4, last: 3 }));
@@ -60,7 +60,7 @@ fn what_cannot_be_is_refused_whole() {
 
 /// The number of flows of a host, which bounds an order, and of all hosts is limited.
 #[test]
-fn there_is_an_end_to_flows() {
+fn flows_per_host_and_in_all_are_limited() {
     let settings = Settings { most_flows: 5, most_of_host: 3, keep: 1.0, ..Settings::default() };
     let policy = build("saath").unwrap();
     let mut plane = ControlPlane::new(&links(), policy, Names::default(), settings, 1).unwrap();
@@ -88,7 +88,7 @@ fn there_is_an_end_to_flows() {
 /// Saath Fig. 4 on hosts: the first coflow gets its ports, other coflows the residual capacity, and waiting flows a
 /// part of the reserve.
 #[test]
-fn orders_are_the_schedule_and_only_what_changes_is_sent() {
+fn orders_follow_the_schedule_and_carry_changes_only() {
     let mut plane = plane("saath", 7);
     plane.register("c1", registration(&[(0, 2, 1e6), (1, 3, 1e6)]), 0.0).unwrap();
     plane.register("c2", registration(&[(0, 3, 1e6)]), 0.0).unwrap();
@@ -142,7 +142,7 @@ fn orders_are_the_schedule_and_only_what_changes_is_sent() {
 
 /// Two lost orders in a row do not end a lease.
 #[test]
-fn two_lost_orders_in_a_row_end_no_lease() {
+fn two_lost_orders_in_a_row_do_not_end_a_lease() {
     for first in 2..12 {
         let mut plane = plane("saath", 1);
         plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
@@ -169,7 +169,7 @@ fn two_lost_orders_in_a_row_end_no_lease() {
 
 /// A changed queue is in one order, and complete orders have all queues.
 #[test]
-fn queues_are_told_when_they_change() {
+fn orders_carry_changed_queues_once() {
     let mut plane = plane("saath", 1).with_switches(1);
     let queues = |weight| Queues {
         weights: vec![1.0, weight],
@@ -213,7 +213,7 @@ fn queues_are_told_when_they_change() {
 
 /// Flows and observed connections in reports of switches are rejected.
 #[test]
-fn switches_have_no_flows() {
+fn flows_reported_by_a_switch_are_rejected() {
     let mut plane = plane("saath", 1).with_switches(1);
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let seen = FlowProgress { key: key("a", 0), sent: 5, closed: true };
@@ -228,7 +228,7 @@ fn switches_have_no_flows() {
 
 /// Refused orders are summed over all agents, and the sum never decreases.
 #[test]
-fn what_is_refused_anywhere_is_counted_once() {
+fn refused_orders_are_summed_over_agents_once() {
     let mut plane = plane("saath", 1).with_switches(1);
     let refused = |older, gap| Refusals { older, gap, ..Refusals::default() };
     let says = [
@@ -252,7 +252,7 @@ fn what_is_refused_anywhere_is_counted_once() {
 
 /// Observed connections are limited in number, returned once, and removed some time after the host's last report.
 #[test]
-fn what_hosts_find_has_an_end() {
+fn observed_connections_are_limited_and_expire() {
     let mut plane = plane("saath", 1);
     let found = |at: u32, open| Found {
         application: "web".into(),
@@ -281,7 +281,7 @@ fn what_hosts_find_has_an_end() {
 
 /// Section 5: a task that moves sends from another host. The bytes that it sent before stay sent.
 #[test]
-fn a_coflow_can_get_other_flows() {
+fn update_replaces_flows_and_unchanged_flows_continue() {
     let mut plane = plane("saath", 1);
     plane.register("a", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
     all_report(&mut plane, 0.0);
@@ -304,7 +304,7 @@ fn a_coflow_can_get_other_flows() {
 /// Section 4.3: ports report available data. A program that dies after it registered a coflow does not keep ports from
 /// other coflows.
 #[test]
-fn a_flow_without_a_connection_has_no_port_for_long() {
+fn flow_without_a_connection_frees_its_ports_after_a_lease() {
     let mut plane = plane("saath", 1);
     plane.register("dead", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     plane.register("alive", registration(&[(0, 1, 1e9)]), 0.001).unwrap();
@@ -336,7 +336,7 @@ fn a_flow_without_a_connection_has_no_port_for_long() {
 /// Section 5: a new coordinator learns everything but registrations from reports. Two intervals after its start, its
 /// orders equal those of the coordinator before.
 #[test]
-fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
+fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
     let paces = |plane: &ControlPlane| ["long", "short"].map(|id| plane.show(id).unwrap().flows[0].pace);
     let says = |plane: &mut ControlPlane, obeys, now| {
         let seen = |id, sent| FlowProgress { key: key(id, 0), sent, closed: false };
@@ -367,7 +367,7 @@ fn a_new_plane_decides_as_the_one_before_within_two_intervals() {
 
 /// Agents refuse an order that contains a flow twice.
 #[test]
-fn a_flow_that_goes_and_comes_again_is_named_once() {
+fn removed_and_readded_flow_appears_once_in_an_order() {
     let mut plane = plane("saath", 1);
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     all_report(&mut plane, 0.0);
@@ -381,7 +381,7 @@ fn a_flow_that_goes_and_comes_again_is_named_once() {
 }
 
 #[test]
-fn another_policy_goes_on_where_the_one_before_was() {
+fn policy_change_keeps_the_progress_of_coflows() {
     let mut plane = plane("saath", 1);
     plane.register("short", registration(&[(0, 2, 5e5)]), 0.0).unwrap();
     plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
@@ -410,7 +410,7 @@ fn another_policy_goes_on_where_the_one_before_was() {
 }
 
 #[test]
-fn aalos_senders_pass_on_what_a_busy_receiver_does_not_take() {
+fn aalo_reassigns_sender_capacity_that_a_busy_receiver_leaves() {
     let mut plane = plane("aalo", 1);
     plane.register("first", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
     plane.register("second", registration(&[(0, 3, 1e6)]), 0.001).unwrap();
@@ -422,7 +422,7 @@ fn aalos_senders_pass_on_what_a_busy_receiver_does_not_take() {
 }
 
 #[test]
-fn lies_are_counted_and_change_nothing_of_others() {
+fn implausible_entries_are_rejected_and_counted() {
     let mut plane = plane("saath", 1);
     plane.register("a", registration(&[(0, 1, 1e9), (1, 2, 1e9)]), 0.0).unwrap();
     all_report(&mut plane, 0.0);
@@ -448,7 +448,7 @@ fn lies_are_counted_and_change_nothing_of_others() {
 /// Agents report deviations from orders only, so a flow without a report is assumed to send at its ordered rate, also
 /// at a rate of the reserve.
 #[test]
-fn flows_that_nothing_is_said_of_go_on_as_they_were_told() {
+fn flows_without_reports_progress_at_their_ordered_rate() {
     let mut plane = plane("saath", 1);
     plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
     plane.register("b", registration(&[(0, 2, 1e9)]), 0.0).unwrap();
@@ -520,7 +520,7 @@ fn told(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<Arrival>)> {
 }
 
 #[test]
-fn what_arrives_goes_to_who_sends_it() {
+fn udp_measurements_are_forwarded_to_senders() {
     let mut plane = throttling();
     assert!(plane.throttles());
     all_report(&mut plane, 0.0);
@@ -550,7 +550,7 @@ fn what_arrives_goes_to_who_sends_it() {
 }
 
 #[test]
-fn a_host_is_believed_about_what_arrives_there_only() {
+fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
     let mut plane = throttling().with_switches(1);
     all_report(&mut plane, 0.0);
     plane.tick(0.0);
@@ -578,7 +578,7 @@ fn a_host_is_believed_about_what_arrives_there_only() {
 }
 
 #[test]
-fn a_host_is_told_no_more_than_fits() {
+fn forwarded_measurements_fit_one_order() {
     let most = weir_proto::MAX_WAYS as u32;
     // One host sends to all addresses of another one, and there are more than an order carries.
     let many = (0..2 * most).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
@@ -597,7 +597,7 @@ fn a_host_is_told_no_more_than_fits() {
 }
 
 #[test]
-fn nobody_is_told_what_arrives_unless_that_is_asked_for() {
+fn no_measurements_are_forwarded_without_throttling() {
     let mut plane = plane("fair", 1);
     assert!(!plane.throttles());
     all_report(&mut plane, 0.0);
@@ -652,7 +652,7 @@ fn named(told: &[(u32, &str, u32, Option<u64>)]) -> Vec<(u32, String, u32, Optio
 /// NetShare, Fig. 5 (3.3): three services with equal weights, of which the last is idle; in the second case, two thirds
 /// of its unused bandwidth go to the first. Links have 1 MB/s and a reserve of a hundredth.
 #[test]
-fn services_have_what_fig_5_gives_them() {
+fn service_limits_equal_netshare_fig_5() {
     for (excess, expected) in [(None, [495, 495]), (Some(&[2.0, 1.0, 1.0][..]), [550, 440])] {
         let mut plane = allocating(&[1.0; 3], excess);
         let found = vec![asking("s0", 1, 3, Demand::All), asking("s1", 1, 1, Demand::All)];
@@ -680,7 +680,7 @@ fn services_have_what_fig_5_gives_them() {
 /// A flow with less demand than its rate leaves the rest to others, and may grow to its lower bound, or by a tenth.
 /// Links into hosts count as well, and the number of connections does not.
 #[test]
-fn what_services_do_not_ask_for_others_have() {
+fn unused_bandwidth_goes_to_other_services() {
     let mut plane = allocating(&[1.0, 1.0], None);
     let found = vec![asking("s0", 3, 1, Demand::Rate(100_000)), asking("s1", 3, 1, Demand::All)];
     finds(&mut plane, 0, found, 0.0);
@@ -713,7 +713,7 @@ fn what_services_do_not_ask_for_others_have() {
 /// A host that misreports demands reduces neither other services nor flows on other links, and the number of its flows
 /// is limited.
 #[test]
-fn a_liar_has_the_part_of_its_services_and_no_more() {
+fn misreported_demands_do_not_exceed_the_services_share() {
     let mut plane = allocating(&[1.0, 1.0], None);
     finds(&mut plane, 0, vec![asking("s0", 3, 1, Demand::All)], 0.0);
     let one = |at: u32, to: u32| Found {
@@ -741,7 +741,7 @@ fn a_liar_has_the_part_of_its_services_and_no_more() {
 /// Random demands: no limit is zero, and the limits of flows with unlimited demand on a link sum to at most its
 /// capacity.
 #[test]
-fn limits_of_who_asks_for_all_fit_into_links() {
+fn limits_for_unlimited_demands_fit_into_links() {
     let mut state = 7u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

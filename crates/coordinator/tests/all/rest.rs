@@ -11,7 +11,7 @@ fn coflow(to: &str) -> Value {
 }
 
 #[test]
-fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
+fn repeated_put_is_idempotent_and_another_body_gets_409() {
     let server = Server::start();
     let first = put(&server, "/v1/coflows/c1", &coflow("c"));
     assert_eq!(first.0, 200);
@@ -43,7 +43,7 @@ fn the_same_again_is_the_same_answer_and_another_body_is_a_conflict() {
 
 /// A client that did not receive the first answer registers again, which must not restart a completed coflow.
 #[test]
-fn what_is_over_stays_so() {
+fn completed_coflows_are_not_restarted() {
     let mut server = Server::start();
     let mut events = crate::api::Events::open(&server);
     let first = put(&server, "/v1/coflows/c1", &coflow("c"));
@@ -64,7 +64,7 @@ fn what_is_over_stays_so() {
 
 /// The first answer may get lost, and the framework may update the coflow before it registers again.
 #[test]
-fn the_first_body_is_the_same_after_an_update() {
+fn first_body_is_accepted_after_an_update() {
     let mut server = Server::start();
     let with = |flows: Value| json!({ "weight": 0.1, "deadline": "0.7s", "flows": flows });
     let (first, other) = (with(coflow("c")["flows"].clone()), with(coflow("b")["flows"].clone()));
@@ -92,7 +92,7 @@ fn the_first_body_is_the_same_after_an_update() {
 }
 
 #[test]
-fn lists_come_in_pages() {
+fn coflows_are_listed_in_pages() {
     let server = Server::start();
     for n in 0..25 {
         assert_eq!(put(&server, &format!("/v1/coflows/c{n:02}"), &coflow("c")).0, 200);
@@ -219,7 +219,7 @@ fn problems_name_the_field_by_its_json_pointer() {
 }
 
 #[test]
-fn what_is_too_long_or_too_slow_is_refused() {
+fn oversized_and_slow_requests_are_refused() {
     let server = Server::start();
     // The stated length is checked before the body is read.
     let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
@@ -245,7 +245,7 @@ fn what_is_too_long_or_too_slow_is_refused() {
 }
 
 #[test]
-fn policies_change_and_weights_count_where_they_do() {
+fn policy_changes_and_weights_used_is_reported() {
     let server = Server::start();
     assert_eq!(get(&server, "/v1/policy"), (200, json!({ "policy": "saath" })));
     put(&server, "/v1/coflows/c1", &coflow("c"));
@@ -368,7 +368,7 @@ const SWITCH: &str = "[switch]\nedge = [\"b\", \"c\"]\n[address]\nc = [\"10.0.0.
 
 /// The link into a host is a port of its switch, also for observed connections.
 #[test]
-fn switches_are_told_the_queues_of_links_into_hosts() {
+fn orders_to_switches_carry_queues_of_links_into_hosts() {
     let mut server = Server::start();
     server.restart(|text| text + SWITCH);
     let state = &get(&server, "/v1/switches").1[0];
@@ -416,7 +416,7 @@ fn links_told(server: &Server, switch: u32) -> Vec<u32> {
 
 /// Saba, section 5: at each link, the applications count whose connections can cross it.
 #[test]
-fn applications_count_at_the_links_between_switches_that_they_pass() {
+fn applications_count_on_switch_links_they_cross() {
     let mut server = Server::start();
     server.restart(|text| leaf_spine(&text));
     assert_eq!(get(&server, "/v1/switches").1[2]["ports"], json!(["leaf-1", "leaf-2"]));
@@ -479,7 +479,7 @@ fn services_have_queues_between_switches() {
 
 /// NetShare, section 4.1: each service has a queue with its weight at every port, independent of connections.
 #[test]
-fn queues_can_go_by_services() {
+fn queues_by_service_have_service_weights() {
     let mut server = Server::start();
     let by_services = |text: String| text.replace("policy =", "queues = \"services\"\npolicy =") + SWITCH;
     server.restart(by_services);
@@ -579,7 +579,7 @@ fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
 }
 
 #[test]
-fn what_agents_find_counts_as_connections() {
+fn observed_connections_count_as_connections() {
     let server = Server::start();
     request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
     let report = |applications: &[&str], open| {
@@ -625,7 +625,7 @@ fn what_agents_find_counts_as_connections() {
 }
 
 #[test]
-fn what_was_answered_is_there_after_a_restart() {
+fn answered_requests_survive_a_restart() {
     let mut server = Server::start();
     request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
     put(&server, "/v1/policy", &json!({ "policy": "netshare" }));
@@ -663,7 +663,7 @@ fn what_was_answered_is_there_after_a_restart() {
 }
 
 #[test]
-fn events_come_and_who_is_slow_is_told() {
+fn slow_event_clients_get_a_missed_event() {
     let server = Server::start();
     let mut fast = crate::api::Events::open(&server);
     let mut slow = crate::api::Events::open(&server);
@@ -691,7 +691,7 @@ fn events_come_and_who_is_slow_is_told() {
 }
 
 #[test]
-fn health_and_figures() {
+fn health_checks_and_metrics() {
     let mut server = Server::start();
     assert_eq!(answer(&server, "/livez"), (200, "alive\n".to_owned()));
     assert_eq!(answer(&server, "/readyz").0, 200);
@@ -735,7 +735,7 @@ fn health_and_figures() {
 
 /// All paths of the OpenAPI document answer, and the document equals that of the library.
 #[test]
-fn the_description_is_there() {
+fn openapi_document_describes_all_paths() {
     let server = Server::start();
     let (status, document) = get(&server, "/openapi.json");
     assert_eq!(status, 200);

@@ -57,7 +57,7 @@ impl Place {
 }
 
 #[test]
-fn everybody_keeps_to_their_own() {
+fn roles_are_limited_to_their_permissions() {
     let place = Place::new();
     let (ads, other) = (place.of("weir://framework/ads"), place.of("weir://framework/default"));
     let (operator, reader) = (place.of("weir://operator/ann"), place.of("weir://reader/prometheus"));
@@ -119,7 +119,7 @@ fn everybody_keeps_to_their_own() {
 }
 
 #[test]
-fn nobody_gets_an_answer_without_a_certificate() {
+fn clients_without_a_certificate_get_no_answer() {
     let place = Place::new();
     let nobody = Arc::new(client(&place.authority, None));
     assert_eq!(place.ask(&nobody, "GET", "/livez", ""), None);

@@ -72,7 +72,7 @@ fn both(switches: &[Switch], ways: &Ways, from: u32, to: u32) -> [BTreeSet<(u32,
 
 proptest! {
     #[test]
-    fn connections_pass_the_links_on_shortest_paths(
+    fn paths_contain_the_links_of_all_shortest_paths(
         hosts in prop::collection::vec(0..3usize, 1..9),
         cables in prop::collection::vec((0..9usize, 0..9usize), 0..16),
     ) {
@@ -103,7 +103,7 @@ proptest! {
 /// Links that the same connections can cross are one port for the controller, so a path has few ports in a large
 /// network.
 #[test]
-fn a_fat_tree_has_few_trunks() {
+fn fat_tree_path_has_four_trunks() {
     const HALF: usize = 8;
     let pods = 2 * HALF;
     let (edges, middle) = (pods * HALF, 2 * pods * HALF);
@@ -138,7 +138,7 @@ fn layers(wide: usize, deep: usize) -> Vec<Switch> {
 }
 
 #[test]
-fn paths_have_an_end() {
+fn paths_above_max_trunks_use_host_links_only() {
     // A path from one switch over two layers of this width to one switch.
     for (wide, trunks) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
         let switches = layers(wide, 4);

@@ -409,20 +409,20 @@ fn play_all(speech: Speech) {
 }
 
 #[test]
-fn everything_ends_whatever_is_lost() {
+fn all_coflows_complete_under_message_loss() {
     play_all(Speech::Letters);
 }
 
 /// The same with reports of changes over streams that end and reopen.
 #[test]
-fn everything_ends_where_only_changes_are_said() {
+fn all_coflows_complete_with_delta_reports_over_streams() {
     play_all(Speech::Streams);
 }
 
 /// A host that misreports its bytes takes no capacity from others: links carry the decided rates, and all coflows
 /// complete.
 #[test]
-fn a_liar_is_counted_and_no_link_is_given_twice() {
+fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
     for policy in ["saath", "aalo", "fair", "varys"] {
         for seed in 100..104 {
             let doubts = play(policy, seed, Some(HOSTS - 1), Speech::Letters);
@@ -441,7 +441,7 @@ fn a_liar_is_counted_and_no_link_is_given_twice() {
 /// link and hold no longer than their lease. Once messages are delivered, each host has the limits that the coordinator
 /// computed for its demands.
 #[test]
-fn limits_of_services_hold_and_end_whatever_is_lost() {
+fn service_limits_hold_for_their_lease_under_stream_failures() {
     (0..seeds()).for_each(play_limits);
 }
 

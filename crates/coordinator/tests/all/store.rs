@@ -26,7 +26,7 @@ fn all(store: &Store, room: Room) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_was_put_is_there_until_it_is_removed() {
+fn records_persist_until_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weir.redb");
     let runtime = runtime();
@@ -77,7 +77,7 @@ fn close(store: Store, path: &Path) {
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_stays() {
+fn foreign_files_are_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let noise: Vec<u8> = (0..20_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -253,7 +253,7 @@ fn writer() {
 }
 
 #[test]
-fn what_was_answered_survives_a_kill() {
+fn confirmed_writes_survive_sigkill() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weir.redb");
     let first = Store::open(&path).unwrap();

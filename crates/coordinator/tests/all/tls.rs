@@ -51,7 +51,7 @@ async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity
 }
 
 #[tokio::test]
-async fn a_certificate_says_who_it_is() {
+async fn identity_is_read_from_the_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = authority.server(folder.path());
@@ -65,7 +65,7 @@ async fn a_certificate_says_who_it_is() {
 }
 
 #[tokio::test]
-async fn who_does_not_say_or_is_not_vouched_for_is_refused() {
+async fn missing_or_untrusted_identities_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = authority.server(folder.path());
@@ -106,7 +106,7 @@ async fn connections_over_the_limit_are_probes_and_a_new_one_closes_the_oldest()
 
 /// A client that opens a connection and sends nothing is disconnected.
 #[tokio::test]
-async fn a_handshake_that_does_not_come_ends() {
+async fn incomplete_handshake_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let files = Authority::new().server(folder.path());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -118,7 +118,7 @@ async fn a_handshake_that_does_not_come_ends() {
 }
 
 #[test]
-fn wrong_files_are_named() {
+fn errors_name_the_invalid_file() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let good = authority.server(folder.path());

@@ -190,7 +190,7 @@ impl Wire {
 
 /// Saath serves the first coflow first: its flow gets the link, and the second flow gets the reserve.
 #[test]
-fn sockets_are_as_fast_as_orders_say() {
+fn sockets_send_at_the_ordered_rate() {
     let _turn = turn();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     coordinator.register("first", &[(0, 1, 1e12)]);
@@ -222,7 +222,7 @@ fn sockets_are_as_fast_as_orders_say() {
 /// The coordinator is killed, and another one with a higher epoch starts. Traffic continues throughout, unpaced after
 /// the lease.
 #[test]
-fn without_a_coordinator_everything_is_free_after_the_lease() {
+fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     let _turn = turn();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     coordinator.register("a", &[(0, 1, 1e13)]);
@@ -253,7 +253,7 @@ fn without_a_coordinator_everything_is_free_after_the_lease() {
 }
 
 #[test]
-fn a_flow_is_over_when_all_of_it_has_arrived() {
+fn flow_completes_when_all_data_has_arrived() {
     let _turn = turn();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     let bytes = 1_000_000u32;
@@ -294,7 +294,7 @@ fn a_flow_is_over_when_all_of_it_has_arrived() {
 
 /// Flows that completed before their coflow was registered are reported again.
 #[test]
-fn flows_may_come_before_their_coflow() {
+fn flows_may_complete_before_their_coflow_is_registered() {
     let _turn = turn();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     let running = Running::start(address, 0);
@@ -311,7 +311,7 @@ fn flows_may_come_before_their_coflow() {
 }
 
 #[test]
-fn what_is_no_flow_is_refused() {
+fn invalid_sockets_and_ids_are_refused() {
     let _turn = turn();
     let (_coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     let running = Running::start(address, 0);
