@@ -3,7 +3,7 @@
 #
 # Two services send from one host over a link of 100 Mbit. A third has a share, too, and is idle; the first gets three quarters of the unused
 # bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and python3. It
-# removes all that it creates: a temporary folder, namespaces and two control groups.
+# removes everything that it created: a temporary folder, namespaces and two control groups.
 set -eu
 
 fail() {
