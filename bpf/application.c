@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Two programs at an application's cgroup. `steer` gives its packets the class of their interface. `follow` says when its
-// TCP connections open and close, counts their bytes, and sets their pace. README.md has the maps.
+// Two programs at an application's cgroup. `steer` sets the priority of its packets to the class at their interface. `follow` reports
+// when its TCP connections open and close, counts their bytes, and sets their pacing rate. README.md lists the maps.
 //
-// Each application has programs of its own, which differ in APPLICATION; the maps are there once. One that is a port has `follow` alone, at
-// the root of all cgroups.
+// Each application has its own programs, which differ in APPLICATION; they share the maps. A port rule has `follow` only, at the root
+// cgroup.
 
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -13,27 +13,27 @@
 #include <bpf/bpf_helpers.h>
 #include "classes.h"
 
-// The kernel is told the half of the licence that it knows.
+// The kernel knows only this one of the two licences.
 char LICENSE[] SEC("license") = "GPL";
 
-// What the kernel's own headers have for programs outside only.
+// Constants that the kernel's headers define for user space only.
 #define AF_INET 2
 #define AF_INET6 10
 #define SOL_SOCKET 1
 #define SO_MAX_PACING_RATE 47
 #define FREE 0xffffffff
 
-// Set before loading: the cgroup's number, and the least pace in bytes per second.
+// Set before loading: the cgroup's id, and the minimum pacing rate in bytes per second.
 volatile const __u64 APPLICATION = 0;
 volatile const __u32 LEAST_PACE = 1;
-// Of an application that is a port: which, and in which network namespace; zeros otherwise.
+// Port and network namespace of a port rule; 0 for a cgroup.
 volatile const __u32 PORT = 0;
 volatile const __u64 NAMESPACE = 0;
 
-// Whether an application is a port: no cgroup but the root has a number that ends so.
+// Whether an application is a port rule: no cgroup except the root has an id with these low bits.
 #define IS_PORT(application) ((__u32)(application) == 1 && (application) != 1)
 
-// The two ends of a connection. IPv4 is ::ffff:a.b.c.d; ports are of this machine's byte order.
+// The two ends of a connection. IPv4 addresses are ::ffff:a.b.c.d; ports are in host byte order.
 struct ends {
 	__u8 local[16];
 	__u8 remote[16];
@@ -45,11 +45,11 @@ struct connection {
 	__u64 application;
 	__u64 cookie;
 	__u64 opened;   // ns of the monotonic clock
-	__u64 sent;     // bytes that were acknowledged
+	__u64 sent;     // acknowledged bytes
 	__u64 received;
-	__u32 pace;     // bytes per second; FREE: none of ours
-	__u32 own;      // what the program had set itself before
-	__u32 syn;      // bytes that were acknowledged before the first: whoever connects counts the SYN
+	__u32 pace;     // bytes per second that Weir set; FREE: none
+	__u32 own;      // bytes per second that the program had set
+	__u32 syn;      // 1 at the connecting end, where the SYN counts as an acknowledged byte
 	__u32 zero;
 };
 
@@ -117,7 +117,7 @@ int steer(struct __sk_buff *skb)
 
 	if (class)
 		skb->priority = *class;
-	return 1; // the packet goes on
+	return 1; // let the packet pass
 }
 
 static int ends_of(struct bpf_sock_ops *ops, struct ends *ends)
@@ -128,7 +128,7 @@ static int ends_of(struct bpf_sock_ops *ops, struct ends *ends)
 		local[2] = remote[2] = bpf_htonl(0xffff);
 		local[3] = ops->local_ip4;
 		remote[3] = ops->remote_ip4;
-		// Or the compiler makes one load of this and the last below, through a pointer that the kernel refuses.
+		// Otherwise the compiler merges this load and the last one below, through a pointer that the verifier refuses.
 		barrier();
 	} else if (ops->family == AF_INET6) {
 		local[0] = ops->local_ip6[0];
@@ -162,7 +162,7 @@ static void tell(__u32 kind, const struct ends *ends, const struct connection *c
 	bpf_ringbuf_submit(event, 0);
 }
 
-// What was acknowledged less SYN and FIN, which count as bytes.
+// Acknowledged bytes without SYN and FIN, which count as a byte each.
 static void update(struct bpf_sock_ops *ops, __u32 state, struct connection *connection)
 {
 	__u64 bare = connection->syn, acked = ops->bytes_acked;
@@ -186,7 +186,7 @@ static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends
 	};
 
 	update(ops, ops->state, &new);
-	// While programs give way to new ones, both are called: who was first tells.
+	// While new programs replace old ones, both run: the first one reports.
 	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0)
 		tell(OPENED, ends, &new);
 	return bpf_map_lookup_elem(&connections, ends);
@@ -206,7 +206,7 @@ static void set_pace(struct bpf_sock_ops *ops, const struct ends *ends, struct c
 	struct pace *order = bpf_map_lookup_elem(&paces, ends);
 	__u32 rate = FREE, set;
 
-	// An order holds for its lease, also when nobody is there to take it back.
+	// An order holds for its lease, even if the agent is gone.
 	if (order && order->rate && bpf_ktime_get_ns() < order->until) {
 		if (order->rate < LEAST_PACE)
 			rate = LEAST_PACE;
@@ -218,7 +218,7 @@ static void set_pace(struct bpf_sock_ops *ops, const struct ends *ends, struct c
 	if (connection->pace == FREE &&
 	    bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &connection->own, sizeof(connection->own)))
 		connection->own = FREE;
-	// A program that holds itself back stays so.
+	// A lower pacing rate of the program itself holds.
 	set = rate < connection->own ? rate : connection->own;
 	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &set, sizeof(set)) == 0)
 		connection->pace = rate;
@@ -244,10 +244,10 @@ int follow(struct bpf_sock_ops *ops)
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
 	connection = bpf_map_lookup_elem(&connections, &ends);
 	if (connection && connection->cookie == bpf_get_socket_cookie(ops) && connection->application != APPLICATION) {
-		// Who has an application by its cgroup keeps it: those of cgroups further down come first.
+		// The application of a cgroup precedes a port rule: programs of inner cgroups run first.
 		if (PORT)
 			return 1;
-		// A port had it, as long as nobody followed the cgroup.
+		// A port rule had the connection before a program followed the cgroup.
 		if (!is_over && IS_PORT(connection->application)) {
 			close(&ends, connection);
 			connection = 0;
@@ -257,7 +257,7 @@ int follow(struct bpf_sock_ops *ops)
 		// Another network namespace has a connection between the same ends.
 		if (!is_new)
 			return 1;
-		// Or the end of one before was not seen.
+		// Otherwise the end of an earlier connection was missed.
 		close(&ends, connection);
 		connection = 0;
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// The classes of applications at interfaces, which programs at cgroups and at interfaces look up.
+// The class of each application at each interface, read by programs at cgroups and at interfaces.
 
 struct place {
 	__u64 application;

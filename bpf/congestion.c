@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// At a port of the testbed's switches, where packets leave it: those that find at least so many in the port's queues are marked
-// (ECN: congestion experienced), as by a switch that DCTCP is made for. Only packets of senders that understand marks are.
+// At the egress of a port of the testbed's switches: sets ECN "congestion experienced" in packets that find at least THRESHOLD packets in
+// the port's queues, as a switch for DCTCP does. Only packets whose senders support ECN are marked.
 
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -9,10 +9,10 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-// The kernel is told the half of the licence that it knows.
+// The kernel knows only this one of the two licences.
 char LICENSE[] SEC("license") = "GPL";
 
-// What is looked at of the kernel's own types. Where in them it is, each kernel says.
+// Fields of kernel types that are read. Each kernel's BTF gives their offsets at load time (CO-RE).
 struct qdisc_skb_head {
 	__u32 qlen;
 } __attribute__((preserve_access_index));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// At an interface, where packets leave it: those of a class of Weir's get the mark (DSCP) of the class. They come with the
-// class as their priority, which application.c gave them, or have it by their ports.
+// At the egress of an interface: sets the mark (DSCP) of packets that have a class of Weir's. application.c has set the class as their
+// priority, or their ports give it.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,16 +14,16 @@
 #include <bpf/bpf_helpers.h>
 #include "classes.h"
 
-// The kernel is told the half of the licence that it knows.
+// The kernel knows only this one of the two licences.
 char LICENSE[] SEC("license") = "GPL";
 
-// Set before loading: the first class, and how many there are. The first has the mark 1.
+// Set before loading: the priority of the first class, whose mark is 1, and the number of classes.
 volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
-// Whether some applications are ports.
+// Whether there are port rules.
 volatile const __u32 PORTS = 0;
 
-// The priority of an application that is a port, in the order of the network; none if there is no such application.
+// The priority of the port rule for a port in network byte order; 0 without a rule.
 static __u32 class_of(struct __sk_buff *skb, __u16 port)
 {
 	struct place place = { .application = (__u64)bpf_ntohs(port) << 48 | 1, .interface = skb->ifindex };
@@ -32,7 +32,7 @@ static __u32 class_of(struct __sk_buff *skb, __u16 port)
 	return class ? *class : 0;
 }
 
-// The same by either port of a packet that begins here. The pieces of a packet have none: all but the first lack the ports.
+// The same by either port of a packet that this host sends. Fragments get none, since only the first one contains the ports.
 static __u32 class_by_ports(struct __sk_buff *skb)
 {
 	__u32 at = ETH_HLEN, class;
@@ -69,7 +69,7 @@ int mark(struct __sk_buff *skb)
 	__u32 class = skb->priority - FIRST;
 	__u16 old, new;
 
-	// Less than the first is more than all. Who has a class by its cgroup keeps it.
+	// A priority below FIRST wraps to a large number. The class of a cgroup precedes that of a port.
 	if (PORTS && class >= CLASSES) {
 		__u32 found = class_by_ports(skb);
 

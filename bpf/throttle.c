@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts what comes, and `limit` drops what a source
-// sends beyond its limit, which the agent finds from what arrives (NetShare, 3.2). README.md has the maps.
+// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts arriving bytes. `limit` drops packets of a source
+// beyond its limit, which the agent computes from arriving bytes (NetShare, 3.2). README.md lists the maps.
 //
-// What has come together, or is cut further down, counts as the packets that are on the wire.
+// Packets that GRO merged, or that GSO splits later, count as the packets on the wire.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -16,23 +16,23 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-// The kernel is told the half of the licence that it knows.
+// The kernel knows only this one of the two licences.
 char LICENSE[] SEC("license") = "GPL";
 
 #define SECOND 1000000000ull
 
-// What a source may send at once, as the time that its limit takes for that: two periods of those who measure. With less, what comes in
-// bursts loses some of each, is measured as less, and so has less again.
+// Burst that a source may send, as time at its limit: two measuring periods. With a smaller one, a source that sends in bursts loses part
+// of each burst, is measured lower, and gets an even lower limit.
 #define BURST (SECOND / 10)
 
-// Processors that send by the same way at the same time go on after each other. Who never has a turn goes on without, and is charged.
+// Attempts to update a bucket that several processors use concurrently. After the last one the packet passes, and is charged.
 #define TURNS 8
 
-// Set before loading: the first class, and how many there are. The first has the mark 1.
+// Set before loading: the priority of the first class, whose mark is 1, and the number of classes.
 volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
 
-// Addresses as they are in packets.
+// Addresses in network byte order.
 struct way {
 	__u32 from;
 	__u32 to;
@@ -45,9 +45,9 @@ struct limit {
 	__u64 until; // ns of the monotonic clock
 };
 
-// A token bucket, kept as a time.
+// A token bucket, stored as a time.
 struct bucket {
-	__u64 due;  // when the limit has let through what was sent, in ns of the monotonic clock
+	__u64 due;  // when all sent bytes have passed at the limit, in ns of the monotonic clock
 	__u64 lost; // bytes
 };
 
@@ -67,7 +67,7 @@ struct {
 	__type(value, struct limit);
 } limits SEC(".maps");
 
-// Beside `limits`, which the agent writes again with each measure.
+// Separate from `limits`, which the agent overwrites with each measurement.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -76,7 +76,7 @@ struct {
 	__type(value, struct bucket);
 } buckets SEC(".maps");
 
-// Whose packet it is, if it is of UDP over IPv4. All fragments are.
+// Source, destination and mark of a packet of UDP over IPv4, also of a fragment.
 static bool way_of(struct __sk_buff *skb, struct way *way)
 {
 	struct iphdr ip;
@@ -108,7 +108,7 @@ int arrive(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	bytes = bpf_map_lookup_elem(&arrivals, &way);
 	if (!bytes) {
-		// Of too many, those that come last are not counted, and so nobody limits them.
+		// If the map is full, a new entry is not counted, and its source not limited.
 		bpf_map_update_elem(&arrivals, &way, &none, BPF_NOEXIST);
 		bytes = bpf_map_lookup_elem(&arrivals, &way);
 	}
@@ -126,26 +126,26 @@ int limit(struct __sk_buff *skb)
 	struct way way = {};
 	__u64 now, time;
 
-	// Less than the first is more than all.
+	// A priority below FIRST wraps to a large number.
 	if (class >= CLASSES || !way_of(skb, &way))
 		return TC_ACT_UNSPEC;
 	way.mark = class + 1;
 	limit = bpf_map_lookup_elem(&limits, &way);
 	now = bpf_ktime_get_ns();
-	// A limit holds for its lease, also when nobody is there to take it back.
+	// A limit holds for its lease, even if the agent is gone.
 	if (!limit || !limit->rate || now >= limit->until)
 		return TC_ACT_UNSPEC;
 	bucket = bpf_map_lookup_elem(&buckets, &way);
 	if (!bucket)
 		return TC_ACT_UNSPEC;
 	time = on_wire(skb) * SECOND / limit->rate;
-	// A debt does not outlast a limit that was raised by long.
+	// A packet costs 1 s at most: a debt at a low limit ends soon after the limit rises.
 	if (time > SECOND)
 		time = SECOND;
 	for (int turn = 0; turn < TURNS; turn++) {
 		__u64 due = *(volatile __u64 *)&bucket->due, begin = due > now ? due : now;
 
-		// Whatever waits for nothing goes, however large it is: nobody is stopped.
+		// A packet that need not wait passes, whatever its size: no source is stopped.
 		if (begin - now > BURST) {
 			__sync_fetch_and_add(&bucket->lost, skb->len);
 			return TC_ACT_SHOT;
@@ -153,7 +153,7 @@ int limit(struct __sk_buff *skb)
 		if (__sync_val_compare_and_swap(&bucket->due, due, begin + time) == due)
 			return TC_ACT_UNSPEC;
 	}
-	// Whoever had the turns has brought it up to now.
+	// The other processors have moved `due` to at least now.
 	__sync_fetch_and_add(&bucket->due, time);
 	return TC_ACT_UNSPEC;
 }

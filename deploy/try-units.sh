@@ -1,11 +1,11 @@
 #!/bin/sh
-# Starts the units of deploy/systemd under a systemd of their own, as docs/cluster.md has it, and says what does not go as it says there.
+# Runs the steps of docs/cluster.md with the units of deploy/systemd under a separate systemd, and reports each deviation.
 #
 #   cargo build --release && deploy/try-units.sh target/release/weir
 #
-# Needs root, systemd-nspawn, debootstrap (Debian: systemd-container debootstrap) and cgroups of version 2, and takes two or three minutes,
-# most of them for a Debian that is thrown away at the end. Without these it says so and tries nothing. The program has to run on that
-# Debian: one that was built with a newer C library does not. DEBIAN_SUITE is bookworm unless set, DEBIAN_MIRROR debootstrap's own.
+# Needs root, systemd-nspawn, debootstrap (Debian: systemd-container debootstrap) and cgroups of version 2; without them it prints the
+# reason and stops. It takes two or three minutes, most of them to install a temporary Debian. The program must run on that Debian: one
+# that was built with a newer C library does not. Defaults: DEBIAN_SUITE bookworm, DEBIAN_MIRROR that of debootstrap.
 set -eu
 
 skip() { echo "skipped: $*"; exit 0; }
@@ -24,7 +24,7 @@ bed=
 clean() {
     status=$?
     trap - EXIT INT TERM
-    # The first signal is for nspawn, which tells its systemd to end.
+    # The signal makes nspawn stop its systemd.
     if [ -n "$bed" ] && [ -s "$tmp/nspawn" ]; then
         kill "$(cat "$tmp/nspawn")" 2>/dev/null || true
     fi
@@ -36,21 +36,21 @@ trap clean EXIT
 trap 'exit 130' INT TERM
 
 echo "making a Debian in $tmp"
-# In a mount namespace, so that nothing stays mounted if it is interrupted.
+# In a mount namespace, so that an interruption leaves nothing mounted.
 unshare --mount debootstrap --variant=minbase --include=dbus,iproute2,openssl,python3,systemd,systemd-sysv \
     "${DEBIAN_SUITE:-bookworm}" "$tmp/root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$tmp/log" 2>&1 || { tail "$tmp/log"; exit 1; }
 install -m 0755 "$1" "$tmp/root/usr/local/bin/weir"
 mkdir "$tmp/root/opt/weir" "$tmp/bpf"
 cp -R "$here/deploy" "$here/python" "$tmp/root/opt/weir"
 
-# What is done inside, as root on `node-1`. `node-2` is a network namespace, with nothing of Weir's.
+# Commands inside the container, as root on `node-1`. `node-2` is a network namespace without Weir.
 cat >"$tmp/root/opt/weir/inside" <<'INSIDE'
 set -eu
 cd /opt/weir
 mkdir -p certificates
 trap 'status=$?; [ $status = 0 ] || { echo "not as it should be; the services said last:"; journalctl -qn 40 --no-pager -u "weir-*"; }' EXIT
 said() { echo "ok: $*"; }
-# Waits ten seconds at most for something to be so.
+# Waits for a command to succeed, for 10 s at most.
 soon() {
     for _ in $(seq 100); do
         if "$@"; then return; fi
@@ -133,7 +133,7 @@ cd ..
 install -m 0644 deploy/systemd/agent.env /etc/weir/agent.env
 install -m 0644 deploy/systemd/weir-coordinator.service deploy/systemd/weir-agent.service /etc/systemd/system
 systemctl daemon-reload
-# There are no man pages here.
+# The container has no man pages.
 systemd-analyze verify --man=no weir-coordinator.service weir-agent.service
 said "systemd takes the units as they are"
 
@@ -183,7 +183,7 @@ PY
 python3 first.py
 said "a coflow of a user in the agent's group goes through, and one of a stranger does not"
 
-# Queues and marks. Whoever made some by hand before has left a folder of root's; the application's service comes after the agent.
+# Queues and marks. Queues that root configured by hand leave a folder of root's. The application's service starts after the agent.
 cat >/run/sink.py <<'PY'
 import socket, threading
 
@@ -264,7 +264,7 @@ systemctl stop weir-coordinator
 [ "$(systemctl show -P Result weir-coordinator)" = success ]
 said "the coordinator stops within its time"
 
-# Taken away while all is there.
+# Removal while everything runs.
 systemctl start weir-coordinator weir-agent
 soon present
 [ "$more" = "--interface eth0" ] || soon queued
@@ -288,8 +288,8 @@ left=$(
 said "nothing is left"
 INSIDE
 
-# Its own cgroups of version 2, also where those of version 1 are mounted, and a BPF file system with the mode that systemd mounts it with.
-# Else it may do what a systemd on a machine may: what is refused is refused by the units.
+# The container has its own cgroups of version 2, even if version 1 is mounted, and a BPF file system with systemd's mode. Otherwise it has
+# all privileges, so only the units restrict the services.
 SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 unshare --mount --propagation private sh -eu -c '
     [ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
     bpf=

@@ -1,9 +1,9 @@
 #!/bin/sh
 # A coordinator and agents on a bed: live.sh [WEIR]
 #
-# Two services send from one host over a link of 100 Mbit. A third has a part of it as well and does nothing, and of what it leaves the first
-# has three quarters. Programs are unmodified (cat and nc would do; here bash writes to /dev/tcp). Needs root, openssl, and python3 to receive.
-# Everything it makes is below a folder of its own, in namespaces and in two control groups, and is gone in the end.
+# Two services send from one host over a link of 100 Mbit. A third has a share, too, and is idle; the first gets three quarters of the unused
+# bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and python3. It
+# removes everything that it created: a temporary folder, namespaces and two control groups.
 set -eu
 
 fail() {
@@ -22,9 +22,9 @@ cd "$place"
 
 finish() {
     status=$?
-    # Once more is once too often.
+    # A second signal does not interrupt the cleanup.
     trap '' INT TERM HUP
-    # If it was not to end yet, these say why.
+    # After an error, show the ends of the logs.
     [ $status = 0 ] || [ $status = 130 ] || tail -n 5 ./*.log >&2 2> /dev/null || :
     for process in web batch agent coordinator; do
         [ ! -f $process.pid ] || kill "$(cat $process.pid)" 2> /dev/null || :
@@ -40,14 +40,14 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# Inside a host; unlike `ip netns exec` this leaves control groups where they are.
+# Runs a command in a host. Unlike `ip netns exec`, nsenter does not hide control groups.
 host() {
     name=$1
     shift
     nsenter --net=/run/netns/weir-$bed-$name "$@"
 }
 
-# The same beside all else, with its number in a file, and until it is told to end, also if the terminal is gone.
+# The same in the background, with its process id in a file. It ignores SIGHUP.
 start() {
     part=$1
     name=$2
@@ -55,7 +55,7 @@ start() {
     host "$name" sh -c 'trap "" HUP; echo $$ > "$0.pid"; exec "$@" 2> "$0.log"' "$part" "$@" &
 }
 
-# Four hosts at one switch. Their addresses are 10.0.0.1 and so on; the coordinator is on the last.
+# Four hosts at one switch, with addresses from 10.0.0.1 on. The coordinator runs on the last one.
 cat > fabric.toml << END
 weir-fabric = 1
 kind = "big-switch"
@@ -64,7 +64,7 @@ rate = "100Mbit"
 END
 "$weir" testbed up fabric.toml --name "$bed" > /dev/null
 
-# Loopback is each host's own, so all prove who they are.
+# Connections cross the bed's network, not loopback, so they need certificates.
 certificate() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=$1" \
         -addext "subjectAltName=$2" -addext "basicConstraints=critical,CA:FALSE" \
@@ -114,7 +114,7 @@ ctl() {
 ask() {
     host h3 curl -sS --cacert authority.pem --cert ann.pem --key ann.key "$@"
 }
-# Waits for a command to succeed, for half a minute at most.
+# Waits for a command to succeed, for 30 s at most.
 await() {
     for _ in $(seq 60); do
         "$@" > /dev/null 2>&1 && return
@@ -126,7 +126,7 @@ for application in web batch; do
     ask -X PUT "https://10.0.0.4:7701/v1/applications/$application" -d "{\"service\": \"$application\"}" > /dev/null
 done
 
-# The bed's own queue makes the link as slow as it is. The agent's does so as well, and replaces nothing that it could not put back.
+# Delete the bed's own queue, which gives the link its rate: the agent does not replace it. The agent's queues have the same rate.
 host h0 tc qdisc del dev eth0 root
 mkdir "$groups-web" "$groups-batch"
 start agent h0 "$weir" agent run --host 0 --rate 100Mbit --interface eth0 --socket "$place/agent.sock" \
@@ -137,13 +137,13 @@ has_queues() {
 }
 await has_queues
 
-# One program of each, to a host of its own.
+# One program of each service, each to another host.
 receive='
 import socket, sys
 stream, _ = socket.create_server((sys.argv[1], 9000)).accept()
 while stream.recv(1 << 16): pass
 '
-# Whether port 9000 of a host is open: 2328 in hexadecimal, state 0A.
+# Whether a host listens at port 9000: 2328 in hexadecimal, state 0A.
 listens() {
     host "$1" grep -q ':2328 00000000:0000 0A' /proc/net/tcp
 }
@@ -157,7 +157,7 @@ arrived() {
 }
 send web h1 10.0.0.2
 send batch h2 10.0.0.3
-# Both have a limit.
+# Whether both applications have a limit.
 limited() {
     [ "$(ctl observed --format csv | grep -c ',[0-9][0-9]*$')" = 2 ]
 }

@@ -1,4 +1,4 @@
-"""Compute-heavy: the first host derives keys, block after block, and all others keep copies, which they get while it goes on computing."""
+"""Compute-heavy: the first host derives keys in blocks, and sends copies of each block to all others while it computes the next one."""
 
 import hashlib
 import queue

@@ -1,7 +1,7 @@
 """Runs a job on several hosts of a testbed: a process in each of their network namespaces, and TCP connections between all of them.
 
-A job is started on the first host, with the namespaces of all: `python3 JOB.py weir-bed-h0 weir-bed-h1 ...`. If WEIR_DSCP is set, packets
-have that mark.
+Start a job on the first host, with the namespaces of all hosts: `python3 JOB.py weir-bed-h0 weir-bed-h1 ...`. If WEIR_DSCP is set, it is
+the mark of all packets.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ LENGTH = struct.Struct("!Q")
 
 
 def mark(connection):
-    """Sets what all connections of a job have."""
+    """Sets the options of a connection, and returns it."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(os.environ.get("WEIR_DSCP", "0")) << 2)
     return connection
 
 
 class Host:
-    """One of the hosts, by its rank, and its connections to the others."""
+    """A host with its rank, and its connections to the others."""
 
     def __init__(self, rank, links):
         self.rank = rank
@@ -38,12 +38,12 @@ class Host:
         self.links[to].sendall(data)
 
     def receive(self, of):
-        """The next bytes that another host has sent, whole."""
+        """Returns the next message of another host."""
         (length,) = LENGTH.unpack(self._read(of, LENGTH.size))
         return self._read(of, length)
 
     def told(self, data):
-        """What the first host tells all others."""
+        """Sends data from the first host to all others; returns the data on every host."""
         if self.rank > 0:
             return self.receive(0)
         for to in self.others:
@@ -51,7 +51,7 @@ class Host:
         return data
 
     def exchange(self, data):
-        """Sends the same bytes to all others, and answers with what comes from each of them, all at once."""
+        """Sends the same bytes to all others concurrently, and returns the message of each of them."""
         came = {}
 
         def take(of):
@@ -72,8 +72,8 @@ class Host:
 
 
 def computed(seed, length, seconds):
-    """So many bytes that follow from a seed, after so many seconds of a processor's time: a job's computing is to its sending as it is on
-    any other processor."""
+    """Computes for a number of seconds of processor time, and returns a number of bytes that depend on a seed: the ratio of computing to
+    sending is then the same on every processor."""
     ends = time.thread_time() + seconds
     found = seed
     while time.thread_time() < ends:
@@ -101,15 +101,15 @@ def together(calls):
 
 
 def listen():
-    """A socket at which hosts of higher ranks call, at this host's address."""
+    """Listens for connections of hosts with higher ranks, at this host's address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Sends nothing: the route to any host of the bed, such as its first, has this one's address.
+        # Sends nothing: the route to any host of the bed, such as the first, gives this host's address.
         probe.connect(("10.0.0.1", 9))
         return mark(socket.create_server((probe.getsockname()[0], 0)))
 
 
 def accept(listener, links, count, processes=()):
-    """Takes the calls of so many hosts, which begin with their ranks, as long as none of their processes has ended."""
+    """Accepts connections of `count` hosts, which begin with their ranks, until one of `processes` has exited."""
     listener.settimeout(0.2)
     while count > 0:
         try:
@@ -126,14 +126,14 @@ def accept(listener, links, count, processes=()):
 
 
 def call(at, rank):
-    """Calls a host of a lower rank."""
+    """Connects to a host of a lower rank."""
     connection = mark(socket.create_connection(tuple(at)))
     connection.sendall(LENGTH.pack(rank))
     return connection
 
 
 def first(namespaces):
-    """Starts the job on the other hosts, and waits until they know each other. Answers with this host, and their processes."""
+    """Starts the job on the other hosts, and connects all of them. Returns this host, and the processes of the others."""
     listener = listen()
     at = json.dumps(listener.getsockname())
     processes = [
@@ -151,7 +151,7 @@ def first(namespaces):
 
 
 def another(rank, at):
-    """Joins the first host, and by it all others."""
+    """Connects to the first host, and through its list to all others."""
     listener = listen()
     links = {0: call(json.loads(at), rank)}
     host = Host(rank, links)
@@ -164,7 +164,7 @@ def another(rank, at):
 
 
 def run(job):
-    """Runs a function of a host on all of them."""
+    """Runs `job(host)` on all hosts."""
     words = sys.argv[1:]
     if words[:1] == ["--rank"]:
         job(another(int(words[1]), words[2]))

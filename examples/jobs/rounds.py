@@ -1,4 +1,4 @@
-"""Balanced: the first host computes, and sends what it has found to all others; they answer, and only then it computes again."""
+"""Balanced: the first host computes, and sends the result to all others. When all have answered, it computes again."""
 
 import hashlib
 

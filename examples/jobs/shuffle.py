@@ -1,4 +1,4 @@
-"""Network-heavy: the first host computes what a round goes by; then all hosts send what they have to all others, and check what comes."""
+"""Network-heavy: the first host computes the seed of a round; then all hosts send their data to all others, and check what they receive."""
 
 import os
 import zlib

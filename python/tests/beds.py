@@ -14,8 +14,8 @@ from typing import Callable, Dict, List, Optional
 
 WEIR = shutil.which(os.environ.get("WEIR", "weir"))
 
-# A link of 2 MB a second, so that what is paced takes its time. Where a lease ends the rest goes over loopback at once, so it is longer
-# than any machine is busy.
+# A link of 2 MB/s, so that paced data takes measurable time. After a lease the rest crosses loopback at once, so the lease is longer
+# than any delay of a busy machine.
 CONFIG = """
 weir-serve = 1
 store = "weir.redb"
@@ -33,7 +33,7 @@ b = "16Mbit"
 [service.search]
 """
 
-# Two that are unlike: they get levels of their own.
+# Two different models, which get different levels.
 TABLE = """
 version = 1
 [[application]]
@@ -46,7 +46,7 @@ coefficients = [1.13, -0.13]
 
 
 class Bed(unittest.TestCase):
-    """A coordinator, and an agent for its host `a` if somebody asks for one. All are gone in the end."""
+    """A coordinator, and on request an agent for its host `a`. They stop with the test."""
 
     tls = ""
 
@@ -69,7 +69,7 @@ class Bed(unittest.TestCase):
         self.agents, self.api = found["agents"], found["api"]
 
     def prepare(self) -> None:
-        """What has to be there before the coordinator begins."""
+        """Creates the files that the coordinator needs."""
 
     def start(self, *words: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([str(WEIR), *words], stderr=stderr, stdin=subprocess.DEVNULL)
@@ -84,7 +84,7 @@ class Bed(unittest.TestCase):
             process.stderr.close()
 
     def attend(self) -> str:
-        """An agent for host `a` that has its coordinator; the answer is its door."""
+        """Starts an agent for host `a`, waits until it is connected, and returns the path of its socket."""
         door = f"{self.folder}/door"
         agent = self.start(
             *["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", self.agents, "--socket", door]
@@ -109,7 +109,7 @@ class Bed(unittest.TestCase):
 
 
 def openssl(folder: str, name: str, names: Optional[str]) -> None:
-    """A certificate and its key, as docs/security.md makes them; the authority's own if there are no names."""
+    """Makes a certificate and its key as in docs/security.md; without names, that of the authority."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
     out = ["-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem"]
     by: List[str] = []

@@ -1,4 +1,4 @@
-"""Saba's interface through a real coordinator, and what its packets look like."""
+"""Saba's interface with a real coordinator, and the marks of packets."""
 
 import shutil
 import socket
@@ -14,7 +14,7 @@ SYN, ACK = 0x02, 0x10
 
 
 def first_marks(packets: socket.socket, port: int) -> List[Tuple[int, bool]]:
-    """The DSCPs of what was sent to a port on loopback, in order, with whether it is the connection's first packet."""
+    """The DSCPs of packets to a port on loopback, in order, and whether each is the first packet of its connection."""
     packets.settimeout(0.2)
     marks: List[Tuple[int, bool]] = []
     while True:
@@ -26,7 +26,7 @@ def first_marks(packets: socket.socket, port: int) -> List[Tuple[int, bool]]:
         head = (packet[0] & 15) * 4 if version == 4 else 40
         traffic = packet[1] if version == 4 else (packet[0] & 15) << 4 | packet[1] >> 4
         protocol = packet[9] if version == 4 else packet[6]
-        # Loopback shows each packet as it leaves and as it comes.
+        # A capture on loopback contains each packet twice: sent and received.
         if protocol != socket.IPPROTO_TCP or kind == socket.PACKET_OUTGOING:
             continue
         tcp = packet[head:]
@@ -35,7 +35,7 @@ def first_marks(packets: socket.socket, port: int) -> List[Tuple[int, bool]]:
 
 
 def taken(server: socket.socket) -> bytes:
-    """The first three bytes of the next connection."""
+    """Returns the first three bytes of the next connection."""
     sock, _ = server.accept()
     with sock:
         return sock.recv(3)
@@ -94,7 +94,7 @@ class ApplicationTest(Bed):
         self.addCleanup(packets.close)
         packets.bind(("lo", ETH_P_ALL))
         levels = set()
-        # Levels are those that they have when both are there.
+        # Levels with both applications registered.
         Application.register(self.coordinator, "flat", model="flat")
         for name, model in [("lr", "LR"), ("flat", "flat")]:
             application = Application.register(self.coordinator, name, model=model)
@@ -107,7 +107,7 @@ class ApplicationTest(Bed):
                     self.assertEqual(taken(server), b"abc")
                 marks = first_marks(packets, port)
                 self.assertEqual([syn for _, syn in marks][:2], [True, False], marks)
-                # The last packets may be answers of the kernel for a socket that is gone, which have no mark.
+                # The last packets may be answers of the kernel for a closed socket, which have no mark.
                 self.assertEqual({dscp for dscp, _ in marks[:3]}, {application.level + 1}, (host, marks))
         self.assertEqual(len(levels), 2)
 

@@ -1,4 +1,4 @@
-"""Coflows through a real coordinator and a real agent."""
+"""Coflows with a real coordinator and a real agent."""
 
 import io
 import threading
@@ -8,7 +8,7 @@ from weir import Agent, AgentError, Coflow, Coordinator, CoordinatorError, Flow,
 
 from .beds import Bed
 
-# At the 2 MB a second of a link, all but a hundredth, this takes a second.
+# At 99 % of a link of 2 MB/s, this takes one second.
 DATA = bytes(range(256)) * 8192
 
 
@@ -49,7 +49,7 @@ class CoflowTest(Bed):
             receiver = threading.Thread(target=receive)
             receiver.start()
             small = put(agent, "shuffle", 1, inbox.address, b"abc")
-            # It has told the host what it may send, so that there is a pace from the first byte on.
+            # The host has its order, so the first byte is paced.
             self.wait_for("a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] is not None)
             began = time.monotonic()
             large = put(agent, "shuffle", 0, inbox.address, io.BytesIO(DATA))
@@ -57,17 +57,17 @@ class CoflowTest(Bed):
             took = time.monotonic() - began
             self.assertEqual((small.bytes, small.unpaced, large.bytes, large.unpaced), (3, None, len(DATA), None))
             self.assertEqual(got, {0: DATA, 1: b"abc"})
-            # What the kernel sends at once and what headers take is little beside that.
+            # The kernel's first burst and the headers are small in comparison.
             self.assertGreater(took, 0.7 * len(DATA) / 2e6)
             self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["over"])
-            # It is nobody's any more.
+            # The agent has closed its duplicate of the flow.
             with self.assertRaises(AgentError):
                 agent.done("shuffle", 0)
         coflow.deregister()
 
     def test_without_a_pace_it_goes_all_the_same(self) -> None:
         agent = Agent(self.attend())
-        # It is gone, and nobody answers.
+        # The connection to the agent is closed.
         agent.close()
         with Inbox(("127.0.0.1", 0)) as inbox:
             sent = put(agent, "c", 0, inbox.address, b"abc")

@@ -1,4 +1,4 @@
-"""What an inbox takes, and what it lets go of."""
+"""Connections that an inbox accepts, and those that it closes."""
 
 import socket
 import unittest
@@ -44,7 +44,7 @@ class InboxTest(unittest.TestCase):
         self.assertEqual(self.read(longest, 4294967295), b"")
         for sock in wrong:
             sock.settimeout(10)
-            # Where bytes were left unread it is reset.
+            # The kernel resets a connection with unread bytes.
             try:
                 self.assertEqual(sock.recv(1), b"")
             except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""How programs hand the sockets of their flows to the agent on their host; docs/live.md has the messages."""
+"""Hands sockets of flows to the agent of the host. docs/live.md lists the messages."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import socket
 import threading
 from typing import List
 
-# Where an agent is if nobody says.
+# Default path of an agent's socket.
 DOOR = "/run/weir/agent.sock"
 
-# How long an agent may take to answer.
+# Maximum time for an agent's answer.
 PATIENCE = 5.0
 
 
 class AgentError(Exception):
-    """Why a socket is not paced."""
+    """The reason why a socket is not paced."""
 
 
 class Agent:
-    """A way to the agent of this host, by the path of its Unix socket. Any thread may use it.
+    """A connection to the agent of this host, by the path of its Unix socket. Any thread may use it.
 
-    Raises :class:`AgentError` if it is not there. When it is closed, or its program ends, all flows that were handed over here are done.
+    Raises :class:`AgentError` if there is no agent. When the connection is closed, or the program exits, all flows that were handed over
+    through it are done.
     """
 
     def __init__(self, door: str = DOOR) -> None:
@@ -34,21 +35,21 @@ class Agent:
             raise AgentError(f"{door}: {error}") from error
 
     def open(self, coflow: str, flow: int, sock: socket.socket) -> None:
-        """Hands over the socket of a flow: TCP, or UDP over IPv4 where the agent has an interface, and connected.
+        """Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface.
 
-        ``flow`` is its place in the coflow's registration.
+        ``flow`` is its index in the coflow's registration.
 
-        The agent has a duplicate of it, so closing it is not enough to end the connection: shut it down for writing, or say
+        The agent keeps a duplicate, so closing the socket does not end the connection: shut it down for writing, or call
         :meth:`done`.
         """
         self._ask(f"open {coflow} {flow}", [sock.fileno()])
 
     def done(self, coflow: str, flow: int) -> None:
-        """Nothing more will be written to a flow: when what was written has arrived, the agent lets go of its socket."""
+        """Declares that no more data follows: the agent closes its duplicate when all written data has arrived."""
         self._ask(f"done {coflow} {flow}", [])
 
     def close(self) -> None:
-        """Goes away from the agent."""
+        """Closes the connection to the agent."""
         self._socket.close()
 
     def __enter__(self) -> Agent:
@@ -58,13 +59,13 @@ class Agent:
         self.close()
 
     def _ask(self, text: str, sockets: List[int]) -> None:
-        # One question at a time: an answer does not say to which.
+        # One request at a time: answers do not name their request.
         with self._turn:
             try:
                 socket.send_fds(self._socket, [text.encode()], sockets)
                 answer = self._socket.recv(512).decode(errors="replace")
             except OSError as error:
-                # An answer that comes late would be taken for the next one.
+                # A late answer would be taken for that of the next request.
                 self._socket.close()
                 raise AgentError(f"the agent cannot be asked: {error}") from error
         if answer == "ok":

@@ -9,17 +9,17 @@ from typing import Any, Optional, Tuple
 
 from .coordinator import Coordinator, CoordinatorError, path
 
-# How long the other end may take to take a connection.
+# Maximum time to connect.
 CONNECT = 30.0
 
-# Levels are from 0, and DSCPs have six bits, of which 0 is nobody's: level 0 is DSCP 1.
+# Levels start at 0. A DSCP has six bits, and 0 means no class: level 0 is DSCP 1.
 MOST_LEVEL = 62
 
 
 class Application:
-    """An application that is registered. It may be so from several programs on several hosts, by the same id.
+    """A registered application. Several programs on several hosts may register it by the same id.
 
-    ``level`` is its priority level, from 0, as far as it was heard of: each connection that is created asks anew.
+    ``level`` is its last known priority level, from 0. Each new connection updates it.
     """
 
     def __init__(self, coordinator: Coordinator, id: str, level: int) -> None:
@@ -31,26 +31,26 @@ class Application:
     def register(
         cls, coordinator: Coordinator, id: str, *, model: Optional[str] = None, service: Optional[str] = None
     ) -> Application:
-        """Registers the application ``id`` (1 to 128 printable characters without spaces), whose sensitivity the table has as ``model``.
+        """Registers the application ``id`` (1 to 128 printable characters without spaces), with a ``model`` of the sensitivity table.
 
-        Only a coordinator whose queues go by services does without a model. The service is a framework's own, or ``default``, if
-        there is none given. The same again changes nothing. Raises :class:`CoordinatorError`.
+        A model is optional if the coordinator has queues by service. Without ``service``, the service is the framework's own, or
+        ``default``. Registering the same again changes nothing. Raises :class:`CoordinatorError`.
         """
         answer = coordinator.put(path("applications", id), {"service": service, "model": model})
         return cls(coordinator, id, _level_of(answer))
 
     @property
     def dscp(self) -> int:
-        """What its packets are marked with: level 0 is DSCP 1, level 1 is DSCP 2 and so on."""
+        """The mark of its packets: level 0 is DSCP 1, level 1 is DSCP 2, and so on."""
         return self.level + 1
 
     def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
-        """Creates a connection: TCP, from ``from_host``, which is this one, to ``address`` on ``to_host``.
+        """Creates a TCP connection from ``from_host``, which is this host, to ``address`` on ``to_host``.
 
-        Hosts are called as the coordinator calls them. Its packets have the application's class, the first one included. If
-        that is another one by now, as others came and went, it has that from then on; connections that were there before keep
-        theirs. Raises :class:`OSError` if the other end does not take it within 30 s; that the coordinator was not told is no error:
-        see :attr:`Connection.untold`.
+        Hosts have their names in the coordinator's configuration. All packets have the application's class, including the first one. If
+        the level has changed since, the connection continues with the new class; earlier connections keep theirs. Raises
+        :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
+        :attr:`Connection.untold`.
         """
         sock = self._dial(address)
         place = path("connections", uuid.uuid4().hex)
@@ -73,7 +73,7 @@ class Application:
         for family, kind, protocol, _, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             place: Any = found
             if family == socket.AF_INET6:
-                # An address of IPv4 in one of IPv6 is marked as IPv4.
+                # Packets to an IPv4-mapped IPv6 address need the mark of IPv4.
                 mapped = ipaddress.IPv6Address(str(found[0]).partition("%")[0]).ipv4_mapped
                 if mapped is not None:
                     family, place = socket.AF_INET, (str(mapped), found[1])
@@ -90,15 +90,15 @@ class Application:
         raise last
 
     def deregister(self) -> None:
-        """Deregisters it. Connections have to be destroyed before, also those of its programs on other hosts."""
+        """Deregisters the application. Destroy all of its connections first, also those of other hosts."""
         self._coordinator.delete(path("applications", self.id))
 
 
 class Connection:
     """A connection of an application.
 
-    ``socket`` is the connection itself. ``untold`` says why the coordinator does not know of it, if so: it has the application's
-    class all the same, but does not count for the weights of queues.
+    ``socket`` is the connection itself. ``untold`` is the reason why the coordinator does not know it, or None. An unknown connection has
+    the application's class, but does not count for the weights of queues.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class Connection:
         self._told = told
 
     def destroy(self) -> None:
-        """Ends the connection both ways, and tells the coordinator. Raises :class:`CoordinatorError` if that was not told."""
+        """Closes the connection, and removes it at the coordinator. Raises :class:`CoordinatorError` if the removal fails."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # It has ended already.
+            # It has already ended.
             pass
         self.socket.close()
         told, self._told = self._told, None
@@ -139,7 +139,7 @@ def _level_of(answer: Any) -> int:
 
 
 def _mark(sock: socket.socket, dscp: int) -> None:
-    # The bits of ECN are below those of DSCP, and the kernel's own.
+    # The two bits below the DSCP are ECN, which the kernel sets.
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
     else:

@@ -1,4 +1,4 @@
-"""Coflows: frameworks register them, and their programs send their flows (Saath, section 5)."""
+"""Coflows: frameworks register them, and programs send their flows (Saath, section 5)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .agent import Agent, AgentError
 from .coordinator import Coordinator, path
 from .inbox import head
 
-# Bytes that are read and written at a time.
+# Bytes of a read and a write.
 PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A flow of a coflow, which is called by its place there: the hosts that send and receive, as the coordinator calls them.
+    """A flow of a coflow, identified by its index: the sending and the receiving host, by the names in the coordinator's configuration.
 
-    ``bytes`` is None if nobody knows how many, which policies that go by sizes refuse.
+    ``bytes`` is None if the size is unknown. Policies that use sizes refuse such flows.
     """
 
     from_host: str
@@ -28,7 +28,7 @@ class Flow:
 
 
 class Coflow:
-    """A coflow that is registered."""
+    """A registered coflow."""
 
     def __init__(self, coordinator: Coordinator, id: str) -> None:
         self.id = id
@@ -46,10 +46,10 @@ class Coflow:
         weight: Optional[float] = None,
         deadline: Optional[float] = None,
     ) -> Coflow:
-        """Registers a coflow as ``id``: 1 to 128 printable characters without spaces. The same again changes nothing.
+        """Registers a coflow as ``id``: 1 to 128 printable characters without spaces. Registering the same again changes nothing.
 
-        The service is a framework's own, or ``default``, if there is none given; the application is one of its own; the weight is above 0,
-        and 1 if it is not given; the deadline is in seconds from its registration on. Raises
+        Without ``service``, the service is the framework's own, or ``default``. ``application`` is one of that service. ``weight`` is above
+        0, and 1 by default. ``deadline`` is in seconds after the registration. Raises
         :class:`CoordinatorError <weir.CoordinatorError>`.
         """
         body = {
@@ -63,11 +63,11 @@ class Coflow:
         return cls(coordinator, id)
 
     def update(self, flows: Sequence[Flow]) -> None:
-        """Gives it other flows, for tasks that moved or were started anew. Those in the same place with the same ends go on."""
+        """Replaces its flows, for tasks that moved or restarted. Flows with the same index and the same hosts continue."""
         self._coordinator.put(f"{path('coflows', self.id)}/flows", _bodies(flows))
 
     def deregister(self) -> None:
-        """Deregisters it, whatever is left of it."""
+        """Deregisters the coflow, even if it has not completed."""
         self._coordinator.delete(path("coflows", self.id))
 
 
@@ -77,7 +77,7 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Put:
-    """What was sent: bytes of data, and why it was not paced, if so. Then it went as fast as TCP does."""
+    """The number of sent bytes, and the reason if they were not paced: they were then sent as plain TCP."""
 
     bytes: int
     unpaced: Optional[AgentError]
@@ -88,9 +88,9 @@ def put(
 ) -> Put:
     """Sends all of ``data`` as a flow of a coflow to the :class:`Inbox <weir.Inbox>` at ``address``.
 
-    It goes at the pace that the agent has for it from the first byte on. It ends when all is handed to the kernel; the connection goes on
-    until it has arrived. Raises :class:`OSError` if the other end does not take it, or what reading ``data`` raises; then the other end gets
-    what was sent until then.
+    The agent paces it from the first byte on. The call returns when the kernel has all data; the connection stays open until the data has
+    arrived. Raises :class:`OSError` if the other end refuses the connection or closes it, and the exceptions of reading ``data``; the other
+    end then gets the data sent so far.
     """
     first = head(coflow, flow)
     source = io.BytesIO(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
@@ -107,6 +107,6 @@ def put(
                 sock.sendall(piece)
                 sent += len(piece)
         finally:
-            # The agent has a duplicate, so that closing it would not end it.
+            # The agent has a duplicate, so closing the socket would not end the connection.
             sock.shutdown(socket.SHUT_WR)
     return Put(sent, unpaced)

@@ -1,4 +1,4 @@
-"""The coordinator's API over HTTP/1.1, as docs/api.md has it."""
+"""A client of the coordinator's API over HTTP/1.1; see docs/api.md."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import ssl
 from typing import Any, Optional
 from urllib.parse import quote
 
-# How long a coordinator may take to be reached, and to answer.
+# Maximum times to connect to a coordinator, and for its answer.
 NEAR = 2.0
 PATIENCE = 15.0
 
-# The longest answer that is read, in bytes.
+# Maximum size of an answer, in bytes.
 LONGEST = 10 << 20
 
 
 class CoordinatorError(Exception):
-    """Why something was not done. ``status`` is that of the answer, and None if there was none."""
+    """The reason why a request failed. ``status`` is that of the answer, or None without an answer."""
 
     def __init__(self, detail: str, status: Optional[int] = None) -> None:
         super().__init__(detail if status is None else f"{status}: {detail}")
@@ -29,8 +29,8 @@ class CoordinatorError(Exception):
 class Coordinator:
     """A coordinator at a host and a port, such as ``127.0.0.1:7701``.
 
-    With files in PEM it proves who it is by the ``authority`` of its certificate, and who this is says ``certificate``, whose key
-    is ``key``. Without them it has to be on this host.
+    ``authority``, ``certificate`` and ``key`` are files in PEM: the authority of the coordinator's certificate, and the client's
+    certificate with its key. Without them, the coordinator must be on this host.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class Coordinator:
             raise ValueError(f"{place}: expected a coordinator on this host, or a certificate, its key and an authority")
 
     def get(self, path: str) -> Any:
-        """What there is at a path, such as ``/v1/hosts``."""
+        """Returns the object at a path, such as ``/v1/hosts``."""
         return self._ask("GET", path)
 
     def put(self, path: str, body: Any) -> Any:
-        """Puts a body at a path; the same again changes nothing. The answer is None where there is none."""
+        """Puts a body at a path, and returns the answer, or None without one. Putting the same again changes nothing."""
         return self._ask("PUT", path, json.dumps(body).encode())
 
     def delete(self, path: str) -> None:
-        """Removes what there is at a path."""
+        """Deletes the object at a path."""
         self._ask("DELETE", path)
 
     def _ask(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
-        # A connection for each request: one that was kept may have ended since.
+        # One connection for each request: a connection that was kept may have ended.
         if self._tls is None:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=NEAR)
         else:
@@ -98,12 +98,12 @@ class Coordinator:
 
 
 def path(room: str, name: str) -> str:
-    """Where the API has something by its id."""
+    """The path of an object with an id."""
     return f"/v1/{room}/{quote(name, safe='')}"
 
 
 def _is_own(host: str) -> bool:
-    """Whether it is this host whatever names mean."""
+    """Whether a host is this one, without name resolution."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

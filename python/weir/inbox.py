@@ -1,4 +1,4 @@
-"""Where a program receives flows. A connection begins with a line ``weir-flow COFLOW FLOW``, which is not part of the data."""
+"""Receives flows. A connection starts with a line ``weir-flow COFLOW FLOW``, which is not part of the data."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import socket
 import time
 from typing import Dict, List, Optional, Tuple
 
-# What a connection begins with.
+# The first word of a connection.
 WORD = b"weir-flow"
 
-# The longest id, and the longest first line: the word, an id, a number of ten digits, and what is between and after.
+# Maximum length of an id, and of a first line: the word, an id, a number of ten digits, two spaces and a newline.
 LONGEST_ID = 128
 LONGEST = len(WORD) + LONGEST_ID + 13
 
-# How long a first line may take.
+# Maximum time for a first line.
 PATIENCE = 5.0
 
-# The most connections that wait for `Inbox.get`, those that have not yet said what they are included. More of them wait in the system.
+# Maximum number of connections that wait for `Inbox.get`, with or without a first line. More stay in the kernel's backlog.
 MOST = 1024
 
-# Flows are called by numbers below this.
+# Indexes of flows are below this number.
 END = 1 << 32
 
 
@@ -29,7 +29,7 @@ def _is_id(text: bytes) -> bool:
 
 
 def head(coflow: str, flow: int) -> bytes:
-    """What a connection begins with."""
+    """The first line of a connection."""
     name = coflow.encode()
     if not _is_id(name):
         raise ValueError(f"coflow: {coflow!r:.200}: expected 1 to {LONGEST_ID} printable characters without spaces")
@@ -39,7 +39,7 @@ def head(coflow: str, flow: int) -> bytes:
 
 
 def _flow_of(line: bytes) -> Optional[Tuple[str, int]]:
-    """Which flow a first line is about, without its end."""
+    """The flow of a first line, given without its newline; None if it is not such a line."""
     words = line.split(b" ")
     if len(words) != 3 or words[0] != WORD or not _is_id(words[1]) or not words[2].isdigit():
         return None
@@ -48,7 +48,7 @@ def _flow_of(line: bytes) -> Optional[Tuple[str, int]]:
 
 
 class _New:
-    """A connection that has not yet said what it is."""
+    """A connection whose first line has not arrived."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -57,7 +57,7 @@ class _New:
         self.until = time.monotonic() + PATIENCE
 
     def hear(self) -> Optional[Tuple[str, int]]:
-        """Reads what is there of the first line, and nothing beyond it. Raises OSError if it is no such line."""
+        """Reads the received part of the first line, and no further. Raises OSError if it is not such a line."""
         while len(self.line) < LONGEST:
             try:
                 byte = self.socket.recv(1)
@@ -78,9 +78,9 @@ class _New:
 
 
 class Inbox:
-    """A port at which a program receives flows; port 0 is any that is free. One thread at a time may use it.
+    """A port at which a program receives flows; port 0 selects a free port. One thread at a time may use it.
 
-    Whoever reaches it can send any flow: as sockets of programs are, it is as safe as its network.
+    Every client that can connect can send any flow, without authentication.
     """
 
     def __init__(self, address: Tuple[str, int]) -> None:
@@ -92,16 +92,16 @@ class Inbox:
 
     @property
     def address(self) -> Tuple[str, int]:
-        """Where senders reach it."""
+        """The address and port for senders."""
         host, port = self._listener.getsockname()[:2]
         return host, port
 
     def get(self, coflow: str, flow: int, patience: float) -> socket.socket:
-        """The connection of a flow: what is received from it is its data.
+        """Returns the connection of a flow, from which the caller receives the data.
 
-        If the sender connects twice, the later one counts. That it ends says that no more comes, also where the sender was killed: whoever
-        knows the size compares. Flows may be asked for in any order; those that nobody asks for wait. Raises
-        :class:`TimeoutError` if nobody sends it within ``patience`` seconds.
+        If the sender connects twice, the later connection replaces the earlier one. A connection also ends if the sender is killed:
+        compare the size, if you know it. Flows can be requested in any order; the others wait. Raises :class:`TimeoutError` if
+        no sender connects within ``patience`` seconds.
         """
         until = time.monotonic() + patience
         while (coflow, flow) not in self._waiting:
@@ -113,7 +113,7 @@ class Inbox:
         return self._waiting.pop((coflow, flow))
 
     def close(self) -> None:
-        """Lets go of all that waits, and of the port."""
+        """Closes the port and all waiting connections."""
         self._listener.close()
         for sock in [new.socket for new in self._new] + list(self._waiting.values()):
             sock.close()
@@ -129,7 +129,7 @@ class Inbox:
         return len(self._new) + len(self._waiting) < MOST
 
     def _wait(self, most: float) -> None:
-        """Waits until something comes, or somebody's time is over."""
+        """Waits for data or a connection, at most until the next first line is overdue."""
         now = time.monotonic()
         most = min([most] + [max(new.until - now, 0.0) for new in self._new])
         polled = select.poll()
@@ -137,18 +137,18 @@ class Inbox:
             polled.register(new.socket, select.POLLIN)
         if self._has_room():
             polled.register(self._listener, select.POLLIN)
-        # Of a part of a millisecond it would make none, and try again and again.
+        # `poll` rounds down to milliseconds: without + 1 it would return at once, again and again.
         polled.poll(min(most * 1000 + 1, 3_600_000))
 
     def _take(self) -> None:
-        """Takes what has come."""
+        """Accepts connections and reads first lines."""
         while self._has_room():
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
                 break
             except ConnectionAbortedError:
-                # Who went away before they were let in.
+                # The client closed the connection before it was accepted.
                 continue
             self._new.append(_New(sock))
         for new in self._new[:]:
