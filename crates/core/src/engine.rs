@@ -77,8 +77,10 @@ impl Engine {
         &self.allocation
     }
 
-    /// In a tree: the minimum capacities that the leaf of a coflow decided over last, for the sending sides of all
-    /// ports and then the receiving ones. Empty if the leaf has no live flows.
+    /// In a tree: the slices that the leaf of a coflow decided over last, the minimum of its offers. Sending sides of
+    /// all ports come first, then receiving sides. A slice is 0 where the leaf has no live flows.
+    ///
+    /// `None` if the policy is not a tree.
     pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
         match &self.root {
             Root::Tree(tree) => Some(tree.slices(slot)),
