@@ -34,7 +34,7 @@ pub fn enforced_for(rate: Rate, demand: Rate) -> Rate {
     if rate < demand { rate } else { enforced(rate) }
 }
 
-/// Multiplies a rate; saturates at the maximum rate.
+/// Multiplies a rate. Returns `rate` unchanged if the product is not finite.
 fn scaled(rate: Rate, factor: f64) -> Rate {
     Rate::new(rate.get() * factor).unwrap_or(rate)
 }

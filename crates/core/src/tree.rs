@@ -32,7 +32,7 @@
 //! # Guarantees
 //!
 //! - The allocation does not exceed the capacity of any side.
-//! - If the policy of a leaf uses all that it can, every flow has an end at which the leaf uses at least its weighted
+//! - If the policy of a leaf is work-conserving, every flow has an end at which the leaf uses at least its weighted
 //!   part.
 //! - No policy changes the slices of another leaf. Slices depend only on which leaves have live flows at which ports,
 //!   and on the flows of `fair` leaves.

@@ -214,9 +214,9 @@ impl Network {
         self.coflow_mut(slot).hold(flow, now);
     }
 
-    /// Corrects live flows that should have completed by `now`: each has `left` bytes to send. Returns these flows.
+    /// Corrects live flows that should have completed by `now`: each has `left` bytes to send.
     ///
-    /// All flows of a coflow with such a flow are returned, and lose their rates until the next schedule.
+    /// Returns all live flows of the affected coflows. These flows lose their rates until the next schedule.
     pub(crate) fn overdue(&mut self, left: f64, now: f64) -> Vec<(Slot, u32)> {
         let mut by_own = Vec::new();
         if self.own_next <= now {

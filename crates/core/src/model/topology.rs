@@ -293,8 +293,11 @@ impl Builder {
     /// Adds a cable between two existing nodes, with `rate` in each direction.
     ///
     /// # Errors
-    /// If the cable is invalid: see the module documentation. Also if the maximum number of cables is reached, or the
-    /// rate is out of bounds.
+    /// - [`TopologyError::Count`] if the maximum number of cables is reached.
+    /// - [`TopologyError::UnknownNode`] if an end does not exist.
+    /// - [`TopologyError::SelfLink`], [`TopologyError::HostToHost`] or [`TopologyError::DuplicateCable`] for the
+    ///   cables that the module documentation excludes.
+    /// - [`TopologyError::Rate`] if the rate is not from [`Topology::MIN_RATE`] to [`Topology::MAX_RATE`].
     pub fn cable(&mut self, from: &str, to: &str, rate: Rate) -> Result<(), TopologyError> {
         count("cables", self.cables.len() + 1, Topology::MAX_CABLES)?;
         let unknown = |unknown: &str| TopologyError::UnknownNode {

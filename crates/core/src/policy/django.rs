@@ -321,7 +321,8 @@ impl Django {
 impl Policy for Django {
     type Knows = Sizes;
 
-    /// O(1), but O(its ports x m) for a coflow that leaves, or gets other flows: numbers mean others then.
+    /// O(1). For a coflow that completes or gets other flows, O(its ports x m), because the numbers of its flows
+    /// change.
     fn on(&mut self, event: Event, view: &mut View<'_, Sizes>) {
         match event {
             Event::Released(slot) | Event::FlowLive(slot, _) => self.reducers.changed(slot),
@@ -340,8 +341,9 @@ impl Policy for Django {
         }
     }
 
-    /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the coflows that sent
-    /// something; for each host that opens connections, the senders of the coflows that want them; and what the solver takes.
+    /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the
+    /// coflows that sent bytes. In addition, for each host that opens connections, the senders of the coflows that
+    /// may get them; and the cost of the solver.
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         self.moved = false;
         let mut reducers = std::mem::take(&mut self.reducers);
@@ -357,7 +359,8 @@ impl Policy for Django {
         self.reducers = reducers;
     }
 
-    /// Again as soon as may be, as long as connections move: the local scheduler gives reducers without priority one at a time.
+    /// The current time while connections change, so that the next schedule follows at once: Algorithm 2 gives
+    /// reducers without priority one connection per schedule.
     fn wake(&mut self, view: &mut View<'_, Sizes>, _: &Allocation) -> f64 {
         if self.moved { view.now() } else { f64::INFINITY }
     }

@@ -12,7 +12,7 @@ pub(super) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Reads the parameters S, E and K. Defaults: 10 MB, 10, 10 (section 6).
+    /// Reads the parameters S, E and K. Defaults: 10 MB, 10, 10 (Saath, section 6).
     pub(super) fn read(params: &mut Params) -> Result<Thresholds, ParamsError> {
         let ten_mb = Bytes::of(10e6);
         let start =

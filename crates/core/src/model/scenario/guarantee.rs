@@ -6,11 +6,12 @@ use super::{Change, Place, Scenario, ScenarioError, wrong};
 use crate::model::topology::{LinkId, Topology};
 use crate::units::{Rate, Time};
 
-/// A guaranteed rate of a service on a link (NetShare, 3.3: "minimum and excess weights").
+/// A guaranteed rate: the rate on a link that a service gets before any service gets more (NetShare, 3.3: "minimum
+/// and excess weights").
 ///
-/// On a link with guarantees, only the guarantees are certain. The rest is divided by excess weights, or by the
-/// weight of a service without an excess weight. Links without guarantees are shared by weight. Only a central
-/// allocator applies guarantees.
+/// On a link with guarantees, weights guarantee nothing more: the rest is divided by excess weights, or by the weight
+/// of a service without an excess weight. Links without guarantees are shared by weight. Only a central allocator
+/// applies guarantees.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guarantee {
     /// Position of the service in the list.
