@@ -332,13 +332,13 @@ impl Saath {
         }
     }
 
-    /// Line 7: whether all ports of a coflow are available.
+    /// Whether all ports of a coflow are available (Fig. 7, line 7).
     fn available(&self, coflow: &Coflow) -> bool {
         !coflow.lacks_data()
             && if self.full_ports { self.residual.admits_alone(coflow) } else { self.residual.admits(coflow) }
     }
 
-    /// Lines 6-13 for one coflow.
+    /// Admits one coflow, or leaves it to work conservation (Fig. 7, lines 6-13).
     fn admit(&mut self, slot: Slot, view: &View<'_, Blind>, out: &mut Allocation) {
         out.set_class(
             slot,
@@ -378,7 +378,7 @@ impl Saath {
         }
     }
 
-    /// Lines 18-23.
+    /// Serves the coflows of a queue that were not admitted (Fig. 7, lines 18-23).
     fn work_conservation(&mut self, view: &View<'_, Blind>, out: &mut Allocation) {
         let mut missed = std::mem::take(&mut self.missed);
         for slot in missed.drain(..) {
