@@ -1,112 +1,116 @@
-//! The boundary: what a policy decides, and all that whoever carries it out goes by.
+//! The output of a policy: rates, classes and queues. Drivers enforce an [`Allocation`] without other input from the
+//! policy.
 //!
-//! A rate policy fills in rates: one common rate a coflow, and rates of their own for single flows. A
-//! policy that leaves rates to the transport fills in [`Queues`] and each coflow's class instead.
+//! A rate policy sets one common rate for each coflow, and own rates of single flows on top. A policy that leaves
+//! rates to the transport sets [`Queues`] and the class of each coflow instead.
 
 use crate::model::Slot;
 
-/// The rate that the live flows of a coflow have in common.
+/// The common rate of a coflow's live flows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Common {
-    /// None.
+    /// No common rate.
     #[default]
     None,
-    /// Every live flow at this rate, in bytes per second.
+    /// Every live flow sends at this rate, in bytes per second.
     Each(f64),
-    /// Every live flow at what it has left over this many seconds, so that all end together (MADD).
+    /// Every live flow sends at its remaining bytes divided by this number of seconds, so that all complete together
+    /// (MADD).
     Together(f64),
 }
 
-/// Why a coflow got what it got; what `weir explain` reports.
+/// The rule that decided a coflow's rates; `weir explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rule {
-    /// The policy says nothing about single coflows.
+    /// The policy does not explain decisions about single coflows.
     #[default]
     Unsaid,
-    /// All of its flows at once, at equal rates (Saath D1, D2).
+    /// All flows were admitted at once, at equal rates (Saath D1, D2).
     AllOrNone,
-    /// Some port of it had nothing left, or some of its data was not there; its flows got what others left over (Saath D4).
+    /// A port without residual capacity, or missing data, prevented all-or-none. The flows share residual capacity
+    /// (Saath D4).
     WorkConservation,
-    /// Likewise, and nothing is given to its flows (Saath without D4).
+    /// As for [`Rule::WorkConservation`], but the flows receive no rates (Saath without D4).
     None,
-    /// All of its flows at rates at which they end together (Varys, MADD).
+    /// The rates let all flows complete together (Varys, MADD).
     Madd,
-    /// All of its flows at rates at which they end at its deadline (Varys's deadline mode).
+    /// The rates let all flows complete at the deadline (Varys's deadline mode).
     Deadline,
-    /// Only what others left over (Varys, backfilling).
+    /// The flows receive only residual capacity (Varys, backfilling).
     Backfill,
-    /// Flow by flow, in the order of coflows.
+    /// Flows take residual capacity one by one, in the order of coflows.
     InOrder,
-    /// Some of its data is not there (Saath 4.3).
+    /// Some flows wait for data (Saath 4.3).
     LacksData,
-    /// Shared by the transport inside its queue.
+    /// The transport shares the queue's bandwidth.
     Transport,
-    /// Over the connections that its receivers have opened (Django).
+    /// The flows send over the connections that the receivers opened (Django).
     Connections,
 }
 
-/// What a coflow's place in the order goes by, besides its class; what `weir explain` reports.
+/// The criterion, next to the class, that orders a coflow; `weir explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// What the policy goes by is the same in every schedule: arrival, mostly.
+    /// The criterion is constant over schedules, usually the order of arrival.
     #[default]
     Unsaid,
-    /// With how many others it contends: the fewer, the earlier (Saath, least contention first).
+    /// Number of coflows that contend with the coflow; fewer go first (Saath, least contention first).
     Contention(u32),
-    /// It has waited as long as it may, and goes before all classes (Saath D5).
+    /// The deadline has expired, and the coflow goes before all classes (Saath D5).
     Overdue,
 }
 
-/// A flow's own rate, on top of its coflow's common one.
+/// A flow's own rate, which adds to the common rate of its coflow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowRate {
-    /// Its coflow.
+    /// Slot of the coflow.
     pub slot: Slot,
-    /// Its number in the coflow.
+    /// Number of the flow in the coflow.
     pub flow: u32,
-    /// In bytes per second; above zero.
+    /// Rate in bytes per second; above zero.
     pub rate: f64,
 }
 
-/// How ports share among the classes of flows that have no rates.
+/// How ports serve the classes of flows without rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queues {
-    /// The weight of each class at each sending port; the class is a position in this list.
+    /// Sharing between classes at each sending port. A class is an index, from 0.
     pub weights: Weights,
-    /// Who goes first inside a class.
+    /// Sharing inside a class.
     pub inside: Inside,
-    /// Whether receiving ports keep the same queues, or only share what arrives as TCP would.
+    /// What receiving ports do.
     pub receivers: Receivers,
 }
 
 /// Sharing between the queues of a port.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weights {
-    /// By weight among the queues that have something to send.
+    /// By weight among the backlogged queues.
     Weighted(Vec<f64>),
-    /// A lower class only gets what higher classes leave.
+    /// Strict priority: a queue gets only the residual capacity of lower-numbered queues. The number is the count of
+    /// queues.
     Strict(usize),
 }
 
 /// Sharing inside a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inside {
-    /// Max-min between flows.
+    /// Max-min fairness between flows.
     MaxMin,
-    /// Coflow by coflow, earliest first; max-min between the flows of the first.
+    /// Coflow by coflow in the order of release; max-min fairness between the flows of the first coflow.
     Fifo,
 }
 
 /// What receiving ports do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receivers {
-    /// Max-min between the flows that arrive, whatever their class: nobody told them anything.
+    /// Max-min fairness between the arriving flows, in all classes: receivers do not know the queues.
     Transport,
-    /// The same queues in the same order as at the senders.
+    /// The same queues, in the same order, as at the senders.
     Queues,
 }
 
-/// What a policy decided about one coflow.
+/// The decision about one coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Share {
     common: Common,
@@ -115,12 +119,12 @@ struct Share {
     rule: Rule,
 }
 
-/// What a policy decided about everything.
+/// The decision about all active coflows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocation {
     shares: Vec<Share>,
     flows: Vec<FlowRate>,
-    /// How many of the flows are those of the decision before.
+    /// Number of flows at the start of `flows` that are those of the previous decision.
     kept: usize,
     /// Whether no flow was added since the start of this decision.
     untouched: bool,
@@ -136,23 +140,24 @@ impl Allocation {
         self.untouched = true;
     }
 
-    /// Takes over the first `count` flows with rates of their own from the decision before; all of them have to be live
-    /// still. At most once, before any [`Allocation::add_flow`].
+    /// Keeps the first `count` flows with own rates of the previous decision. All of them have to be live.
+    ///
+    /// Call at most once, before any [`Allocation::add_flow`].
     pub(crate) fn keep_flows(&mut self, count: usize) {
         self.kept = count;
     }
 
-    /// Takes over all flows of the decision before.
+    /// Keeps all flows of the previous decision.
     pub(crate) fn keep_all_flows(&mut self) {
         self.kept = self.flows.len();
     }
 
-    /// How many flows have rates of their own by now.
+    /// Number of flows with own rates so far.
     pub(crate) fn decided(&self) -> usize {
         if self.untouched { self.kept } else { self.flows.len() }
     }
 
-    /// Ends the decision: what was neither kept nor added is gone.
+    /// Ends the decision: drops the flows of the previous decision that were not kept.
     pub(crate) fn seal(&mut self) {
         if self.untouched {
             self.untouched = false;
@@ -160,13 +165,13 @@ impl Allocation {
         }
     }
 
-    /// How many of the flows are those of the decision before, in their places.
+    /// Number of flows that are those of the previous decision, in the same positions.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Takes over what another allocation decides about these coflows, of which it has nothing yet; all single flows of the other
-    /// are theirs.
+    /// Copies another allocation's decision about `slots`, and all of its flows. All flows of `other` have to belong
+    /// to `slots`, and this allocation contains no decision about `slots` yet.
     pub(crate) fn take_over(&mut self, other: &Allocation, slots: &[Slot]) {
         self.seal();
         for &slot in slots {
@@ -175,33 +180,33 @@ impl Allocation {
         self.flows.extend_from_slice(&other.flows);
     }
 
-    /// Gives the live flows of a coflow a common rate.
+    /// Sets the common rate of a coflow's live flows.
     pub fn set_common(&mut self, slot: Slot, common: Common) {
         self.shares[slot as usize].common = common;
     }
 
-    /// Gives one flow a rate of its own, on top. Once a flow.
+    /// Adds an own rate of one flow, on top of the common rate. Call at most once for each flow.
     pub fn add_flow(&mut self, slot: Slot, flow: u32, rate: f64) {
         self.seal();
         self.flows.push(FlowRate { slot, flow, rate });
     }
 
-    /// Puts a coflow in a class.
+    /// Sets the class of a coflow.
     pub fn set_class(&mut self, slot: Slot, class: usize) {
         self.shares[slot as usize].class = class as u16;
     }
 
-    /// Says what its place goes by.
+    /// Sets the criterion that orders the coflow.
     pub fn set_standing(&mut self, slot: Slot, standing: Standing) {
         self.shares[slot as usize].standing = standing;
     }
 
-    /// Says why.
+    /// Sets the rule that decided the rates.
     pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
         self.shares[slot as usize].rule = rule;
     }
 
-    /// Leaves the rates to the transport, with these queues.
+    /// Sets the queues, and leaves the rates to the transport.
     pub fn set_queues(&mut self, queues: Queues) {
         self.queues = Some(queues);
     }
@@ -216,22 +221,22 @@ impl Allocation {
         self.shares.get(slot as usize).map_or(0, |s| s.class as usize)
     }
 
-    /// What a coflow's place in the order goes by.
+    /// The criterion that orders a coflow.
     pub fn standing(&self, slot: Slot) -> Standing {
         self.shares.get(slot as usize).map_or(Standing::Unsaid, |s| s.standing)
     }
 
-    /// Why a coflow got what it got.
+    /// The rule that decided a coflow's rates.
     pub fn rule(&self, slot: Slot) -> Rule {
         self.shares.get(slot as usize).map_or(Rule::Unsaid, |s| s.rule)
     }
 
-    /// The flows with rates of their own.
+    /// The flows with own rates.
     pub fn flows(&self) -> &[FlowRate] {
         &self.flows
     }
 
-    /// The queues, if rates are left to the transport.
+    /// The queues, if the policy leaves rates to the transport.
     pub fn queues(&self) -> Option<&Queues> {
         self.queues.as_ref()
     }

@@ -1,7 +1,7 @@
-//! The engine: events and the time go in, an [`Allocation`] and the next time to ask come out.
+//! The engine: turns events with their times into an [`Allocation`] and the time of the next schedule.
 //!
-//! It has no clock, thread, socket or file. A driver (the simulator's loop, the coordinator) tells it what
-//! happens and when, and asks for schedules; the policy cannot tell which driver that is.
+//! The engine is sans-I/O: it uses no clock, thread, socket or file. A driver (the simulator's loop, the coordinator)
+//! passes events and times, and requests schedules. Policies behave identically under all drivers.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::model::{
 use crate::policy::{AnyPolicy, Event, Policy};
 use crate::tree::{Tree, TreeError};
 
-/// Who decides.
+/// The policy, or tree of policies, that decides.
 enum Root {
     Blind(Box<dyn Policy<Knows = Blind>>),
     Sizes(Box<dyn Policy<Knows = Sizes>>),
     Tree(Box<Tree>),
 }
 
-/// A policy, or a tree of them, on a network.
+/// A policy, or a policy tree, on a network.
 pub struct Engine {
     network: Network,
     root: Root,
     allocation: Allocation,
-    /// What is carried of that, where something besides ports is short.
+    /// Reduces the decided rates where something other than ports is the bottleneck.
     carrier: Option<Carrier>,
 }
 
 impl Engine {
-    /// An engine for an idle fabric, and for coflows of services and applications with these names.
+    /// Creates an engine for an idle fabric, and for coflows of services and applications with these names.
     ///
     /// # Errors
-    /// A tree of policies that has no place for one of the names.
+    /// [`TreeError`] if the policy tree does not contain one of the names, or one of its policies cannot be built.
     pub fn new(fabric: Fabric, policy: AnyPolicy, names: &Names) -> Result<Engine, TreeError> {
         let policy = match policy {
             AnyPolicy::Tree(plan) => plan.only(names)?.unwrap_or(AnyPolicy::Tree(plan)),
@@ -56,28 +56,31 @@ impl Engine {
         })
     }
 
-    /// The same, but receiving ports carry only so much of what is decided. The policy is not told.
+    /// Limits receiving ports to their goodput. The policy decides without this limit.
     pub fn carrying(self, goodput: Arc<Goodput>) -> Engine {
         Engine { carrier: Some(Carrier::new(Box::new(Receivers::new(goodput)))), ..self }
     }
 
-    /// The same, but flows with rates cross these links, which carry no more than they can of what is decided. The policy is not told.
+    /// Limits the rates of flows that cross these links to the capacities of the links. The policy decides without
+    /// this limit.
     pub fn crossing(self, trunks: Trunks) -> Engine {
         Engine { carrier: Some(Carrier::new(Box::new(Crossings::new(trunks)))), ..self }
     }
 
-    /// The network as it is known.
+    /// The network as the engine knows it.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// What was decided last.
+    /// The last decision.
     pub fn allocation(&self) -> &Allocation {
         &self.allocation
     }
 
-    /// In a tree: what the leaf of a coflow was offered at least when it decided last, of the sending sides of all ports, then
-    /// of the receiving ones; nothing where it has no live flows.
+    /// In a tree: the slices that the leaf of a coflow decided over last, the minimum of its offers. Sending sides of
+    /// all ports come first, then receiving sides. A slice is 0 where the leaf has no live flows.
+    ///
+    /// `None` if the policy is not a tree.
     pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
         match &self.root {
             Root::Tree(tree) => Some(tree.slices(slot)),
@@ -93,8 +96,10 @@ impl Engine {
         }
     }
 
-    /// A coflow is released; the names of the engine have its service and application. Flows whose data is there and that
-    /// have bytes go live; flows without bytes end at once and are put in `ended`; the others wait for [`Engine::data`].
+    /// Releases a coflow, whose service and application have to be among the engine's names.
+    ///
+    /// Flows with data and bytes become live. Flows without bytes complete at once and are added to `ended`. The
+    /// other flows wait for [`Engine::data`].
     pub fn release(&mut self, spec: &CoflowSpec, index: usize, now: f64, ended: &mut Vec<Ended>) -> Slot {
         let slot = match &mut self.root {
             Root::Blind(_) => self.network.insert(spec, index, now, Sharing::Equal),
@@ -119,7 +124,8 @@ impl Engine {
         slot
     }
 
-    /// A flow of a coflow that the policy is about to hear of goes live, or ends at once if it has no bytes; says whether it did.
+    /// Starts a flow of a coflow that the policy does not know yet. The flow becomes live, or completes at once if it
+    /// has no bytes; returns whether it completed.
     fn begin(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
         if bytes == 0.0 {
             self.network.finish(slot, flow);
@@ -129,7 +135,8 @@ impl Engine {
         bytes == 0.0
     }
 
-    /// The data of a waiting flow is there. A flow without bytes ends at once, which is answered with `true`.
+    /// Marks the data of a waiting flow as available. Returns true if the flow has no bytes and therefore completes
+    /// at once.
     pub fn data(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
         if self.network.coflow(slot).state(flow) != FlowState::Waiting {
             return false;
@@ -144,7 +151,8 @@ impl Engine {
         false
     }
 
-    /// The data of a flow is not there for a while: it waits for [`Engine::data`]. Says whether it was live.
+    /// Marks the data of a live flow as unavailable; the flow waits for [`Engine::data`]. Returns whether the flow
+    /// was live.
     pub fn hold(&mut self, slot: Slot, flow: u32, now: f64) -> bool {
         if self.network.coflow(slot).state(flow) != FlowState::Live {
             return false;
@@ -155,33 +163,35 @@ impl Engine {
         true
     }
 
-    /// Other flows of a coflow are live now.
+    /// Drops cached state of a coflow whose live flows changed.
     fn forget(&mut self, slot: Slot) {
         if let Some(carrier) = &mut self.carrier {
             carrier.forget(slot);
         }
     }
 
-    /// A flow that has not ended starts anew, without what it has sent.
+    /// Restarts a flow that has not completed: its progress is lost.
     pub fn restart(&mut self, slot: Slot, flow: u32, now: f64) {
         self.sent(slot, flow, 0.0, now);
     }
 
-    /// A port carries `factor` times its nominal rate from now on.
+    /// Scales the capacity of a port side to `factor` times its nominal rate.
     pub fn scale_port(&mut self, port: u32, side: Side, factor: f64, now: f64) {
         self.network.scale_port(port, side, factor);
         self.tell(Event::PortChanged, now);
     }
 
-    /// A flow ended, somebody saw.
+    /// Records the observed completion of a flow.
     pub fn flow_done(&mut self, slot: Slot, flow: u32, now: f64) {
         self.network.finish(slot, flow);
         self.tell(Event::FlowDone(slot, flow), now);
     }
 
-    /// Time has come to `now`. Flows that should have ended by then at the rates that were decided, but that nobody saw end, have
-    /// `left` bytes to go (or all that they had, if less). A driver that hears of ends from hosts calls it first, whenever
-    /// time has passed. O(coflows), and O(flows) of those coflows that have such flows.
+    /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion.
+    ///
+    /// Such flows get `left` bytes to send, or their whole size if that is smaller. A driver that learns of
+    /// completions from hosts calls this first whenever time has passed. O(coflows), and O(flows) of the coflows with
+    /// such flows.
     pub fn overdue(&mut self, left: f64, now: f64) {
         for (slot, flow) in self.network.overdue(left, now) {
             self.tell(Event::FlowHeld(slot, flow), now);
@@ -189,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// A flow has sent `bytes` by now, somebody saw, whatever was decided. O(log flows).
+    /// Sets the observed bytes that a flow has sent by `now`, independent of the decided rates. O(log flows).
     pub fn sent(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
         match self.network.coflow(slot).state(flow) {
             FlowState::Done => {}
@@ -207,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// A flow ended after so many bytes, somebody saw, whatever its size was thought to be.
+    /// Records the observed completion of a flow after `bytes` bytes, independent of its specified size.
     pub fn closed(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
         if self.network.coflow(slot).state(flow) == FlowState::Done {
             return;
@@ -217,9 +227,11 @@ impl Engine {
         self.flow_done(slot, flow, now);
     }
 
-    /// The flows of a coflow under way are those of `spec` from now on: more, or others. A flow in the same place of its specification
-    /// as before, and with the same ends, goes on where it was, and waits if it waited; all others begin, or are done if they have no
-    /// bytes. The coflow keeps its age. O(flows log flows).
+    /// Replaces the flows of an active coflow by those of `spec`.
+    ///
+    /// A flow at the same position of the specification as before, with the same ends, keeps its progress, and waits
+    /// if it waited. All other flows start, or complete at once if they have no bytes. The coflow keeps its age.
+    /// O(flows log flows).
     pub fn respecify(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
         let before = self.network.coflow(slot);
         let flows = 0..before.width() as u32;
@@ -247,7 +259,7 @@ impl Engine {
         self.tell(Event::Released(slot), now);
     }
 
-    /// A coflow leaves, whatever is left of it.
+    /// Removes a coflow that may be incomplete.
     pub fn withdraw(&mut self, slot: Slot, now: f64) {
         for flow in 0..self.network.coflow(slot).width() as u32 {
             self.closed(slot, flow, self.network.attained(slot, flow, now), now);
@@ -255,12 +267,13 @@ impl Engine {
         self.remove(slot, now);
     }
 
-    /// Hosts report what all flows of a coflow have sent until `now`, and at which rate they go on.
+    /// Records what all flows of a coflow have sent by `now` in bytes, and their total rate in bytes per second, as
+    /// reported by hosts.
     pub fn report(&mut self, slot: Slot, sent: f64, rate: f64, now: f64) {
         self.network.report(slot, sent, rate, now);
     }
 
-    /// A coflow whose flows are all done leaves.
+    /// Removes a coflow whose flows have all completed.
     pub fn remove(&mut self, slot: Slot, now: f64) {
         self.tell(Event::Done(slot), now);
         self.network.remove(slot);
@@ -269,13 +282,14 @@ impl Engine {
         }
     }
 
-    /// When the next flow ends at the rates that were decided, as far as sizes are known; infinite if none does.
+    /// The time of the next completion at the decided rates, as far as sizes are known; infinite if no flow
+    /// completes.
     pub fn next_end(&mut self) -> f64 {
         self.network.next_end()
     }
 
-    /// Ends the flows that the decided rates end until `limit`, tells the policy, and puts them in `ended` in
-    /// order of time.
+    /// Completes the flows that the decided rates complete by `limit`, notifies the policy, and adds the flows to
+    /// `ended` in the order of time.
     pub fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
         let first = ended.len();
         self.network.run_out(limit, ended);
@@ -284,7 +298,7 @@ impl Engine {
         }
     }
 
-    /// Decides anew and puts the rates in force.
+    /// Computes a new allocation and applies its rates.
     pub fn schedule(&mut self, now: f64) {
         self.network.begin(now);
         self.allocation.clear(self.network.slots());
@@ -305,8 +319,10 @@ impl Engine {
         }
     }
 
-    /// The time at which to ask for the next schedule even if nothing happens; infinite if never. Asked right after
-    /// [`Engine::schedule`], and after the reports of what it led to where rates were left to the transport.
+    /// The time of the next schedule if no event occurs before; infinite if none is needed.
+    ///
+    /// Call it right after [`Engine::schedule`]. If rates are left to the transport, call it after the reports of the
+    /// resulting rates.
     pub fn wake(&mut self, now: f64) -> f64 {
         let decided = &self.allocation;
         match &mut self.root {

@@ -1,8 +1,8 @@
-//! The engine of Weir: model, policies, solvers, and the [`allocation::Allocation`] boundary.
+//! The engine of Weir: model, policies, solvers, and [`allocation::Allocation`], the output of policies.
 //!
-//! Everything here is pure: no clock, thread, socket or file. A driver tells the [`engine::Engine`] what
-//! happens and when, and asks it for schedules. (A solver that is told to may borrow threads until it returns; its answer does
-//! not depend on how many.)
+//! The crate is pure: it uses no clock, socket or file. A driver passes events and times to the [`engine::Engine`]
+//! and requests schedules. Some solvers can use threads until they return; their results do not depend on the number
+//! of threads.
 
 pub mod allocation;
 mod carry;

@@ -1,4 +1,4 @@
-//! The nouns of the engine: the workload that is asked for, and the network as it is now.
+//! Data types of the engine: the requested workload, and the current state of the network.
 
 pub mod coflow;
 pub mod fabric;

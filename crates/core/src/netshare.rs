@@ -1,8 +1,8 @@
-//! What NetShare's hosts and allocator keep for each flow: pure state, fed with measurements.
+//! Per-flow state of NetShare's hosts and allocator: pure state machines with measurements as input.
 //!
-//! NetShare (UCSD 2010): [`Throttle`] is rate throttling (3.2, Algorithm 1), [`Demand`] the predictor of the central
-//! allocator (3.3), [`enforced`] the limit that hosts set from its rates. The allocator itself is
-//! [`crate::solve::hierarchy`]. Both measure every [`PERIOD`].
+//! NetShare (UCSD 2010): [`Throttle`] is rate throttling (3.2, Algorithm 1), [`Demand`] the demand predictor of the
+//! central allocator (3.3), and [`enforced`] the limit that hosts set from the allocator's rates.
+//! [`crate::solve::hierarchy`] is the allocator. Both measure every [`PERIOD`].
 
 mod demand;
 mod throttle;
@@ -12,26 +12,29 @@ pub use throttle::Throttle;
 
 use crate::units::{Rate, Time};
 
-/// Between two measurements: 50 ms (3.2). What the central allocator's was the paper does not say, only that it should be tens
-/// of milliseconds at least (3.3); here it is the same.
+/// Time between two measurements: 50 ms (3.2). For the central allocator, the paper only requires tens of
+/// milliseconds or more (3.3); the same value is used.
 pub const PERIOD: Time = Time::of(0.05);
 
-/// What flows may have above what was measured or computed, so that they can grow: 10 % (3.2, 3.3).
+/// Factor by which limits exceed measured or computed rates, so that flows can grow: 10 % (3.2, 3.3).
 const HEADROOM: f64 = 1.1;
 
-/// The limit that a host sets for a rate of the central allocator: 10 % more, so that the flow can grow (3.3, step 4).
+/// The limit that a host sets for a rate of the central allocator: 10 % more, so that the flow can grow (3.3, step
+/// 4).
 pub fn enforced(rate: Rate) -> Rate {
     scaled(rate, HEADROOM)
 }
 
-/// The limit that a host sets for a flow whose whole demand is known: no headroom if the allocation is below the demand.
-/// Headroom lets a flow show a rising demand, and this demand is visible without it; on a link that is allocated completely, headroom
-/// only lets the queues decide instead of the allocator.
+/// The limit that a host sets for a flow with a known total demand: no headroom if the allocation is below the
+/// demand.
+///
+/// Headroom lets a flow show a rising demand, but a known demand needs no such signal. On a fully allocated link,
+/// headroom would let the queues decide instead of the allocator.
 pub fn enforced_for(rate: Rate, demand: Rate) -> Rate {
     if rate < demand { rate } else { enforced(rate) }
 }
 
-/// A rate so many times as high; the highest there is if that is none.
+/// Multiplies a rate. Returns `rate` unchanged if the product is not finite.
 fn scaled(rate: Rate, factor: f64) -> Rate {
     Rate::new(rate.get() * factor).unwrap_or(rate)
 }

@@ -1,6 +1,6 @@
-//! Numbers in order.
+//! Total order of floating-point numbers.
 
-/// A number that orders as `f64` does. It never is NaN here.
+/// A number with the total order of `f64`. It is never NaN here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Key(pub f64);
 

@@ -1,4 +1,4 @@
-//! Policies for the ports of one switch, and the table that finds them by name.
+//! Scheduling policies for the ports of one switch, and the table that maps policy names to constructors.
 
 use crate::model::{Blind, Sizes};
 use crate::tree::plan::Plan;
@@ -29,13 +29,13 @@ pub use params::{Params, ParamsError};
 pub use table::Entry;
 use table::{WIDE_AREA_ONLY, build_from};
 
-/// A policy of either knowledge.
+/// A policy, by the knowledge of flows that it needs.
 pub enum AnyPolicy {
-    /// Sees what was sent.
+    /// The policy sees the bytes that flows have sent, and no sizes.
     Blind(Box<dyn Policy<Knows = Blind>>),
-    /// Sees sizes.
+    /// The policy sees the sizes of flows.
     Sizes(Box<dyn Policy<Knows = Sizes>>),
-    /// Shares between services and applications, with a policy for each.
+    /// A policy tree: services and applications share the ports, and a policy schedules the coflows of each.
     Tree(Plan),
 }
 
@@ -47,7 +47,7 @@ fn sizes(policy: impl Policy<Knows = Sizes> + 'static) -> AnyPolicy {
     AnyPolicy::Sizes(Box::new(policy))
 }
 
-/// Parameters of queues by bytes, at each port.
+/// Parameters of the policies with queues by bytes at each port.
 const QUEUES: &[(&str, &str)] = &[
     ("start=10MB", "S: upper threshold of the first queue"),
     ("growth=10", "E: how much larger each next threshold is"),
@@ -59,7 +59,7 @@ const QUEUES: &[(&str, &str)] = &[
 const TIME: (&str, &str) =
     ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
 
-/// All policies, by name.
+/// All policies for one switch.
 pub const TABLE: &[Entry<AnyPolicy>] = &[
     Entry {
         name: "fair",
@@ -198,10 +198,11 @@ pub const TABLE: &[Entry<AnyPolicy>] = &[
     },
 ];
 
-/// Builds the policy that `spec` names: `name` or `name:key=value:key=value`.
+/// Builds a policy from its specification, `name` or `name:key=value:key=value`.
 ///
 /// # Errors
-/// An unknown name, parameter or value, or a policy for a wide area; says what is known.
+/// The name, a parameter or a value is unknown or invalid, or the policy exists only for a wide area. The error lists
+/// the known names.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
     build_from(TABLE, spec).map_err(|error| match error {
         ParamsError::UnknownPolicy { name, known } if WIDE_AREA_ONLY.contains(&&*name) => {

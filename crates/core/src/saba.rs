@@ -1,10 +1,14 @@
-//! Saba: bandwidth to the applications that lose most without it.
+//! Saba: bandwidth allocation by the sensitivity of applications.
 //!
-//! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23.
+//! Source: Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective",
+//! EuroSys '23.
 //!
-//! [`profile`] measures how an application slows down with less bandwidth (section 4) and [`sensitivity`] is the model
-//! of that. [`mapping`] puts applications into priority levels and those into queues (5.3). [`share`] finds the weights of
-//! the applications at a port (5.1), [`port`] those of its queues. [`controller`] keeps all that up to date for a fabric (5.4).
+//! - [`profile`] measures the slowdown of an application with less bandwidth (section 4); [`sensitivity`] is the
+//!   model of the slowdown.
+//! - [`mapping`] assigns applications to priority levels, and priority levels to queues (5.3).
+//! - [`share`] computes the weights of the applications at a port (5.1); [`port`] computes the weights of the port's
+//!   queues.
+//! - [`controller`] maintains these results for a fabric (5.4).
 
 pub mod controller;
 mod ids;

@@ -1,39 +1,46 @@
-//! A tree of policies: services share every port by weight, the applications of a service share what it has, and inside
-//! each a policy of its own decides about coflows.
+//! A policy tree: services share every port by weight, the applications of a service share the service's part, and a
+//! policy schedules the coflows of each application.
 //!
-//! No published system has all of this. The levels are NetShare's (UCSD 2010, section 2: services by weight at every port),
-//! Saba's (EuroSys '23, section 5.1: applications by the weights of Eq. 2 at every port), and any policy's of the table.
+//! No published system combines all levels. The first level is NetShare's (UCSD 2010, section 2: services by weight
+//! at every port), the second Saba's (EuroSys '23, section 5.1: applications by the weights of Eq. 2 at every port).
+//! The third is any policy of the table.
 //!
-//! # What is decided
+//! # Algorithm
 //!
-//! A *leaf* is an application, or a service as a whole. A side of a port (sending or receiving) is divided between the leaves
-//! that have live flows there: between their services by weight, and each service's part between its leaves, by given weights
-//! or by Saba's for the set of its applications that meet there. That is a leaf's *slice*. A leaf's policy sees a fabric of
-//! its own, which has at least the slice at every side, and its own coflows only; it decides as it would alone.
+//! A *leaf* is an application, or a service as a whole. A *side* is the sending or receiving side of a port. Each
+//! side is divided between the leaves with live flows there: first between services by weight, then between the
+//! leaves of each service, by given weights or by Saba's weights for the applications with flows there. The result is
+//! the *slice* of a leaf. The policy of a leaf schedules the leaf's coflows on its own fabric, which has at least the
+//! slice at every side, as it would without a tree.
 //!
-//! - Leaves decide one after the other, service by service, those without a policy (`fair`) last, and each gets what those
-//!   before it left of their slices on top of its own. A leaf that could use what others left after its turn gets another
-//!   one, once when its service is through and once when all are: over what it uses and all that is left. What it had lent
-//!   may be gone then; if it lacks that, because a flow now has less than the slices at both of its ends and one of them is
-//!   full, its earlier decision holds.
-//! - A `fair` leaf does not hold what it cannot use: it claims what its flows can get at most at their other ends, and the
-//!   rest is divided among the others by weight first. Bounds from above and from below close in on that, as in
-//!   [`crate::solve::hierarchy`]. Where they do not meet, and all leaves are `fair`, offers between them are looked for that
-//!   lead to themselves; else claims are those from above. So a tree of `fair` leaves gets the rates of weighted
-//!   hierarchical max-min, of which there may be several where the bounds do not meet.
-//! - What leaves with policies leave is more than was claimed. A flow of a `fair` leaf that takes it may take from another at its
-//!   other end, where no more was claimed for both. If the leaf then lacks some of its weighted part, it decides over its slices alone.
+//! - *Turns.* Leaves decide one after the other, service by service, `fair` leaves last. Each leaf gets its slice and
+//!   the bandwidth that earlier leaves did not use.
+//! - *Second turns.* A leaf that could use bandwidth that became free after its turn decides again: once after its
+//!   service, and once after all services. It decides over the bandwidth that it uses and all unused bandwidth.
+//!   Bandwidth that the leaf did not use at first may be taken by then. The leaf keeps its earlier decision if a flow
+//!   now has less than the slices at both of its ends and one of these ends is full.
+//! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. The rest is
+//!   divided among the other leaves by weight first. Upper and lower bounds of claims converge, as in
+//!   [`crate::solve::hierarchy`].
+//! - *Open bounds.* If the bounds do not meet and all leaves are `fair`, the algorithm searches a fixed point of the
+//!   offers between the bounds. Otherwise the upper bounds are the claims. A tree of `fair` leaves therefore gets the
+//!   rates of weighted hierarchical max-min. Several such allocations may exist if the bounds do not meet.
+//! - *Taking back.* Unused bandwidth of leaves with policies comes on top of the claims. A flow of a `fair` leaf that
+//!   uses such bandwidth may reduce another flow at its other end, where the claims cover only one of them. If the
+//!   leaf then has less than its weighted part, it decides over its slices alone.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - No side is given more than it has.
-//! - If a leaf's policy uses all that it can, every flow has an end where the leaf uses no less than its weighted part. So nobody takes
-//!   what is its. No policy changes another leaf's slices: they depend only on which leaves have live flows where, and on the
-//!   flows of `fair` leaves.
-//! - A leaf decides over its slices at least. What it does with more is its policy's: one coflow more may wait for it.
-//! - What is left at both ends of a live flow was left by its own policy, by leaves that decided later, or by a leaf that
-//!   keeps its earlier decision.
-//! - A tree of one leaf is the leaf's policy.
+//! - The allocation does not exceed the capacity of any side.
+//! - If the policy of a leaf is work-conserving, every flow has an end at which the leaf uses at least its weighted
+//!   part.
+//! - No policy changes the slices of another leaf. Slices depend only on which leaves have live flows at which ports,
+//!   and on the flows of `fair` leaves.
+//! - A leaf decides over at least its slices. Its policy decides how to use more bandwidth, and one more coflow may
+//!   wait as a result.
+//! - Bandwidth that is unused at both ends of a live flow was left by the flow's own policy, by a leaf that decided
+//!   later, or by a leaf that kept its earlier decision.
+//! - A tree of one leaf is equivalent to the policy of the leaf.
 
 mod divide;
 mod leaf;
@@ -53,21 +60,21 @@ use plan::{Group, Layout};
 pub use leaf::check_leaf;
 pub use plan::{Application, Between, Plan, Service, TreeError};
 
-/// Services, applications and their policies on one network. Sides are the sending sides of all ports, then the receiving
-/// ones.
+/// Services, applications and their policies on one network. Sides are numbered: sending sides of all ports, then
+/// receiving sides.
 pub(crate) struct Tree {
     groups: Vec<Group>,
     leaves: Vec<Leaf>,
-    /// The group of each leaf.
+    /// By leaf: its group.
     group_of: Vec<u32>,
     leaf_of: Vec<Vec<u32>>,
-    /// Whether some leaves are `fair` and others are not.
+    /// Whether the tree contains both `fair` leaves and leaves with policies.
     mixed: bool,
     /// By slot: the leaf of its coflow.
     owner: Vec<u32>,
-    /// The turns, service by service: those with policies first, and likewise the leaves of each.
+    /// The order of turns, by service. Leaves and services with policies come first.
     turns: Vec<Vec<u32>>,
-    /// By side: what nobody has, for sure or in use.
+    /// By side: capacity that no leaf uses or has as its slice.
     free: Vec<f64>,
     scratch: Scratch,
 }
@@ -76,35 +83,35 @@ pub(crate) struct Tree {
 struct Scratch {
     capacities: Vec<f64>,
     offer: Vec<f64>,
-    /// What a leaf decided over before.
+    /// Capacities of the leaf's previous decision.
     before: Vec<f64>,
     here: Vec<u32>,
     positions: Vec<u32>,
-    /// Of services, and of the leaves of one.
+    /// Weights of services, and of the leaves of one service.
     weights: [Vec<f64>; 2],
     claims: [Vec<f64>; 2],
     parts: [Vec<f64>; 2],
-    /// Parts of the leaves that are here.
+    /// Parts of the leaves in `here`.
     all: Vec<f64>,
 }
 
-/// How often the bounds of `fair` leaves are brought closer together.
+/// Maximum number of rounds that tighten the bounds of `fair` leaves.
 const ROUNDS: usize = 100;
 
-/// What a round has to leave of the distance, at most, not to be the last.
+/// The rounds end when a round leaves at least this part of the distance between the bounds.
 const STUCK: f64 = 0.999;
 
-/// How close they are to have met, as a part of a port.
+/// Distance at which bounds count as equal, as a part of a port.
 const MET: f64 = 1e-10;
 
-/// What is not worth another turn, as a part of a port.
+/// Bandwidth that does not justify another turn, as a part of a port.
 const DUST: f64 = 1e-9;
 
 impl Plan {
-    /// Whether there is a place for all services and applications of these names.
+    /// Checks that the plan covers all services and applications of `names`, with valid weights.
     ///
     /// # Errors
-    /// The first that there is none for.
+    /// [`TreeError`] for the first service or application that the plan does not cover, or the first invalid weight.
     pub fn check(&self, names: &Names) -> Result<(), TreeError> {
         self.lay_out(names).map(drop)
     }
@@ -145,7 +152,7 @@ impl Tree {
         })
     }
 
-    /// How the service of all coflows is counted at most; see [`Network::new`].
+    /// The sharing of the network: [`Sharing::Remaining`] if any leaf uses it; see [`Network::new`].
     pub(crate) fn sharing(&self) -> Sharing {
         let knows = self.leaves.iter().any(|leaf| leaf.sharing() == Sharing::Remaining);
         if knows { Sharing::Remaining } else { Sharing::Equal }
@@ -156,7 +163,7 @@ impl Tree {
         self.leaf_of[service as usize][application as usize]
     }
 
-    /// How the service of a leaf's coflows is counted.
+    /// The sharing of a leaf's coflows.
     pub(crate) fn sharing_of(&self, leaf: u32) -> Sharing {
         self.leaves[leaf as usize].sharing()
     }
@@ -166,7 +173,7 @@ impl Tree {
         &self.leaves[self.owner[slot as usize] as usize].slice
     }
 
-    /// A leaf has a new coflow.
+    /// Adds a coflow to a leaf.
     pub(crate) fn enter(&mut self, leaf: u32, slot: Slot) {
         if slot as usize >= self.owner.len() {
             self.owner.resize(slot as usize + 1, 0);
@@ -175,13 +182,13 @@ impl Tree {
         self.leaves[leaf as usize].scope.active.push(slot);
     }
 
-    /// A coflow is gone.
+    /// Removes a coflow from its leaf.
     pub(crate) fn leave(&mut self, slot: Slot) {
         let leaf = &mut self.leaves[self.owner[slot as usize] as usize];
         leaf.scope.active.retain(|&s| s != slot);
     }
 
-    /// Tells the leaf that it concerns.
+    /// Passes an event to the leaf of its coflow, or to all leaves if a port changed.
     pub(crate) fn on(&mut self, event: Event, network: &mut Network, now: f64) {
         match event {
             Event::Released(slot)
@@ -199,8 +206,10 @@ impl Tree {
         }
     }
 
-    /// Fills in `out`, which was cleared. O(leaves x (ports x leaves + a schedule of each)), and for `fair` leaves, O(flows), with
-    /// pairs of ports x steps for each round of their bounds.
+    /// Computes the allocation. The caller clears `out` before.
+    ///
+    /// O(leaves x (ports x leaves + a schedule of each)). For `fair` leaves also O(flows), and pairs of ports x steps
+    /// for each round of their bounds.
     pub(crate) fn schedule(&mut self, network: &mut Network, now: f64, out: &mut Allocation) {
         self.scratch.capacities.clear();
         self.scratch.capacities.extend(network.fabric().send().iter().chain(network.fabric().recv()));
@@ -228,7 +237,7 @@ impl Tree {
         }
     }
 
-    /// Hands each leaf the changes of the schedule that is in force now.
+    /// Passes the changed flows of the applied schedule to their leaves.
     pub(crate) fn applied(&mut self, network: &Network) {
         for leaf in &mut self.leaves {
             leaf.scope.changed.clear();
@@ -242,7 +251,8 @@ impl Tree {
         self.leaves.iter_mut().map(|leaf| leaf.wake(network, now)).fold(f64::INFINITY, f64::min)
     }
 
-    /// Finds the weighted parts of `fair` leaves beside others. (Without others nobody leaves anything that was not claimed.)
+    /// Computes the weighted parts of `fair` leaves in a mixed tree. Without other leaves, all unused bandwidth is
+    /// covered by claims.
     fn find_parts(&mut self) {
         if !self.mixed {
             return;
@@ -254,7 +264,7 @@ impl Tree {
         }
     }
 
-    /// Finds what the `fair` leaves can use at most of each side.
+    /// Computes upper bounds of the capacity that `fair` leaves can use of each side.
     fn bound_claims(&mut self, nominal: f64) {
         if !self.leaves.iter().any(Leaf::is_fair) {
             return;
@@ -274,8 +284,8 @@ impl Tree {
         self.claim(Bound::Above, f64::INFINITY);
     }
 
-    /// Where the bounds do not meet, looks for offers between them that lead to themselves. If there seem to be none, the upper bounds
-    /// stay: claims are never too low.
+    /// Searches a fixed point of the offers between bounds that do not meet. Without a result, the upper bounds stay,
+    /// because claims must not be too low.
     fn settle_between(&mut self, nominal: f64) {
         self.fair_leaves(|fair| {
             fair.kept.clone_from(&fair.above);
@@ -298,7 +308,7 @@ impl Tree {
         }
     }
 
-    /// Sets the claims: of the `fair` leaves by one of their bounds, of the others to this.
+    /// Sets the claims of `fair` leaves from a bound, and the claims of other leaves to `others`.
     fn claim(&mut self, from: Bound, others: f64) {
         for leaf in &mut self.leaves {
             match &leaf.inner {
@@ -312,9 +322,9 @@ impl Tree {
         }
     }
 
-    /// Finds one bound of what sides offer to flows from the other, and how far apart the two are.
+    /// Computes one bound of the offers of sides to flows from the other bound. Returns the distance between the two.
     fn bound(&mut self, from: Bound, to: Bound) -> f64 {
-        // A policy may use all of its part, or nothing: what it leaves goes to others.
+        // A policy may use all of its part, or nothing. Unused parts go to other leaves.
         self.claim(from, if to == Bound::Above { 0.0 } else { f64::INFINITY });
         let mut apart = 0.0;
         for at in 0..self.leaves.len() {
@@ -325,7 +335,7 @@ impl Tree {
                 if !self.leaves[at].present.contains(side) {
                     continue;
                 }
-                // What it would have if it wanted all of it.
+                // The part of the leaf if it claimed the whole side.
                 let claim = std::mem::replace(&mut self.leaves[at].claims[side], f64::INFINITY);
                 self.divide_side(side);
                 self.leaves[at].claims[side] = claim;
@@ -343,7 +353,7 @@ impl Tree {
         apart
     }
 
-    /// The slices of all leaves; what nobody has is free.
+    /// Computes the slices of all leaves. Sides without leaves are free.
     fn divide_sides(&mut self) {
         self.free.clear();
         for side in 0..self.scratch.capacities.len() {
@@ -358,7 +368,8 @@ impl Tree {
         }
     }
 
-    /// Divides a side: puts who is there in `here`, and the part of each in `all`. O(leaves^2) at worst.
+    /// Divides a side: writes the leaves with live flows there to `here`, and their parts to `all`. O(leaves^2) at
+    /// worst.
     fn divide_side(&mut self, side: usize) {
         let Scratch { capacities, here, positions, weights, claims, parts, all, .. } = &mut self.scratch;
         let leaves = &self.leaves;
@@ -389,8 +400,10 @@ impl Tree {
         }
     }
 
-    /// Lets a `fair` leaf decide over its slices alone if with what others left it is worse off: a flow that gets more of that than
-    /// was claimed for it takes it from another one at its other end, where no more was claimed.
+    /// Lets a `fair` leaf decide over its slices alone, if unused bandwidth of other leaves made the leaf worse off.
+    ///
+    /// A flow that gets more of this bandwidth than was claimed for it takes bandwidth from another flow at its other
+    /// end.
     fn take_back(&mut self, leaf: usize, network: &mut Network, now: f64, dust: f64) {
         if self.mixed
             && self.leaves[leaf].is_fair()
@@ -401,7 +414,7 @@ impl Tree {
         }
     }
 
-    /// Lets those of the leaves decide again that gain by it.
+    /// Lets the leaves decide again that can use more bandwidth.
     fn second_turns(&mut self, leaves: &[u32], network: &mut Network, now: f64, dust: f64) {
         for &leaf in leaves {
             let leaf = leaf as usize;
@@ -413,11 +426,11 @@ impl Tree {
             self.scratch.before.extend(fabric.send().iter().chain(fabric.recv()));
             self.turn(leaf, network, now);
             if self.leaves[leaf].is_denied(&self.scratch.offer, network, dust) {
-                // It had lent what it wants now: what it had decided before holds.
+                // The leaf lacks bandwidth that it did not use before. Its earlier decision holds.
                 std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
                 self.decide(leaf, network, now);
                 if self.free.iter().any(|free| *free < -dust) {
-                    // A policy that remembers has decided otherwise, and what it wants now is gone.
+                    // A policy with state decided differently this time, and the required bandwidth is taken.
                     std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
                     self.decide(leaf, network, now);
                 }
@@ -425,7 +438,7 @@ impl Tree {
         }
     }
 
-    /// Whether a leaf could use what others leave now.
+    /// Whether a leaf could use bandwidth that is free now.
     fn gains(&self, at: usize, network: &Network, dust: f64) -> bool {
         let leaf = &self.leaves[at];
         let offer = |side: usize| self.free[side] + leaf.used[side];
@@ -439,7 +452,7 @@ impl Tree {
         })
     }
 
-    /// Lets a leaf decide over its slice, or what it uses already, and all that is free.
+    /// Lets a leaf decide over its slice (in second turns: over the bandwidth that it uses), and all free bandwidth.
     fn turn(&mut self, at: usize, network: &mut Network, now: f64) {
         let leaf = &mut self.leaves[at];
         let offer = &mut self.scratch.offer;
@@ -456,7 +469,7 @@ impl Tree {
         self.leaves[at].turned = true;
     }
 
-    /// Lets a leaf decide over what is offered now, of which it uses or has a slice of everything but what is free.
+    /// Lets a leaf decide over the current offer: its slice or its used bandwidth, and free bandwidth.
     fn decide(&mut self, at: usize, network: &mut Network, now: f64) {
         let leaf = &mut self.leaves[at];
         for (side, free) in self.free.iter_mut().enumerate() {

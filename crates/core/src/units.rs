@@ -1,21 +1,20 @@
-//! Rates, sizes and times that carry their units.
+//! Rates, sizes and times with units, and their parsers.
 //!
-//! A number from outside needs a unit: bare numbers are refused, and so is `bps`, which `tc` reads as
-//! bytes and everybody else as bits. What was understood is printed back by `Display`, in a form that
-//! the parser reads again.
+//! Input needs a unit. The parser rejects bare numbers, and `bps`, which means bytes per second to `tc` and bits per
+//! second elsewhere. `Display` prints a value in a form that the parser accepts.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a quantity was refused.
+/// Why a quantity was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not a {kind}: expected {expected}")]
 pub struct UnitError {
-    /// What was read.
+    /// The rejected input.
     pub value: String,
     /// `rate`, `size` or `time`.
     pub kind: &'static str,
-    /// Examples of what is accepted.
+    /// Examples of accepted input.
     pub expected: &'static str,
 }
 
@@ -23,11 +22,11 @@ pub struct UnitError {
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Rate(f64);
 
-/// A number of bytes; finite and not negative, and fractional where a size is split over flows.
+/// A number of bytes; finite and not negative. Fractional if a size is divided over flows.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Bytes(f64);
 
-/// A point in, or a length of, time in seconds; finite and not negative.
+/// A point in time, or a duration, in seconds; finite and not negative.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Time(f64);
 
@@ -88,7 +87,8 @@ fn parse(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-/// Prints `value` in the largest unit in which it is at least 1, or in the smallest. `units` is ordered from large to small.
+/// Prints `value` in the largest unit in which it is at least 1, or in the smallest unit. `units` is sorted from
+/// large to small.
 fn print(f: &mut fmt::Formatter<'_>, value: f64, units: &[(&str, f64)], zero: &str) -> fmt::Result {
     if value == 0.0 {
         return f.write_str(zero);
@@ -98,7 +98,7 @@ fn print(f: &mut fmt::Formatter<'_>, value: f64, units: &[(&str, f64)], zero: &s
         .find(|(_, factor)| value >= *factor)
         .or(units.last())
         .expect("a table of units is not empty");
-    // Fifteen digits: the binary fraction of a decimal input does not show.
+    // Fifteen digits hide the binary fraction of a decimal input.
     let scaled = value / unit.1;
     let rounded: f64 = format!("{scaled:.14e}").parse().unwrap_or(scaled);
     write!(f, "{rounded}{}", unit.0)
@@ -107,15 +107,16 @@ fn print(f: &mut fmt::Formatter<'_>, value: f64, units: &[(&str, f64)], zero: &s
 macro_rules! quantity {
     ($name:ident, $kind:literal, $units:ident, $decimal:expr, $zero:literal, $expected:literal) => {
         impl $name {
-            /// Nothing.
+            /// The zero value.
             pub const ZERO: $name = $name(0.0);
 
-            /// The quantity of this value in its base unit; `None` if that is negative or not finite.
+            /// Creates the quantity from a value in the base unit; `None` if the value is negative or not finite.
             pub fn new(value: f64) -> Option<$name> {
                 (value.is_finite() && value >= 0.0).then_some($name(value))
             }
 
-            /// The quantity of this value in its base unit; the caller ensures that the value is finite and not negative.
+            /// Creates the quantity from a value in the base unit. The caller ensures that the value is finite and
+            /// not negative.
             pub(crate) const fn of(value: f64) -> $name {
                 $name(value)
             }

@@ -1,9 +1,9 @@
-//! One coflow under way: which of its flows are live at which ports, and how far each has come.
+//! The state of one active coflow: the live flows at each port, and the progress of each flow.
 //!
-//! Progress is lazy. A schedule gives all live flows of a coflow one common rate (Saath), or rates in
-//! proportion to what they have left (MADD), and a few flows something on top. So the common part is one
-//! number per coflow that moves with time (the *level*), every flow stores its distance to it, and
-//! only flows with a rate of their own are touched between a schedule and the next.
+//! Progress is lazy. A schedule gives all live flows of a coflow one common rate (Saath), or rates in proportion to
+//! their remaining bytes (MADD), and adds own rates to a few flows. One number for each coflow, the *level*, moves
+//! with time and covers the common part. Every flow stores its distance to the level. Only flows with own rates need
+//! work between two schedules.
 
 mod grid;
 
@@ -15,77 +15,78 @@ use super::mask::Mask;
 use super::workload::CoflowSpec;
 use crate::order::Key;
 
-/// How the common part of the service is counted.
+/// How the common part of the rates is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Every live flow at the same rate: the level is bytes sent, and rises.
+    /// Every live flow sends at the same rate. The level is the bytes sent, and rises.
     Equal,
-    /// Every live flow in proportion to what it has left: the level is the share left, and falls from 1.
+    /// Every live flow sends in proportion to its remaining bytes. The level is the remaining share, and falls from
+    /// 1.
     Remaining,
 }
 
-/// Where a flow is in its life.
+/// The state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowState {
-    /// Its data is not there.
+    /// The flow waits for its data.
     Waiting,
-    /// It can send.
+    /// The flow can send.
     Live,
-    /// All of it was sent.
+    /// The flow has completed.
     Done,
 }
 
-/// One flow. Kept in the order (sending port, receiving port).
+/// One flow. Flows are sorted by (sending port, receiving port).
 #[derive(Debug, Clone)]
 pub(super) struct Flow {
-    /// Bytes in all; infinite where nobody knows.
+    /// Size in bytes; infinite if unknown.
     pub size: f64,
-    /// Live and [`Sharing::Equal`]: bytes sent less the level. Live and [`Sharing::Remaining`]: bytes left
-    /// over the level. Waiting: the bytes sent, or left, themselves.
+    /// Live with [`Sharing::Equal`]: bytes sent minus the level. Live with [`Sharing::Remaining`]: remaining bytes
+    /// divided by the level. Waiting: bytes sent or remaining bytes.
     pub base: f64,
     sender: u32,
     place: Place,
     /// Position in the specification.
     pub original: u32,
-    /// Position among the network's individually rated flows, or [`NONE`].
+    /// Position among the network's flows with own rates, or [`NONE`].
     pub own: u32,
     pub state: FlowState,
-    /// Whether `base` was ever other than the common start.
+    /// Whether `base` was ever different from the common start.
     touched: bool,
-    /// Whether the heaps still have to hear of its base.
+    /// Whether the heaps lack the current `base`.
     dirty: bool,
 }
 
 /// No position.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a coflow does at one side of one port.
+/// The load of a coflow on one side of one port.
 #[derive(Debug, Clone)]
 pub struct PortLoad {
-    /// The port.
+    /// Number of the port.
     pub port: u32,
-    /// Live flows there.
+    /// Number of live flows at the port.
     pub live: u32,
-    /// [`Sharing::Remaining`]: the bases of the live flows there, summed.
+    /// [`Sharing::Remaining`]: sum of the bases of the live flows at the port.
     pub(super) weight: f64,
 }
 
-/// A coflow under way.
+/// An active coflow.
 #[derive(Debug, Clone)]
 pub struct Coflow {
-    /// The trace's number for it.
+    /// Number of the coflow in the trace.
     pub id: u64,
-    /// Its position in the workload.
+    /// Position in the workload.
     pub index: usize,
-    /// Order of release: a later coflow has a higher number.
+    /// Order of release: a coflow that is released later has a higher number.
     pub seq: u64,
-    /// When it was released, in seconds.
+    /// Time of the release, in seconds.
     pub arrival: f64,
-    /// Its weight.
+    /// Weight for weighted policies.
     pub weight: f64,
-    /// The moment by which it has to be done; infinite if it does not say.
+    /// Absolute time of the deadline in seconds; infinite without a deadline.
     pub deadline: f64,
-    /// Bytes of all its flows, and of the longest.
+    /// Bytes of all flows, and of the longest flow.
     pub(super) bytes: f64,
     pub(super) longest: f64,
     pub(super) flows: Vec<Flow>,
@@ -100,33 +101,33 @@ pub struct Coflow {
     level: f64,
     slope: f64,
     since: f64,
-    /// Flows by the level at which they end; entries of flows that changed are stale.
+    /// Flows by the level at which they complete. Entries of flows that changed are stale.
     ends: BinaryHeap<Reverse<(Key, u32)>>,
-    /// The same for flows that were live from the start: sorted once, last to end first.
+    /// The same for flows that were live from the start: sorted once, the first to complete is last.
     first_ends: Vec<(Key, u32)>,
     sorted: bool,
-    /// Touched live flows by base, for the furthest and the least advanced; with stale entries as well.
+    /// Touched live flows by base, for the most and the least advanced flow. Contain stale entries too.
     ahead: BinaryHeap<(Key, u32)>,
     behind: BinaryHeap<Reverse<(Key, u32)>>,
-    /// Flows whose entries are to be pushed before a heap is asked: most change many times in between.
+    /// Flows whose heap entries are pushed at the next access to a heap, because most flows change many times before.
     dirty: Vec<u32>,
     untouched: usize,
     /// Whether some base was ever below the common start.
     below_start: bool,
-    /// Bases of the live flows, summed ([`Sharing::Equal`]).
+    /// Sum of the bases of the live flows ([`Sharing::Equal`]).
     bases: f64,
-    /// What flows that are not live have sent.
+    /// Bytes that flows which are not live have sent.
     sent_before: f64,
-    /// The longest flow that is done.
+    /// Size of the longest completed flow in bytes.
     longest_done: f64,
-    /// How many waiting flows have sent something ([`Sharing::Equal`]).
+    /// Number of waiting flows that have sent bytes ([`Sharing::Equal`]).
     held: usize,
-    /// Bytes sent by all flows as reported, the rate at which that grows, and when it was said.
+    /// As reported: bytes sent by all flows, their total rate, and the time of the report.
     reported: (f64, f64, f64),
 }
 
 impl Coflow {
-    /// The coflow of a specification, released at `now`, with every flow waiting.
+    /// Creates a coflow from its specification, released at `now`, with all flows waiting.
     pub(super) fn new(
         spec: &CoflowSpec,
         index: usize,
@@ -140,7 +141,7 @@ impl Coflow {
             let f = &spec.flows[i as usize];
             (f.src, f.dst, i)
         });
-        // A flow's layer counts the flows before it between the same ports.
+        // The layer of a flow is the number of earlier flows between the same ports.
         let mut layers = vec![0u32; order.len()];
         for at in 1..order.len() {
             let (a, b) = (&spec.flows[order[at - 1] as usize], &spec.flows[order[at] as usize]);
@@ -230,76 +231,77 @@ impl Coflow {
         }
     }
 
-    // What everybody may see.
+    // State that every policy may read.
 
-    /// How many flows it has in all (the paper's N_c, its width).
+    /// Number of all flows (N_c in Saath: the width).
     pub fn width(&self) -> usize {
         self.flows.len()
     }
 
-    /// How many flows can send now.
+    /// Number of live flows.
     pub fn live(&self) -> usize {
         self.live
     }
 
-    /// How many flows are done.
+    /// Number of completed flows.
     pub fn done(&self) -> usize {
         self.done
     }
 
-    /// Whether some flow is neither done nor able to send.
+    /// Whether a flow waits for data.
     pub fn lacks_data(&self) -> bool {
         self.live + self.done < self.flows.len()
     }
 
-    /// What it does at each port that it sends from, in order of ports.
+    /// The load at each sending port, in order of ports.
     pub fn senders(&self) -> &[PortLoad] {
         &self.senders
     }
 
-    /// What it does at each port that it receives at, in order of ports.
+    /// The load at each receiving port, in order of ports.
     pub fn receivers(&self) -> &[PortLoad] {
         &self.receivers
     }
 
-    /// How many live flows it receives at a port. O(log ports of the coflow).
+    /// Number of live flows to a receiving port. O(log ports of the coflow).
     pub(crate) fn live_to(&self, port: usize) -> usize {
         let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
         found.map_or(0, |at| self.receivers[at].live as usize)
     }
 
-    /// Ports that live flows send from.
+    /// Sending ports with live flows.
     pub fn send_mask(&self) -> &Mask {
         &self.send_mask
     }
 
-    /// Ports that live flows receive at.
+    /// Receiving ports with live flows.
     pub fn recv_mask(&self) -> &Mask {
         &self.recv_mask
     }
 
-    /// The ends of a flow: sending and receiving port.
+    /// The sending and the receiving port of a flow.
     pub fn ends_of(&self, flow: u32) -> (u32, u32) {
         let f = &self.flows[flow as usize];
         (self.senders[f.sender as usize].port, self.receivers[f.place.receiver as usize].port)
     }
 
-    /// Where a flow is in its life.
+    /// The state of a flow.
     pub fn state(&self, flow: u32) -> FlowState {
         self.flows[flow as usize].state
     }
 
-    /// A flow's position in its specification.
+    /// The position of a flow in the specification.
     pub fn original(&self, flow: u32) -> u32 {
         self.flows[flow as usize].original
     }
 
-    /// Bytes of the longest flow that is done.
+    /// Size of the longest completed flow in bytes.
     pub fn longest_done(&self) -> f64 {
         self.longest_done
     }
 
-    /// The most that a flow has sent that waits for the rest of its data ([`Sharing::Equal`]). O(flows) if there is one.
+    /// The maximum number of bytes that a waiting flow has sent ([`Sharing::Equal`]). O(flows) if a waiting flow has
+    /// sent bytes.
     pub(super) fn longest_held(&self) -> f64 {
         if self.held == 0 {
             return 0.0;
@@ -308,7 +310,8 @@ impl Coflow {
         waiting.map(|f| f.base).fold(0.0, f64::max)
     }
 
-    /// The least that a waiting flow has sent, if there is one ([`Sharing::Equal`]). O(flows) if all of them have sent something.
+    /// The minimum number of bytes that a waiting flow has sent ([`Sharing::Equal`]); `None` without waiting flows.
+    /// O(flows) if all waiting flows have sent bytes.
     pub(super) fn least_waiting(&self) -> Option<f64> {
         match self.flows.len() - self.live - self.done {
             0 => None,
@@ -320,7 +323,7 @@ impl Coflow {
         }
     }
 
-    /// Bytes that all flows together sent until `now`, as reported.
+    /// Bytes that all flows have sent by `now`, as reported.
     pub fn sent(&self, now: f64) -> f64 {
         let (sent, rate, since) = self.reported;
         sent + rate * (now - since)
@@ -331,8 +334,9 @@ impl Coflow {
         self.reported.1
     }
 
-    /// Calls `visit` with each live flow between open ports, and with its ports, in their order. `visit` answers whether
-    /// that closes the sending and the receiving port; what is closed is skipped from then on.
+    /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
+    ///
+    /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports.
     #[inline]
     pub fn visit_open(
         &self,
@@ -343,20 +347,20 @@ impl Coflow {
         self.grid.visit_open(&self.send_mask, &self.recv_mask, open_send, open_recv, visit);
     }
 
-    /// Calls `visit` with the live flows, and their receiving ports, that the `index`-th of [`Coflow::senders`] sends to
-    /// ports of `open`.
+    /// Calls `visit` with the live flows, and their receiving ports, from the `index`-th sender of
+    /// [`Coflow::senders`] to ports of `open`.
     #[inline]
     pub fn visit_sender(&self, index: usize, open: &Mask, visit: impl FnMut(u32, u32)) {
         self.grid.visit_sender(index, open, visit);
     }
 
-    /// How many live flows the `index`-th of [`Coflow::senders`] sends to ports of `open`.
+    /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`.
     #[inline]
     pub fn count_sender(&self, index: usize, open: &Mask) -> u32 {
         self.grid.count_sender(index, open)
     }
 
-    /// The live flows, in the order of ports.
+    /// The live flows, in order of ports.
     pub fn live_flows(&self) -> impl Iterator<Item = u32> + '_ {
         self.grid.live_flows()
     }
@@ -367,7 +371,7 @@ impl Coflow {
         self.level + self.slope * (now - self.since)
     }
 
-    /// Moves the origin of the level to `now` and lets it run with `slope` from there.
+    /// Moves the origin of the level to `now`, and changes its slope.
     pub(super) fn set_slope(&mut self, slope: f64, now: f64) {
         self.level = self.level(now);
         self.since = now;
@@ -378,7 +382,7 @@ impl Coflow {
         self.slope
     }
 
-    /// When the next flow ends if nothing but the level moves it; infinite if none does.
+    /// Time of the next completion by the level alone; infinite if no flow completes.
     pub(super) fn next_end(&mut self) -> f64 {
         if self.slope == 0.0 || self.live == 0 {
             return f64::INFINITY;
@@ -392,7 +396,7 @@ impl Coflow {
         }
     }
 
-    /// The flow that ends first as the level rises, and the level at which it does.
+    /// The flow that completes first as the level rises, and the level of its completion.
     fn top_end(&mut self) -> Option<(f64, u32)> {
         self.flush();
         if !self.sorted {
@@ -418,7 +422,7 @@ impl Coflow {
         next.map(|&(Key(end), flow)| (end, flow))
     }
 
-    /// Ends the flows that the level alone ends until `limit`, calling `ended` with each and its time.
+    /// Completes the flows that the level alone completes by `limit`, and calls `ended` with each flow and its time.
     pub(super) fn run_out(&mut self, limit: f64, mut ended: impl FnMut(u32, f64)) {
         while self.live > 0 {
             let at = self.next_end();
@@ -437,7 +441,7 @@ impl Coflow {
                         self.finish(flow);
                         ended(flow, at);
                     }
-                    // Nobody is left to measure by this level; the next flow starts a new one.
+                    // No live flow depends on this level. The next flow starts a new level.
                     (self.level, self.slope, self.since) = (1.0, 0.0, at);
                 }
             }
@@ -446,7 +450,7 @@ impl Coflow {
 
     // Progress of single flows.
 
-    /// Bytes of its own that a live flow was sent since `since` at `rate`: folded into its base.
+    /// Adds `bytes`, which a live flow sent at its own rate, to its base.
     pub(super) fn fold(&mut self, flow: u32, bytes: f64, now: f64) {
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];
@@ -460,7 +464,7 @@ impl Coflow {
         }
     }
 
-    /// Takes a part, over the level, of what a live flow has left ([`Sharing::Remaining`]).
+    /// Subtracts a part, in units of the level, from the remaining bytes of a live flow ([`Sharing::Remaining`]).
     #[inline]
     pub(super) fn shrink(&mut self, flow: u32, part: f64) {
         let f = &mut self.flows[flow as usize];
@@ -471,7 +475,7 @@ impl Coflow {
         self.receivers[r].weight -= part;
     }
 
-    /// Notes that a live flow's base is its own from now on.
+    /// Records that the base of a live flow has its own value from now on.
     fn touch(&mut self, flow: u32) {
         let f = &mut self.flows[flow as usize];
         if !f.touched {
@@ -484,14 +488,14 @@ impl Coflow {
         }
     }
 
-    /// Notes that a live flow is about to get a rate of its own.
+    /// Prepares a live flow for its own rate.
     pub(super) fn touch_first(&mut self, flow: u32) {
         if !self.flows[flow as usize].touched {
             self.touch(flow);
         }
     }
 
-    /// Tells the heaps of the bases that changed. O(log flows) for each.
+    /// Pushes the changed bases to the heaps. O(log flows) for each.
     fn flush(&mut self) {
         while let Some(flow) = self.dirty.pop() {
             let f = &mut self.flows[flow as usize];
@@ -508,7 +512,7 @@ impl Coflow {
         }
     }
 
-    /// Bytes that a flow has sent until `now`, without what it was sent at a rate of its own since its last fold.
+    /// Bytes that a flow has sent by `now`, without bytes sent at its own rate since the last fold.
     pub(super) fn attained(&self, flow: u32, now: f64) -> f64 {
         let f = &self.flows[flow as usize];
         match (f.state, self.sharing) {
@@ -520,14 +524,15 @@ impl Coflow {
         }
     }
 
-    /// Bytes that a live flow has left, without what it was sent at a rate of its own since its last fold
-    /// ([`Sharing::Remaining`]). Exact also where the size is far greater.
+    /// Remaining bytes of a live flow, without bytes sent at its own rate since the last fold
+    /// ([`Sharing::Remaining`]).
+    ///
+    /// The result is also exact if the size is far greater than the remainder.
     pub(crate) fn left(&self, flow: u32, now: f64) -> f64 {
         self.flows[flow as usize].base * self.level(now)
     }
 
-    /// Bytes that all flows have sent, without what flows were sent at rates of their own since their last fold
-    /// ([`Sharing::Equal`]).
+    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`Sharing::Equal`]).
     pub(super) fn total(&self, now: f64) -> f64 {
         self.sent_before + self.bases + self.live as f64 * self.level(now)
     }
@@ -546,7 +551,7 @@ impl Coflow {
         common
     }
 
-    /// The lowest base of a live flow, and that flow unless it is one of those never touched ([`Sharing::Equal`]).
+    /// The lowest base of a live flow, and this flow unless it was never touched ([`Sharing::Equal`]).
     pub(super) fn lowest(&mut self) -> Option<(f64, Option<u32>)> {
         let common = (self.untouched > 0).then_some((0.0, None));
         if common.is_some() && !self.below_start {
@@ -568,10 +573,10 @@ impl Coflow {
 
     // Changes of state.
 
-    /// Lets a waiting flow send. A flow without bytes has to be finished instead.
+    /// Makes a waiting flow live. Call [`Coflow::finish`] instead for a flow without bytes.
     pub(super) fn release(&mut self, flow: u32, now: f64) {
         if self.live == 0 && self.sharing == Sharing::Remaining {
-            // Nobody is left to measure by the old level, which may have run on since the last of them ended.
+            // No live flow depends on the old level, which may have continued after the last completion.
             (self.level, self.slope, self.since) = (1.0, 0.0, now);
         }
         let level = self.level(now);
@@ -584,7 +589,7 @@ impl Coflow {
                 self.held -= usize::from(f.base > 0.0);
                 f.base -= level;
                 self.bases += f.base;
-                // On the first release of all, nothing has moved.
+                // The level has not moved before the first release.
                 if f.base == 0.0 && !f.touched {
                     self.untouched += 1;
                     if f.size.is_finite() {
@@ -648,7 +653,7 @@ impl Coflow {
         }
     }
 
-    /// Takes a live flow's data away for a while.
+    /// Makes a live flow wait for its data.
     pub(super) fn hold(&mut self, flow: u32, now: f64) {
         let level = self.level(now);
         self.mark_not_live(flow);
@@ -665,7 +670,7 @@ impl Coflow {
         f.touched = true;
     }
 
-    /// Loses what a waiting flow has sent.
+    /// Resets the progress of a waiting flow.
     fn lose(&mut self, flow: u32) {
         let f = &mut self.flows[flow as usize];
         debug_assert_eq!(f.state, FlowState::Waiting);
@@ -679,7 +684,8 @@ impl Coflow {
         };
     }
 
-    /// Sets what a waiting flow has sent. If that is all, a byte of it is left until somebody sees it end.
+    /// Sets the bytes that a waiting flow has sent. If the bytes reach the size, one byte remains until the
+    /// completion is observed.
     pub(super) fn set_sent(&mut self, flow: u32, bytes: f64) {
         self.lose(flow);
         let f = &mut self.flows[flow as usize];
@@ -694,13 +700,14 @@ impl Coflow {
         }
     }
 
-    /// Sets the size of a waiting flow: it was so many bytes, it turns out.
+    /// Sets the size of a waiting flow in bytes, and resets its progress.
     pub(super) fn resize(&mut self, flow: u32, bytes: f64) {
         self.lose(flow);
         self.flows[flow as usize].size = bytes;
     }
 
-    /// Takes over what the flows of another, of which none is live, have sent; by their places in the specifications.
+    /// Copies the progress of the flows of `other`, matched by their positions in the specifications. `other`
+    /// contains no live flows.
     pub(super) fn inherit(&mut self, other: &Coflow, now: f64) {
         let mut theirs: Vec<u32> = vec![NONE; other.flows.len()];
         for (flow, f) in other.flows.iter().enumerate() {
@@ -721,7 +728,7 @@ impl Coflow {
         (self.reported, self.longest_done) = (other.reported, other.longest_done);
     }
 
-    /// Ends a flow.
+    /// Completes a flow.
     pub(super) fn finish(&mut self, flow: u32) {
         if self.flows[flow as usize].state == FlowState::Live {
             self.mark_not_live(flow);

@@ -1,4 +1,4 @@
-//! The network as ports: one big switch, where only the ports' sending and receiving sides are short.
+//! The network as one big switch: only the sending and receiving sides of ports limit rates.
 
 use super::workload::Side;
 use crate::units::Rate;
@@ -9,12 +9,12 @@ pub struct Fabric {
     nominal: f64,
     send: Vec<f64>,
     recv: Vec<f64>,
-    /// Counts the changes.
+    /// Number of changes so far.
     version: u64,
 }
 
 impl Fabric {
-    /// A switch of `ports` ports that each send and receive at `rate`.
+    /// Creates a switch with `ports` ports that each send and receive at `rate`.
     pub fn big_switch(ports: u32, rate: Rate) -> Fabric {
         Fabric {
             nominal: rate.get(),
@@ -24,32 +24,32 @@ impl Fabric {
         }
     }
 
-    /// Another number after every change of a capacity.
+    /// A number that differs after every change of a capacity.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many ports there are.
+    /// Number of ports.
     pub fn ports(&self) -> usize {
         self.send.len()
     }
 
-    /// What a healthy port carries, in bytes per second.
+    /// The capacity of a healthy port, in bytes per second.
     pub fn nominal(&self) -> f64 {
         self.nominal
     }
 
-    /// What each port can send now, in bytes per second.
+    /// Sending capacity by port, in bytes per second.
     pub fn send(&self) -> &[f64] {
         &self.send
     }
 
-    /// What each port can receive now, in bytes per second.
+    /// Receiving capacity by port, in bytes per second.
     pub fn recv(&self) -> &[f64] {
         &self.recv
     }
 
-    /// Sets all capacities. Says whether any changed.
+    /// Sets all capacities. Returns whether any capacity changed.
     pub(crate) fn set(&mut self, send: &[f64], recv: &[f64]) -> bool {
         if self.send == send && self.recv == recv {
             return false;
@@ -60,7 +60,7 @@ impl Fabric {
         true
     }
 
-    /// Sets one port to `factor` times its nominal rate.
+    /// Sets the capacity of a port side to `factor` times the nominal rate.
     pub(crate) fn scale(&mut self, port: u32, side: Side, factor: f64) {
         let rate = self.nominal * factor;
         self.version += 1;

@@ -1,96 +1,102 @@
-//! What too many connections to one receiver cost, as it was measured (Django, JPDC '21, sections 2.3 and 4.1).
+//! The measured cost of many connections to one receiver (incast; Django, JPDC '21, sections 2.3 and 4.1).
 //!
-//! In a run some connections send so many bytes each to one receiver, at once, through a switch whose port holds so many packets. Runs
-//! with one buffer and one number of connections are of one *kind*; what counts is their median.
+//! In a run, a number of connections send the same number of bytes each to one receiver, at once. The switch port to
+//! the receiver buffers a number of packets. Runs with the same buffer and the same number of connections are of one
+//! *kind*, and count by their median.
 //!
-//! - All times are measured from that of the quickest kind with the fewest connections, which has what a run takes to begin, and gains
-//!   by what the link's shaper lets through at once. The bytes that a kind has more, over the time that it takes more, are a rate.
-//!   The link's is the greatest of them; among those less than `NEARLY` below it, that with the most connections, which is the surest.
-//! - A kind's *stall* is what it takes longer than its bytes do at that rate: senders wait for their timeouts, and the link idles. What
-//!   is less than `NOISE` of the whole time is none.
-//! - On a link of another rate bytes take another time, and the stall stays what it was: buffers and windows are packets, and
-//!   timeouts are seconds, on any link. The *part* of a link that is carried is the time of the bytes over that time and the stall's.
-//! - From the number of connections on that is best for the whole of the data, the part does not rise with more; nor does it fall
-//!   with a larger buffer. Where medians do, it is in the middle between the least and the greatest values that such a fit may have there.
-//! - Between measured kinds it is linear in connections and in packets. Beyond the most connections it stays as it is; buffers that are
-//!   smaller or larger than all that were measured have none.
+//! - *Reference.* All times are relative to the fastest kind with the fewest connections. The reference contains the
+//!   start-up time of a run, and the burst that the link's shaper admits.
+//! - *Rate of the link.* The additional bytes of a kind divided by its additional time give a rate. The rate of the
+//!   link is the greatest of these rates. Among rates within `NEARLY` of the greatest, the one of the kind with the
+//!   most connections is used, because it is the most accurate.
+//! - *Stall.* The stall of a kind is its time beyond the time of its bytes at that rate: senders wait for timeouts,
+//!   and the link idles. A stall below `NOISE` of the total time counts as zero.
+//! - *Part.* On a link of another rate, the bytes take another time, but the stall is the same: buffers and windows
+//!   are in packets, and timeouts in seconds, on any link. The part of a link that is used is the time of the bytes
+//!   divided by that time plus the stall.
+//! - *Fit.* From the number of connections that is best over all data, the part does not rise with more connections.
+//!   It does not fall with a larger buffer. If medians violate this, the fit is the middle between the smallest and
+//!   the greatest value that such a fit may have.
+//! - *Interpolation.* Between measured kinds, the part is linear in connections and in packets. Beyond the maximum of
+//!   connections, it is constant. Buffers outside the measured range give no result.
 
 use std::collections::BTreeMap;
 
 use crate::units::Rate;
 
-/// Rates, or parts of a link, that are this near may be one.
+/// Rates, or parts of a link, within this relative distance count as equal.
 const NEARLY: f64 = 0.02;
 
-/// What of a time is not told from nothing.
+/// The part of a time that counts as zero.
 const NOISE: f64 = 0.01;
 
-/// A run.
+/// One measured run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IncastRun {
-    /// What the switch's port to the receiver holds, in full packets: 1 to [`Incast::MAX_PACKETS`].
+    /// Buffer of the switch port to the receiver, in full packets: 1 to [`Incast::MAX_PACKETS`].
     pub buffer: u32,
-    /// How many connections send at once: 1 to [`Incast::MAX_CONNECTIONS`].
+    /// Number of connections that send at once: 1 to [`Incast::MAX_CONNECTIONS`].
     pub connections: u32,
-    /// What each of them sends, in bytes: from 1 on, the same in all runs.
+    /// Bytes of each connection: at least 1, the same in all runs.
     pub bytes: f64,
-    /// The part of the packets that the port dropped: from 0 up to, but not including, 1.
+    /// The part of the packets that the port dropped: 0 or more, and below 1.
     pub loss: f64,
-    /// All bytes over the time until the last connection was done, in bytes per second: above 0.
+    /// Bytes of all connections divided by the time until the last connection completed, in bytes per second: above
+    /// 0.
     pub goodput: f64,
 }
 
-/// Why runs say nothing. Runs are named by their place in the list that was given.
+/// Why runs are rejected. Runs are numbered by their position in the list.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum IncastError {
-    /// There is none.
+    /// The list of runs is empty.
     #[error("no runs: expected at least one")]
     Empty,
-    /// A number out of bounds.
+    /// A value of a run is out of bounds.
     #[error("run {run}: {what} out of bounds")]
     Bounds {
-        /// The run.
+        /// Position of the run.
         run: usize,
         /// `buffer`, `connections`, `bytes`, `loss` or `goodput`.
         what: &'static str,
     },
-    /// Other bytes than in the first run.
+    /// The bytes of a connection differ from those of the first run.
     #[error("run {0} has other bytes for each connection than the first")]
     Bytes(usize),
-    /// No run of a kind, where its buffer and its number of connections both have others.
+    /// A kind contains no run, although other runs have its buffer, and other runs its number of connections.
     #[error("no run with a buffer of {buffer} packets and {connections} connections")]
     Missing {
-        /// The buffer.
+        /// Buffer in packets.
         buffer: u32,
-        /// How many connections.
+        /// Number of connections.
         connections: u32,
     },
 }
 
-/// Kinds of runs: each buffer with each number of connections.
+/// The measured kinds: each buffer with each number of connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Incast {
     bytes: f64,
-    /// In bytes per second.
+    /// Rate of the link in bytes per second.
     link: f64,
-    /// Rising.
+    /// Buffers in packets, rising.
     buffers: Vec<u32>,
     connections: Vec<u32>,
-    /// Medians by buffer and, inside, by connections: stalls in seconds, and losses.
+    /// Medians by buffer, then by connections: stalls in seconds, and losses.
     stalls: Vec<f64>,
     losses: Vec<f64>,
 }
 
 impl Incast {
-    /// The largest buffer, in packets.
+    /// Maximum buffer, in packets.
     pub const MAX_PACKETS: u32 = 1_000_000;
-    /// The most connections.
+    /// Maximum number of connections.
     pub const MAX_CONNECTIONS: u32 = 65_536;
 
-    /// What these runs say.
+    /// Computes the stalls and losses of these runs.
     ///
     /// # Errors
-    /// The first thing that keeps them from saying something.
+    /// The first [`IncastError`] found: no runs, a value out of bounds, unequal bytes, or a kind without runs.
     pub fn new(runs: &[IncastRun]) -> Result<Incast, IncastError> {
         let bytes = runs.first().ok_or(IncastError::Empty)?.bytes;
         let mut kinds: BTreeMap<(u32, u32), Vec<&IncastRun>> = BTreeMap::new();
@@ -139,28 +145,30 @@ impl Incast {
         Ok(Incast { bytes, link, buffers, connections, stalls, losses })
     }
 
-    /// What each connection sent, in bytes.
+    /// Bytes that each connection sent.
     pub fn bytes(&self) -> f64 {
         self.bytes
     }
 
-    /// What the link itself carried, in bytes per second of payload.
+    /// Rate of the measured link, in bytes per second of payload.
     pub fn link(&self) -> f64 {
         self.link
     }
 
-    /// The buffers that were measured, in packets, rising.
+    /// The measured buffers in packets, rising.
     pub fn buffers(&self) -> &[u32] {
         &self.buffers
     }
 
-    /// The numbers of connections that were measured, rising.
+    /// The measured numbers of connections, rising.
     pub fn connections(&self) -> &[u32] {
         &self.connections
     }
 
-    /// What of a link of this rate is carried through a port that holds so many packets; nothing if that is less, or more, than
-    /// all that was measured. O(kinds + most connections).
+    /// The goodput of a link of this rate, through a port with this buffer in packets. `None` if the buffer is
+    /// outside the measured range.
+    ///
+    /// O(kinds + maximum number of connections).
     pub fn goodput(&self, buffer: u32, rate: Rate) -> Option<Goodput> {
         let above = self.buffers.iter().position(|&known| known >= buffer)?;
         let below = if self.buffers[above] == buffer { above } else { above.checked_sub(1)? };
@@ -182,8 +190,10 @@ impl Incast {
         Some(Goodput { parts: all_parts, losses: all_losses })
     }
 
-    /// The error of the interpolation between buffers, for a link of this rate: each buffer between two others is left out
-    /// and computed from the others. The mean absolute difference of parts; `None` with fewer than three buffers.
+    /// The error of the interpolation between buffers, for a link of this rate.
+    ///
+    /// Each buffer between two others is left out and computed from the others. The result is the mean absolute
+    /// difference of parts; `None` with fewer than three buffers.
     pub fn interpolation_error(&self, rate: Rate) -> Option<f64> {
         let all = self.parts(rate);
         let (mut sum, mut count) = (0.0, 0.0);
@@ -198,12 +208,12 @@ impl Incast {
         (count > 0.0).then(|| sum / count)
     }
 
-    /// The parts of a link of this rate that the medians say.
+    /// The used parts of a link of this rate, from the medians.
     fn parts(&self, rate: Rate) -> Vec<f64> {
         let columns = self.connections.len();
         let part = |(at, stall): (usize, &f64)| {
             let time = self.bytes * f64::from(self.connections[at % columns]) / rate.get();
-            // Next to the infinite time of a link without a rate, a stall is nothing.
+            // Relative to the infinite time on a link of rate 0, a stall is zero.
             if *stall > 0.0 && time.is_finite() { time / (time + stall) } else { 1.0 }
         };
         self.stalls.iter().enumerate().map(part).collect()
@@ -213,7 +223,7 @@ impl Incast {
         &values[row * self.connections.len()..(row + 1) * self.connections.len()]
     }
 
-    /// The column whose parts are best on average, the first of them.
+    /// The first of the columns with the greatest mean part.
     fn best_column(&self, parts: &[f64]) -> usize {
         let columns = self.connections.len();
         let sum = |column: usize| parts.iter().skip(column).step_by(columns).sum::<f64>();
@@ -242,7 +252,7 @@ impl Incast {
         fitted
     }
 
-    /// A value for a number of connections, from those of the numbers that were measured.
+    /// The value for a number of connections, interpolated between the measured numbers.
     fn along(&self, values: &[f64], connections: u32) -> f64 {
         let points = self.connections.iter().zip(values).map(|(&n, &value)| (f64::from(n), value));
         on_curve(&points.collect::<Vec<_>>(), f64::from(connections))
@@ -257,31 +267,31 @@ impl Incast {
     }
 }
 
-/// What a receiving port carries, by how many connections send to it.
+/// The goodput of a receiving port, by the number of connections to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goodput {
-    /// From one connection on.
+    /// By number of connections, from 1.
     parts: Vec<f64>,
     losses: Vec<f64>,
 }
 
 impl Goodput {
-    /// The part of the port's rate that so many connections get: above 0, and at most 1.
+    /// The part of the port's rate that this number of connections gets: above 0, and at most 1.
     pub fn part(&self, connections: usize) -> f64 {
         Goodput::at(&self.parts, connections).unwrap_or(1.0)
     }
 
-    /// The part of their packets that the port drops.
+    /// The part of the packets that the port drops.
     pub fn loss(&self, connections: usize) -> f64 {
         Goodput::at(&self.losses, connections).unwrap_or(0.0)
     }
 
-    /// Whether any number of connections costs something.
+    /// Whether the part is below 1 for any number of connections.
     pub fn costs(&self) -> bool {
         self.parts.iter().any(|&part| part < 1.0)
     }
 
-    /// The most connections that get as good as what the best number of them gets, up to two hundredths of it.
+    /// The maximum number of connections whose part is within two hundredths of the best part.
     pub fn best(&self) -> usize {
         let best = self.parts.iter().copied().fold(0.0, f64::max);
         1 + self
@@ -291,20 +301,21 @@ impl Goodput {
             .expect("parts are numbers from 0 to 1 for one or more connections, so one is the greatest")
     }
 
-    /// Beyond the most that were measured, as for these.
+    /// Above the maximum number of connections, the value of the maximum holds.
     fn at(values: &[f64], connections: usize) -> Option<f64> {
         values.get(connections.checked_sub(1)?.min(values.len() - 1)).copied()
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The median: the middle value, or the mean of the two middle values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let half = values.len() / 2;
     if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
 }
 
-/// What a link carries on which kinds take these times, `first` the quickest of those with the fewest connections.
+/// Rate of a link whose kinds take these `times`. `first` is the time of the fastest kind with the fewest
+/// connections.
 fn link(connections: &[u32], times: &[f64], bytes: f64, first: f64) -> f64 {
     let columns = connections.len();
     let rate = |(at, time): (usize, &f64)| {
@@ -316,11 +327,11 @@ fn link(connections: &[u32], times: &[f64], bytes: f64, first: f64) -> f64 {
     let greatest = rates.iter().map(|&(_, rate)| rate).fold(0.0, f64::max);
     let near = rates.into_iter().filter(|&(_, rate)| rate >= greatest * (1.0 - NEARLY));
     let surest = near.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    // With one number of connections only, there is nothing to measure from.
+    // With a single number of connections, no differences exist.
     surest.map_or(bytes * f64::from(connections[0]) / first, |(_, rate)| rate)
 }
 
-/// A value on lines between points whose first numbers rise; at either end it stays.
+/// Interpolates linearly between points with rising x. Outside the points, the nearest value holds.
 fn on_curve(points: &[(f64, f64)], x: f64) -> f64 {
     let after = points.partition_point(|point| point.0 < x);
     match (after.checked_sub(1).and_then(|before| points.get(before)), points.get(after)) {

@@ -1,9 +1,11 @@
-//! Sets of ports (or of coflow slots) as bits: the questions a schedule asks most are whether one set
-//! lies within another and whether two meet, and words of 64 answer those in a few instructions.
+//! Bit sets of ports or coflow slots.
+//!
+//! Schedules mostly test whether one set contains another, and whether two sets intersect. Words of 64 bits need a
+//! few instructions for either test.
 
 use smallvec::SmallVec;
 
-/// A set of small numbers. Up to 256 of them stay in place.
+/// A set of small numbers. Sets up to 256 need no heap memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mask(SmallVec<[u64; 4]>);
 
@@ -13,7 +15,7 @@ impl Mask {
         Mask(SmallVec::from_elem(0, len.div_ceil(64)))
     }
 
-    /// Makes it the set of the positions in `values` for which `holds`.
+    /// Sets the contents to the positions in `values` for which `holds` returns true.
     pub(crate) fn set_where<T>(&mut self, values: &[T], holds: impl Fn(&T) -> bool) {
         self.0.clear();
         self.0.extend(values.chunks(64).map(|word| {
@@ -21,7 +23,7 @@ impl Mask {
         }));
     }
 
-    /// Becomes the same set, in place where the words are as many.
+    /// Copies another set. Reuses the memory if both sets have the same number of words.
     pub(crate) fn copy_from(&mut self, other: &Mask) {
         if self.0.len() == other.0.len() {
             self.0.copy_from_slice(&other.0);
@@ -30,7 +32,7 @@ impl Mask {
         }
     }
 
-    /// Adds `bit`, growing if needed.
+    /// Adds `bit`. Grows the set if needed.
     #[inline]
     pub fn insert(&mut self, bit: usize) {
         if bit / 64 >= self.0.len() {
@@ -39,7 +41,7 @@ impl Mask {
         self.0[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// Adds all of another set, growing if needed.
+    /// Adds all bits of another set. Grows the set if needed.
     pub fn unite(&mut self, other: &Mask) {
         if other.0.len() > self.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -47,19 +49,19 @@ impl Mask {
         self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
     }
 
-    /// Takes all of another set out.
+    /// Removes all bits of another set.
     pub(crate) fn take_out(&mut self, other: &Mask) {
         self.0.iter_mut().zip(&other.0).for_each(|(word, less)| *word &= !less);
     }
 
-    /// Takes `bit` out.
+    /// Removes `bit`.
     pub fn remove(&mut self, bit: usize) {
         if let Some(word) = self.0.get_mut(bit / 64) {
             *word &= !(1 << (bit % 64));
         }
     }
 
-    /// Whether `bit` is in.
+    /// Whether the set contains `bit`.
     #[inline]
     pub fn contains(&self, bit: usize) -> bool {
         self.word(bit / 64) >> (bit % 64) & 1 == 1
@@ -70,52 +72,52 @@ impl Mask {
         &self.0
     }
 
-    /// All words, to change.
+    /// All words, mutable.
     pub(crate) fn words_mut(&mut self) -> &mut [u64] {
         &mut self.0
     }
 
-    /// The word that holds bits `64 * index ..`.
+    /// The word with the bits `64 * index ..`.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
         self.0.get(index).copied().unwrap_or(0)
     }
 
-    /// Whether any bit is in both.
+    /// Whether the two sets intersect.
     #[inline]
     pub fn meets(&self, other: &Mask) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether every bit of `self` is in `other`.
+    /// Whether `other` contains every bit of `self`.
     #[inline]
     pub fn within(&self, other: &Mask) -> bool {
         self.0.iter().enumerate().all(|(i, a)| a & !other.word(i) == 0)
     }
 
-    /// How many bits are in both.
+    /// Number of bits in both sets.
     #[inline]
     pub fn overlap(&self, other: &Mask) -> u32 {
         self.0.iter().zip(&other.0).map(|(a, b)| (a & b).count_ones()).sum()
     }
 
-    /// The bits that are in both, in rising order.
+    /// The bits in both sets, in rising order.
     pub(crate) fn both(&self, other: &Mask) -> impl Iterator<Item = usize> {
         let words = self.0.iter().zip(&other.0).enumerate();
         words.flat_map(|(i, (a, b))| Bits(a & b).map(move |bit| 64 * i + bit))
     }
 
-    /// Whether nothing is in.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|w| *w == 0)
     }
 
-    /// Takes everything out.
+    /// Removes all bits.
     pub fn clear(&mut self) {
         self.0.fill(0);
     }
 
-    /// The bits, in rising order.
+    /// The bits of the set, in rising order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(i, &word)| Bits(word).map(move |b| 64 * i + b))
     }

@@ -1,13 +1,14 @@
-//! Services, their applications, and the numbers that stand for them.
+//! Names of services and applications, and their numbers.
 
 use std::collections::BTreeMap;
 
-/// What the services of a workload are called, and the applications of each. A coflow says by number whose it is.
+/// Names of the services of a workload, and of the applications of each service. Coflows refer to services and
+/// applications by number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     services: Vec<Service>,
     numbers: BTreeMap<String, u32>,
-    /// Applications of all services.
+    /// Number of applications of all services.
     count: usize,
 }
 
@@ -19,7 +20,7 @@ struct Service {
 }
 
 impl Default for Names {
-    /// One service with one application, both called [`Names::DEFAULT`]: those of coflows that do not say.
+    /// One service with one application, both named [`Names::DEFAULT`], for coflows without a service.
     fn default() -> Names {
         let mut names = Names::empty();
         names.number(Names::DEFAULT, Names::DEFAULT).expect("an empty list has room for a name");
@@ -28,28 +29,29 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The service, and the application, of coflows that do not say.
+    /// Name of the service and the application of coflows that specify none.
     pub const DEFAULT: &'static str = "default";
 
-    /// The most applications that all services have together.
+    /// Maximum number of applications of all services together.
     pub const MAX_APPLICATIONS: usize = 4096;
 
-    /// What a name may be, in words.
+    /// The rule for names, for messages.
     pub const RULE: &'static str = "1 to 100 letters, digits, `-`, `_` and `.`";
 
-    /// No names: what [`Names::number`] starts from.
+    /// Creates an empty table; [`Names::number`] adds names.
     pub fn empty() -> Names {
         Names { services: Vec::new(), numbers: BTreeMap::new(), count: 0 }
     }
 
-    /// Whether a text can be a name.
+    /// Whether a text is a valid name.
     pub fn is_name(text: &str) -> bool {
         let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         (1..=100).contains(&text.len()) && text.chars().all(known)
     }
 
-    /// The numbers of a service and of an application of it, which get the next ones if they are new. `None` if that is one
-    /// application too many. O(log names).
+    /// The numbers of a service and its application. New names get the next numbers.
+    ///
+    /// `None` if the application would exceed [`Names::MAX_APPLICATIONS`]. O(log names).
     pub fn number(&mut self, service: &str, application: &str) -> Option<(u32, u32)> {
         let known = self.numbers.get(service).copied();
         if let Some(at) = known
@@ -74,19 +76,19 @@ impl Names {
         Some((at, number))
     }
 
-    /// The numbers of a service and of an application of it, if both are known.
+    /// The numbers of a service and its application, if both are known.
     pub fn find(&self, service: &str, application: &str) -> Option<(u32, u32)> {
         let at = *self.numbers.get(service)?;
         let number = *self.services[at as usize].numbers.get(application)?;
         Some((at, number))
     }
 
-    /// How many services there are.
+    /// Number of services.
     pub fn services(&self) -> usize {
         self.services.len()
     }
 
-    /// Applications of all services.
+    /// Number of applications of all services.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -101,17 +103,17 @@ impl Names {
         &self.services[service as usize].applications
     }
 
-    /// The number of a service.
+    /// The number of a service, by its name.
     pub fn service_number(&self, service: &str) -> Option<u32> {
         self.numbers.get(service).copied()
     }
 
-    /// Whether there are a service and an application with these numbers.
+    /// Whether a service and an application with these numbers exist.
     pub fn has(&self, service: u32, application: u32) -> bool {
         self.services.get(service as usize).is_some_and(|s| (application as usize) < s.applications.len())
     }
 
-    /// The first name that can be none.
+    /// The first invalid name.
     pub(super) fn wrong(&self) -> Option<&str> {
         let all = self.services.iter().flat_map(|s| std::iter::once(&s.name).chain(&s.applications));
         all.map(String::as_str).find(|name| !Names::is_name(name))

@@ -1,7 +1,7 @@
-//! The network as the engine knows it now: ports, the coflows under way, and the rates in force.
+//! The network state of the engine: ports, active coflows, and applied rates.
 //!
-//! This is the one place where a schedule turns into progress. Between two schedules all rates stand
-//! still, so what was sent by any moment, and when the next flow ends, follow from the rates.
+//! This module is the only one that turns schedules into progress. Rates are constant between two schedules, so the
+//! bytes sent by any time and the next completion follow from the rates.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use super::workload::{CoflowSpec, Side};
 use crate::allocation::{Allocation, Common, FlowRate};
 use crate::model::Slot;
 
-/// Why a slot is not vacant.
+/// Why a slot is expected to hold a coflow.
 const VACANT: &str = "slots come from events and from the active coflows, so this one holds a coflow";
 
-/// A flow that ended, and when.
+/// A completed flow, and the time of its completion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
-    /// Its coflow.
+    /// Slot of the coflow.
     pub slot: Slot,
-    /// Its number in [`Coflow`]'s order.
+    /// Number of the flow, in the order of [`Coflow`].
     pub flow: u32,
-    /// In seconds.
+    /// Time in seconds.
     pub at: f64,
 }
 
-/// A flow with a rate of its own, on top of its coflow's common one.
+/// A flow with its own rate, which adds to the common rate of its coflow.
 #[derive(Debug, Clone, Copy)]
 struct Own {
     slot: Slot,
@@ -34,24 +34,25 @@ struct Own {
     since: f64,
 }
 
-/// What a part of the coflows sees of a network in place of all of it.
+/// The fabric and the coflows of one leaf of a policy tree, which replace those of the network while the leaf
+/// decides.
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) fabric: Fabric,
-    /// Its coflows under way, in order of release.
+    /// Active coflows of the leaf, in order of release.
     pub(crate) active: Vec<Slot>,
-    /// Its flows whose own rate the last schedule set or changed.
+    /// Flows of the leaf whose own rate the last schedule set or changed.
     pub(crate) changed: Vec<(Slot, u32)>,
 }
 
 impl Scope {
-    /// Nothing under way on this fabric.
+    /// Creates a scope without coflows.
     pub(crate) fn new(fabric: Fabric) -> Scope {
         Scope { fabric, active: Vec::new(), changed: Vec::new() }
     }
 }
 
-/// Ports, coflows under way, and the rates in force.
+/// Ports, active coflows, and the applied rates.
 #[derive(Debug)]
 pub struct Network {
     fabric: Fabric,
@@ -60,32 +61,32 @@ pub struct Network {
     vacant: Vec<Slot>,
     active: Vec<Slot>,
     released: u64,
-    /// Flows with rates of their own; entries without a coflow are vacant.
+    /// Flows with own rates. Entries without a coflow are vacant.
     own: Vec<Own>,
-    /// By entry: when its flow ends; infinite without one.
+    /// By entry: time of the flow's completion; infinite for vacant entries.
     own_ends: Vec<f64>,
     own_vacant: Vec<u32>,
-    /// By entry: its position in the schedule in force.
+    /// By entry: position in the applied schedule.
     places: Vec<u32>,
-    /// When the next of them ends; perhaps too early by one that was taken out.
+    /// Time of the next completion of these flows. May be too early if a flow was removed.
     own_next: f64,
-    /// By slot: how many such flows there are.
+    /// By slot: number of flows with own rates.
     own_count: Vec<u32>,
-    /// Their rates in the order of the schedule in force; those without a coflow are over.
+    /// Own rates in the order of the applied schedule. Entries without a coflow no longer apply.
     rated: Vec<FlowRate>,
-    /// Their entries in the same order, and those of the schedule before.
+    /// Entries in the order of the applied schedule, and of the previous one.
     order: Vec<u32>,
     order_before: Vec<u32>,
-    /// Places of the schedule before that the one that is put in force did not come to in turn.
+    /// Ranges of the previous schedule that the comparison with the new schedule skipped.
     passed_over: Vec<Range<usize>>,
     /// Flows whose own rate the last schedule set or changed.
     changed: Vec<(Slot, u32)>,
-    /// Whether the last schedule changed the common rate of a coflow with such flows.
+    /// Whether the last schedule changed the common rate of a coflow that contains flows with own rates.
     common_under_own: bool,
 }
 
 impl Network {
-    /// An idle network; `sharing` is [`Sharing::Remaining`] if that is how any of its coflows is counted.
+    /// Creates an idle network. `sharing` is [`Sharing::Remaining`] if any coflow uses it.
     pub(crate) fn new(fabric: Fabric, sharing: Sharing) -> Network {
         Network {
             fabric,
@@ -109,12 +110,12 @@ impl Network {
         }
     }
 
-    /// The ports.
+    /// The ports and their capacities.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// The coflows under way, in order of release.
+    /// The active coflows, in order of release.
     pub fn active(&self) -> &[Slot] {
         &self.active
     }
@@ -122,12 +123,12 @@ impl Network {
     /// The coflow in a slot.
     ///
     /// # Panics
-    /// If the slot is vacant, which is a bug of the caller: slots come from [`Network::active`] and from events.
+    /// If the slot is vacant. This is a bug in the caller: slots come from [`Network::active`] and from events.
     pub fn coflow(&self, slot: Slot) -> &Coflow {
         self.slots[slot as usize].as_ref().expect(VACANT)
     }
 
-    /// The coflow in a slot, if it holds one.
+    /// The coflow in a slot; `None` if the slot is vacant.
     pub fn get(&self, slot: Slot) -> Option<&Coflow> {
         self.slots.get(slot as usize)?.as_ref()
     }
@@ -136,12 +137,12 @@ impl Network {
         self.slots[slot as usize].as_mut().expect(VACANT)
     }
 
-    /// One more than the highest slot in use.
+    /// Number of slots: one more than the highest slot that was ever in use.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Bytes a flow has sent until `now`.
+    /// Bytes that a flow has sent by `now`.
     pub fn attained(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let coflow = self.coflow(slot);
         let common = coflow.attained(flow, now);
@@ -154,7 +155,7 @@ impl Network {
         }
     }
 
-    /// The rate of a live flow, in bytes per second.
+    /// The rate of a flow in bytes per second; 0 unless the flow is live.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
         let coflow = self.coflow(slot);
         let f = &coflow.flows[flow as usize];
@@ -168,9 +169,9 @@ impl Network {
         }
     }
 
-    // What changes.
+    // Changes of the network.
 
-    /// Puts the scope in the place of the whole, and the other way round. O(1).
+    /// Exchanges fabric, active coflows and changed flows with those of the scope. O(1).
     pub(crate) fn exchange(&mut self, scope: &mut Scope) {
         std::mem::swap(&mut self.fabric, &mut scope.fabric);
         std::mem::swap(&mut self.active, &mut scope.active);
@@ -213,8 +214,9 @@ impl Network {
         self.coflow_mut(slot).hold(flow, now);
     }
 
-    /// Lets live flows that would have ended by `now` have `left` bytes to go; says which. They lose their rates until the next
-    /// schedule.
+    /// Corrects live flows that should have completed by `now`: each has `left` bytes to send.
+    ///
+    /// Returns all live flows of the affected coflows. These flows lose their rates until the next schedule.
     pub(crate) fn overdue(&mut self, left: f64, now: f64) -> Vec<(Slot, u32)> {
         let mut by_own = Vec::new();
         if self.own_next <= now {
@@ -228,7 +230,8 @@ impl Network {
                 continue;
             }
             let live: Vec<u32> = self.coflow(slot).live_flows().collect();
-            // Measured before the level moves: once it has run out, what the others have left cannot be told from it.
+            // Read the progress before the level restarts: the remaining bytes of the other flows depend on the
+            // level.
             let sent: Vec<f64> = live.iter().map(|&flow| self.attained(slot, flow, now)).collect();
             for &flow in &live {
                 self.hold(slot, flow, now);
@@ -244,18 +247,20 @@ impl Network {
         late
     }
 
-    /// Sets what a waiting flow has sent.
+    /// Sets the bytes that a waiting flow has sent.
     pub(crate) fn set_sent(&mut self, slot: Slot, flow: u32, bytes: f64) {
         self.coflow_mut(slot).set_sent(flow, bytes);
     }
 
-    /// Sets the size of a waiting flow.
+    /// Sets the size of a waiting flow in bytes.
     pub(crate) fn resize(&mut self, slot: Slot, flow: u32, bytes: f64) {
         self.coflow_mut(slot).resize(flow, bytes);
     }
 
-    /// Gives a coflow, of which no flow is live, other flows: those of `spec`. Of those that both have in the same place of their
-    /// specifications, what was sent stays, if their ends do. O(flows log flows).
+    /// Replaces the flows of a coflow without live flows by those of `spec`.
+    ///
+    /// A flow at the same position of both specifications keeps its progress if its ends are the same. O(flows log
+    /// flows).
     pub(crate) fn respecify(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
         let ports = self.fabric.ports();
         let before = self.coflow_mut(slot);
@@ -277,7 +282,7 @@ impl Network {
         self.coflow_mut(slot).report(sent, rate, now);
     }
 
-    /// Folds what a flow was sent at a rate of its own into its base.
+    /// Adds the bytes that a flow sent at its own rate to its base.
     fn fold_own(&mut self, slot: Slot, flow: u32, now: f64) {
         let own = self.coflow(slot).flows[flow as usize].own;
         if own == NONE || self.own[own as usize].since == now {
@@ -302,15 +307,15 @@ impl Network {
         self.own_count[slot as usize] -= 1;
     }
 
-    // Schedules.
+    // Application of schedules.
 
-    /// Brings what a policy may ask for up to `now`. O(flows with a rate of their own), where sizes are known.
+    /// Brings the progress that policies read up to `now`. O(flows with own rates) if sizes are known.
     pub(crate) fn begin(&mut self, now: f64) {
         if self.sharing == Sharing::Equal {
             return;
         }
         let Network { order, own, slots, .. } = self;
-        // Entries of one coflow follow each other: its level is asked for once.
+        // Entries of one coflow are adjacent, so the level is computed once for each coflow.
         let (mut last, mut per_level) = (NONE, 0.0);
         for &entry in &*order {
             let own = &mut own[entry as usize];
@@ -327,10 +332,11 @@ impl Network {
         }
     }
 
-    /// Puts a schedule's rates in force at `now`. O(coflows + flows with a rate of their own, before and after).
+    /// Applies the rates of a schedule at `now`. O(coflows + flows with own rates, before and after).
     ///
     /// # Panics
-    /// If the schedule asks for rates by remaining bytes where nobody knows sizes.
+    /// If the schedule sets rates by remaining bytes for a coflow without known sizes, or equal rates for a coflow
+    /// with known sizes.
     pub(crate) fn apply(&mut self, allocation: &Allocation, now: f64) {
         self.changed.clear();
         self.common_under_own = false;
@@ -347,7 +353,8 @@ impl Network {
         self.find_own_next();
     }
 
-    /// O(flows with a rate of their own), in four parts, so that the comparisons need not wait for each other.
+    /// Finds the next completion. O(flows with own rates), in four independent lanes, so that comparisons do not wait
+    /// for each other.
     fn find_own_next(&mut self) {
         let mut next = [f64::INFINITY; 4];
         let fours = self.own_ends.chunks_exact(4);
@@ -360,8 +367,8 @@ impl Network {
         self.own_next = next.into_iter().fold(rest, f64::min);
     }
 
-    /// Finds when each flow with a rate of its own ends. Those of coflows that are counted by what they have left were folded at
-    /// `now`.
+    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`Sharing::Remaining`] are
+    /// current at `now`.
     fn predict_ends(&mut self, now: f64) {
         let Network { order, own, own_ends, slots, .. } = self;
         let (mut last, mut level, mut slope) = (NONE, 0.0, 0.0);
@@ -410,15 +417,17 @@ impl Network {
         }
     }
 
-    /// From one schedule to the next most flows stay what they were, in the same order: comparing the two finds those without a look
-    /// at the flows.
+    /// Applies the own rates of flows.
+    ///
+    /// Most flows keep their rates and their order from one schedule to the next. A comparison of the two schedules
+    /// finds such flows without access to the flows.
     fn apply_own(&mut self, allocation: &Allocation, now: f64) {
         std::mem::swap(&mut self.order, &mut self.order_before);
         let (kept, flows) = (allocation.kept(), allocation.flows());
         self.order.clear();
         self.order.extend_from_slice(&self.order_before[..kept]);
-        // The place in the schedule before that is compared next, and how many of its places were seen. Those that were passed over
-        // without being the one that was looked for are asked for in the end.
+        // `next` is the position of the previous schedule to compare next, and `seen` the number of positions
+        // reached. Positions that were skipped and never matched are checked at the end.
         let (mut next, mut seen) = (kept, kept);
         self.passed_over.clear();
         for &FlowRate { slot, flow, rate } in &flows[kept..] {
@@ -471,7 +480,7 @@ impl Network {
 
     fn new_own(&mut self, own: Own) -> u32 {
         let Own { slot, flow, .. } = own;
-        // A flow with a rate of its own is no longer one of those that only the level moves.
+        // From now on, the level alone no longer moves the flow.
         let coflow = self.coflow_mut(slot);
         if coflow.sharing == Sharing::Equal {
             coflow.touch_first(flow);
@@ -494,7 +503,7 @@ impl Network {
         entry
     }
 
-    /// When the next flow ends at the rates in force; infinite if none does.
+    /// Time of the next completion at the applied rates; infinite if no flow completes.
     pub(crate) fn next_end(&mut self) -> f64 {
         let mut next = f64::INFINITY;
         for i in 0..self.active.len() {
@@ -504,11 +513,11 @@ impl Network {
         next.min(self.own_next)
     }
 
-    /// Ends every flow that the rates in force end until `limit`, and says which, in order of time.
+    /// Completes the flows that the applied rates complete by `limit`, and appends them to `ended` in order of time.
     pub(crate) fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
         let first = ended.len();
         if self.own_next <= limit {
-            // Few end at a time: eight at once are asked whether one of them does.
+            // Few flows complete at once, so one test covers eight flows.
             for from in (0..self.own.len()).step_by(8) {
                 let to = self.own.len().min(from + 8);
                 if !self.own_ends[from..to].iter().fold(false, |any, &end| any | (end <= limit)) {
@@ -530,21 +539,22 @@ impl Network {
             let common = ended.len();
             self.coflow_mut(slot).run_out(limit, |flow, at| ended.push(Ended { slot, flow, at }));
             for done in &ended[common..] {
-                // By rounding, the level may end a flow a moment before its own rate does.
+                // By rounding, the level may complete a flow just before its own rate does.
                 self.drop_own(slot, done.flow);
             }
         }
         ended[first..].sort_by(|a, b| a.at.total_cmp(&b.at));
     }
 
-    // What a policy may ask for; see `view`.
+    // Queries of policies; see `view`.
 
-    /// The flows whose own rate the last schedule set or changed.
+    /// Flows whose own rate the last schedule set or changed.
     pub(crate) fn changed(&self) -> &[(Slot, u32)] {
         &self.changed
     }
 
-    /// The most that any flow has sent until `now`. O(flows with rates of their own) if the coflow has some.
+    /// The maximum number of bytes that a flow has sent by `now`. O(flows with own rates) if the coflow contains
+    /// some.
     pub(super) fn furthest(&mut self, slot: Slot, now: f64) -> f64 {
         let own = self
             .fold_entries(slot, 0.0, |furthest, own| f64::max(furthest, self.attained(slot, own.flow, now)));
@@ -554,7 +564,7 @@ impl Network {
         live.max(own).max(coflow.longest_done()).max(coflow.longest_held())
     }
 
-    /// What all flows have sent until `now`. O(flows with rates of their own) if the coflow has some.
+    /// The bytes that all flows have sent by `now`. O(flows with own rates) if the coflow contains some.
     pub(super) fn total(&self, slot: Slot, now: f64) -> f64 {
         let own = self.fold_entries(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
         self.coflow(slot).total(now) + own
@@ -567,7 +577,7 @@ impl Network {
         self.own.iter().filter(|own| own.slot == slot).fold(start, fold)
     }
 
-    /// The least that any flow that is not done has sent until `now`, and the rate at which that flow sends.
+    /// The minimum number of bytes that an incomplete flow has sent by `now`, and the rate of that flow.
     pub(super) fn least(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
         let waiting = self.coflow(slot).least_waiting();
         match (waiting, self.least_live(slot, now)) {

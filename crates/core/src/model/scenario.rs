@@ -1,8 +1,8 @@
-//! Services that share a network: who sends what, between which hosts, and when.
+//! Scenarios of services that share a network: hosts, connections, rates and times.
 //!
-//! A [`Scenario`] is what NetShare's experiments are about (UCSD 2010, section 5): services with weights, and connections that
-//! send as fast as they may, up to a rate, or at a rate whatever arrives. Nothing in it has a size, so nothing ends but by
-//! the clock. Cables may fail meanwhile ([`Event`]).
+//! A [`Scenario`] describes the experiments of NetShare (UCSD 2010, section 5). Services have weights. Connections
+//! send at the available rate, up to a maximum rate, or at a fixed rate independent of goodput. Connections have no
+//! sizes, so they end only at fixed times. Cables may fail during the scenario ([`Event`]).
 
 mod event;
 mod guarantee;
@@ -17,70 +17,70 @@ pub use event::{Change, Event};
 pub use guarantee::{Guarantee, Reduction};
 pub use port::{Port, Queue, Queueing, Table};
 
-/// A service (an application, a tenant): the connections that share by one weight.
+/// A service (an application, a tenant): connections that share links by one weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its part of a link, in proportion to those of the others.
+    /// Weight on every link, relative to the weights of other services.
     pub weight: f64,
-    /// Its part of what others leave, or of what is not guaranteed, if that goes by other weights (NetShare, Fig. 5). Only a
-    /// central allocator can heed it.
+    /// Weight for unused or unguaranteed bandwidth, if it differs from `weight` (NetShare, Fig. 5). Only a central
+    /// allocator applies it.
     pub excess: Option<f64>,
 }
 
-/// What a connection does with the bandwidth that it gets.
+/// How a connection uses its bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sending {
-    /// It takes all there is (TCP with enough to send).
+    /// The connection uses all available bandwidth (TCP with enough data).
     Elastic,
-    /// It takes all there is up to a rate.
+    /// The connection uses the available bandwidth up to a rate.
     Capped(Rate),
-    /// It sends at a rate whatever arrives (UDP).
+    /// The connection sends at a fixed rate, independent of goodput (UDP).
     Unresponsive(Rate),
 }
 
-/// Connections of one service that are alike: some between every source and every other destination.
+/// Equal connections of one service, from every source to every other destination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// The service, as a position in the list.
+    /// Position of the service in the list.
     pub service: usize,
-    /// Where they come from.
+    /// Sources.
     pub from: Vec<NodeId>,
-    /// Where they go to. A host does not send to itself.
+    /// Destinations. A host does not send to itself.
     pub to: Vec<NodeId>,
-    /// How many there are between two hosts. Each finds its own path.
+    /// Number of connections between two hosts. Each connection has its own path.
     pub connections: u32,
-    /// What each of them sends.
+    /// How each connection sends.
     pub sending: Sending,
-    /// From when until when, in order and apart.
+    /// Start and end of each active interval, sorted and disjoint.
     pub active: Vec<(Time, Time)>,
 }
 
-/// A network, the services on it, and what they send.
+/// A network, its services, and their connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// The network.
     pub topology: Topology,
-    /// Another seed sends connections other ways.
+    /// Seed of the path hashes. Another seed selects other paths.
     pub seed: u64,
-    /// When it is over.
+    /// End of the scenario.
     pub end: Time,
-    /// Below this, no mechanism limits a connection (the threshold `T` of NetShare's Algorithm 1).
+    /// The minimum limit that a mechanism sets for a connection (the threshold `T` of NetShare's Algorithm 1).
     pub floor: Rate,
     /// The services.
     pub services: Vec<Service>,
-    /// What they send.
+    /// The connections of the services.
     pub demands: Vec<Demand>,
-    /// What services are guaranteed on links.
+    /// Guaranteed rates of services on links.
     pub guarantees: Vec<Guarantee>,
-    /// Ports whose queues are not as usual.
+    /// Ports whose queues differ from the default.
     pub ports: Vec<Port>,
-    /// What happens to cables, in order.
+    /// Changes of cables, in order of time.
     pub events: Vec<Event>,
 }
 
-/// Where in a scenario something is wrong.
+/// The part of a scenario that contains an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The scenario as a whole.
@@ -93,11 +93,11 @@ pub enum Place {
     Guarantee(usize),
     /// The port at this position.
     Port(usize),
-    /// A queue of a port, both by their positions.
+    /// A queue of a port, by positions.
     Queue {
-        /// The port.
+        /// Position of the port.
         port: usize,
-        /// The queue.
+        /// Position of the queue.
         queue: usize,
     },
     /// The event at this position.
@@ -118,49 +118,50 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What is wrong with a scenario.
+/// An error in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("field `{place}{field}`: `{value}`: expected {expected}")]
 pub struct ScenarioError {
-    /// Where.
+    /// The part that contains the error.
     pub place: Place,
-    /// Which field.
+    /// The field.
     pub field: &'static str,
-    /// Its value.
+    /// The rejected value.
     pub value: String,
-    /// What would have been right.
+    /// The accepted values.
     pub expected: String,
 }
 
 impl Scenario {
-    /// The threshold `T` where nobody says otherwise: 1 Mbit. The paper has no value for it.
+    /// Default of the threshold `T`: 1 Mbit. The paper gives no value.
     pub const FLOOR: Rate = Rate::of(125_000.0);
 
-    /// The longest: an hour.
+    /// Maximum length of a scenario: one hour.
     pub const MAX_END: Time = Time::of(3600.0);
 
-    /// The most services.
+    /// Maximum number of services.
     pub const MAX_SERVICES: usize = 1_000;
 
-    /// The most demands.
+    /// Maximum number of demands.
     pub const MAX_DEMANDS: usize = 10_000;
 
-    /// The most connections of all demands together.
+    /// Maximum number of connections of all demands.
     pub const MAX_CONNECTIONS: usize = 1 << 20;
 
-    /// The most intervals of all demands together.
+    /// Maximum number of active intervals of all demands.
     pub const MAX_INTERVALS: usize = 10_000;
 
-    /// The most queues: a service's at a link counts as one, since ports have at most one for each.
+    /// Maximum number of queues. A service at a link counts as one queue, because ports have at most one queue for
+    /// each service.
     pub const MAX_QUEUES: usize = 1 << 24;
 
-    /// The least and the greatest weight.
+    /// Minimum and maximum weight.
     pub const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
 
-    /// Whether it holds together.
+    /// Checks limits, references and values.
     ///
     /// # Errors
-    /// The first thing that does not.
+    /// The first [`ScenarioError`] found.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.check_whole()?;
         (0..self.services.len()).try_for_each(|at| self.check_service(at))?;
@@ -285,19 +286,19 @@ impl Scenario {
 }
 
 impl Demand {
-    /// Between how many pairs of hosts.
+    /// Number of pairs of hosts.
     fn pairs(&self) -> u64 {
         let to: BTreeSet<NodeId> = self.to.iter().copied().collect();
         let same = self.from.iter().filter(|host| to.contains(host)).count();
         (self.from.len() as u64).saturating_mul(self.to.len() as u64) - same as u64
     }
 
-    /// How many connections in all.
+    /// Number of connections.
     pub fn count(&self) -> u64 {
         self.pairs().saturating_mul(u64::from(self.connections))
     }
 
-    /// Whether they send at a time.
+    /// Whether the connections are active at a time.
     pub fn is_active(&self, at: Time) -> bool {
         self.active.iter().any(|&(from, to)| from <= at && at < to)
     }

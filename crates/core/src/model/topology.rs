@@ -1,13 +1,17 @@
 //! Networks with paths: named hosts and switches, and the links between them.
 //!
-//! A [`Topology`] is what was built and does not change; [`route::Routes`] says which links are up and what paths
-//! flows take. [`plan::Plan`] has the topologies of the papers, and the usual ones.
+//! A [`Topology`] is fixed. [`route::Routes`] tracks which links are up, and computes the paths of flows.
+//! [`plan::Plan`] builds the topologies of the papers, and common ones.
 //!
-//! A cable is two links, one each way, at one rate. Switches may form cycles, as they do in a fat tree: routes never
-//! follow them, since every hop comes nearer to the destination. What makes no sense is an error: a
-//! cable from a node to itself, a second cable between two nodes (one at the sum of the rates says the same),
-//! and a cable between two hosts. Hosts do not forward, so every host has to have a cable to one and the same
-//! connected part of the switches. Other parts may exist, as where each host has a port in each of two separate networks.
+//! A cable is two links of equal rate, one in each direction. Switches may form cycles, as in a fat tree: paths
+//! contain no loops, because every hop is nearer to the destination. The builder rejects these cables:
+//!
+//! - a cable from a node to itself,
+//! - a second cable between two nodes (use one cable with the sum of the rates),
+//! - a cable between two hosts.
+//!
+//! Hosts do not forward. So every host needs a cable to one common connected part of the switches. Other parts may
+//! exist, for example if each host has a port in each of two separate networks.
 
 pub mod plan;
 pub mod route;
@@ -20,28 +24,28 @@ use crate::units::Rate;
 pub use plan::Plan;
 pub use route::Routes;
 
-/// A node's number. Hosts come first, in the order in which they were named: host `i` is port `i` of a workload.
+/// Number of a node. Hosts come first, in the order of creation: host `i` is port `i` of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// A link's number. The links of cable `i` are `2 i`, from its first end to its second, and `2 i + 1`.
+/// Number of a link. The links of cable `i` are `2 i`, from the first end to the second, and `2 i + 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
 impl NodeId {
-    /// The number as a position.
+    /// The number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl LinkId {
-    /// The number as a position.
+    /// The number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The cable's other link.
+    /// The other link of the cable.
     pub const fn reverse(self) -> LinkId {
         LinkId(self.0 ^ 1)
     }
@@ -50,133 +54,133 @@ impl LinkId {
 /// One direction of a cable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// Where it comes from.
+    /// Node that sends.
     pub from: NodeId,
-    /// Where it goes to.
+    /// Node that receives.
     pub to: NodeId,
-    /// What it carries when it is up; above zero.
+    /// Rate of the link when it is up; above zero.
     pub rate: Rate,
 }
 
-/// What is wrong with a topology.
+/// Why a topology is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TopologyError {
-    /// A name that could not be printed in a table, or is too long for one.
+    /// A name of a node cannot be printed in a table, or is too long.
     #[error("a node is named {0:?}: expected 1 to 64 characters, none of them blank or a control character")]
     Name(String),
-    /// Two nodes have one name.
+    /// Two nodes have the same name.
     #[error("two nodes are named `{0}`: expected distinct names")]
     DuplicateName(String),
-    /// A cable to a node that is not there.
+    /// A cable refers to a node that does not exist.
     #[error("the cable from `{from}` to `{to}` names `{unknown}`, which is no node")]
     UnknownNode {
-        /// The cable's first end.
+        /// First end of the cable.
         from: String,
-        /// Its second end.
+        /// Second end of the cable.
         to: String,
-        /// The end that is not there.
+        /// The end that does not exist.
         unknown: String,
     },
-    /// A cable from a node to itself.
+    /// A cable leads from a node to itself.
     #[error("a cable from `{0}` to itself: expected two nodes")]
     SelfLink(String),
-    /// A second cable between two nodes.
+    /// Two cables connect the same two nodes.
     #[error("a second cable between `{0}` and `{1}`: expected one, at the sum of their rates")]
     DuplicateCable(String, String),
-    /// A cable between two hosts.
+    /// A cable connects two hosts.
     #[error(
         "a cable between the hosts `{0}` and `{1}`: expected a switch at one end, since hosts do not forward"
     )]
     HostToHost(String, String),
-    /// A rate that no link has.
+    /// The rate of a cable is out of bounds.
     #[error("the cable between `{from}` and `{to}` has rate {rate}: expected {min} to {max}",
         min = Topology::MIN_RATE, max = Topology::MAX_RATE)]
     Rate {
-        /// The cable's first end.
+        /// First end of the cable.
         from: String,
-        /// Its second end.
+        /// Second end of the cable.
         to: String,
-        /// The rate.
+        /// Rate of the cable.
         rate: Rate,
     },
-    /// A node without a cable.
+    /// A node has no cable.
     #[error("`{0}` has no cable: expected at least one")]
     Unconnected(String),
-    /// Hosts between which no switches lead.
+    /// No path over switches connects two hosts.
     #[error("no switches lead from host `{0}` to host `{1}`: expected a path between all hosts")]
     Unreachable(String, String),
-    /// More than there can be, or none where there has to be some.
+    /// A count is out of bounds.
     #[error("{count} {what}: expected {min} to {max}")]
     Count {
         /// `hosts`, `switches` or `cables`.
         what: &'static str,
-        /// How many there are.
+        /// The count.
         count: u64,
-        /// The fewest.
+        /// Minimum count.
         min: u64,
-        /// The most.
+        /// Maximum count.
         max: u64,
     },
-    /// A parameter of a [`Plan`] that it cannot be built with.
+    /// A parameter of a [`Plan`] is invalid.
     #[error("{plan}: `{parameter}` is {value}: expected {expected}")]
     Parameter {
-        /// The plan's name.
+        /// Name of the plan.
         plan: &'static str,
-        /// The parameter's name.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// Its value.
+        /// The rejected value.
         value: String,
-        /// What would have been right.
+        /// The accepted values.
         expected: &'static str,
     },
 }
 
-/// A network of hosts, switches and links that holds together.
+/// A valid network of hosts, switches and links.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
-    /// Hosts, then switches.
+    /// Names of hosts, then of switches.
     names: Vec<String>,
-    /// Of each switch.
+    /// Tier by switch.
     tiers: Vec<u8>,
     hosts: u32,
     links: Vec<Link>,
-    /// The links out of each node, in order of their numbers, one node after the other.
+    /// Outgoing links by node, in the order of their numbers, concatenated.
     out: Vec<LinkId>,
     starts: Vec<u32>,
-    /// Nodes by their names.
+    /// Nodes by name.
     by_name: BTreeMap<String, NodeId>,
 }
 
 impl Topology {
-    /// The most hosts. As many as a workload can have ports.
+    /// Maximum number of hosts, equal to the maximum number of ports of a workload.
     pub const MAX_HOSTS: usize = 65_536;
 
-    /// The most switches: with all distances between them, routes take at most 128 MiB.
+    /// Maximum number of switches. With all distances between switches, routes use at most 128 MiB.
     pub const MAX_SWITCHES: usize = 8_192;
 
-    /// The most cables.
+    /// Maximum number of cables.
     pub const MAX_CABLES: usize = 1 << 20;
 
-    /// The longest name of a node, in characters.
+    /// Maximum length of a node's name, in characters.
     pub const MAX_NAME: usize = 64;
 
-    /// The least rate of a link: 1 bit a second.
+    /// Minimum rate of a link: 1 bit/s.
     pub const MIN_RATE: Rate = Rate::of(0.125);
 
-    /// The greatest rate of a link: a petabyte a second. Sums of such rates keep all their digits.
+    /// Maximum rate of a link: 1 PB/s. Sums of such rates keep all their digits.
     pub const MAX_RATE: Rate = Rate::of(1e15);
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.hosts as usize
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.names.len()
     }
 
-    /// All links, by their numbers.
+    /// All links, by number.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
@@ -186,7 +190,7 @@ impl Topology {
         self.links[link.index()]
     }
 
-    /// A node's name.
+    /// Name of a node.
     pub fn name(&self, node: NodeId) -> &str {
         &self.names[node.index()]
     }
@@ -201,23 +205,23 @@ impl Topology {
         node.0 < self.hosts
     }
 
-    /// Whether a link is a host's own, at either of its ends.
+    /// Whether one end of a link is a host.
     pub fn is_host_link(&self, link: Link) -> bool {
         self.is_host(link.from) || self.is_host(link.to)
     }
 
-    /// How far up a switch is, 1 next to the hosts; 0 for hosts. For people to read: routes do not go by it.
+    /// Tier of a switch, 1 next to the hosts; 0 for hosts. For display only: routes do not use it.
     pub fn tier(&self, node: NodeId) -> u8 {
         if self.is_host(node) { 0 } else { self.tiers[node.index() - self.hosts()] }
     }
 
-    /// The links out of a node, in order of their numbers. The links into it are their reverses.
+    /// Outgoing links of a node, in the order of their numbers. The incoming links are their reverses.
     pub fn out(&self, node: NodeId) -> &[LinkId] {
         let (start, end) = (self.starts[node.index()], self.starts[node.index() + 1]);
         &self.out[start as usize..end as usize]
     }
 
-    /// The link from one node to another, if there is one. There are never two. O(links of the node with fewer).
+    /// The link from one node to another, if it exists. At most one exists. O(links of the node with fewer).
     pub fn between(&self, from: NodeId, to: NodeId) -> Option<LinkId> {
         let find = |from, to| self.out(from).iter().copied().find(|&link| self.link(link).to == to);
         if self.out(from).len() <= self.out(to).len() {
@@ -228,14 +232,14 @@ impl Topology {
     }
 }
 
-/// Which list of a [`Builder`] a node is in, and where.
+/// Position of a node in a list of a [`Builder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Host(u32),
     Switch(u32),
 }
 
-/// Takes nodes and then cables, and refuses what makes no sense.
+/// Builds a topology from nodes and then cables, and rejects invalid ones.
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
     hosts: Vec<String>,
@@ -246,7 +250,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Nothing yet.
+    /// Creates an empty builder.
     pub fn new() -> Builder {
         Builder::default()
     }
@@ -254,7 +258,7 @@ impl Builder {
     /// Adds a host.
     ///
     /// # Errors
-    /// If there can be none of this name, or no more of them.
+    /// If the name is invalid or already in use, or if the maximum number of hosts is reached.
     pub fn host(&mut self, name: &str) -> Result<(), TopologyError> {
         count("hosts", self.hosts.len() + 1, Topology::MAX_HOSTS)?;
         self.add(name, Place::Host(self.hosts.len() as u32))?;
@@ -262,10 +266,10 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a switch, `tier` levels up from the hosts.
+    /// Adds a switch in tier `tier`.
     ///
     /// # Errors
-    /// If there can be none of this name, or no more of them.
+    /// If the name is invalid or already in use, or if the maximum number of switches is reached.
     pub fn switch(&mut self, name: &str, tier: u8) -> Result<(), TopologyError> {
         count("switches", self.switches.len() + 1, Topology::MAX_SWITCHES)?;
         self.add(name, Place::Switch(self.switches.len() as u32))?;
@@ -286,10 +290,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a cable between two nodes that are there, at `rate` each way.
+    /// Adds a cable between two existing nodes, with `rate` in each direction.
     ///
     /// # Errors
-    /// If there can be no such cable, or no more of them.
+    /// - [`TopologyError::Count`] if the maximum number of cables is reached.
+    /// - [`TopologyError::UnknownNode`] if an end does not exist.
+    /// - [`TopologyError::SelfLink`], [`TopologyError::HostToHost`] or [`TopologyError::DuplicateCable`] for the
+    ///   cables that the module documentation excludes.
+    /// - [`TopologyError::Rate`] if the rate is not from [`Topology::MIN_RATE`] to [`Topology::MAX_RATE`].
     pub fn cable(&mut self, from: &str, to: &str, rate: Rate) -> Result<(), TopologyError> {
         count("cables", self.cables.len() + 1, Topology::MAX_CABLES)?;
         let unknown = |unknown: &str| TopologyError::UnknownNode {
@@ -315,10 +323,10 @@ impl Builder {
         Ok(())
     }
 
-    /// The topology. O(nodes + cables), but for a logarithm.
+    /// Builds the topology. O(nodes + cables), times a logarithm.
     ///
     /// # Errors
-    /// If there are no hosts, or one of them is cut off.
+    /// If no host exists, if a node has no cable, or if no path connects two hosts.
     pub fn build(self) -> Result<Topology, TopologyError> {
         count("hosts", self.hosts.len(), Topology::MAX_HOSTS)?;
         let hosts = self.hosts.len() as u32;
@@ -355,7 +363,7 @@ impl Builder {
     }
 }
 
-/// Whether there may be this many.
+/// Checks a count against its maximum.
 fn count(what: &'static str, count: usize, max: usize) -> Result<(), TopologyError> {
     if (1..=max).contains(&count) {
         return Ok(());
@@ -364,7 +372,7 @@ fn count(what: &'static str, count: usize, max: usize) -> Result<(), TopologyErr
 }
 
 impl Topology {
-    /// Whether every node has a cable, and one connected part of the switches leads to all hosts.
+    /// Checks that every node has a cable, and that one connected part of the switches reaches all hosts.
     fn check_connected(&self) -> Result<(), TopologyError> {
         let nodes = || (0..self.nodes() as u32).map(NodeId);
         if let Some(alone) = nodes().find(|&node| self.out(node).is_empty()) {
@@ -373,7 +381,7 @@ impl Topology {
         let parts = self.parts();
         let part = |link: LinkId| parts[self.link(link).to.index() - self.hosts()] as usize;
         let hosts = || (0..self.hosts).map(NodeId);
-        // How many hosts each part leads to, and the last of them.
+        // By connected part: number of hosts that it reaches, and the last of these hosts.
         let mut reach = vec![(0u32, None); parts.len()];
         for host in hosts() {
             for &link in self.out(host) {
@@ -396,7 +404,7 @@ impl Topology {
         }
     }
 
-    /// The connected part of each switch, by the number of its first switch.
+    /// By switch: its connected part, as the number of the part's first switch.
     fn parts(&self) -> Vec<u32> {
         const NONE: u32 = u32::MAX;
         let switches = self.nodes() - self.hosts();

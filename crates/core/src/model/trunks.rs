@@ -1,22 +1,22 @@
-//! Links between switches that flows from port to port cross.
+//! Links between switches, and the paths of flows over these links.
 //!
-//! Coflows are scheduled at ports: the hosts' own links. On a network whose links between switches carry less than all hosts together,
-//! those are short as well. A flow has one of the shortest paths, by a hash of its hosts and its place in the workload (ECMP), as long as it
-//! lives.
+//! Policies schedule coflows at ports: the links of hosts. If links between switches carry less than all hosts
+//! together, these links can be bottlenecks too. Each flow uses one of the shortest paths during its whole life,
+//! selected by a hash of its hosts and its position in the workload (ECMP).
 
 use super::topology::{Link, LinkId, NodeId, Routes, Topology};
 use crate::units::Rate;
 
-/// Links between switches, and the paths of flows over them.
+/// Links between switches, and the paths of flows.
 #[derive(Debug, Clone)]
 pub struct Trunks {
     routes: Routes,
-    /// By port the host that has it.
+    /// By port: its host.
     hosts: Vec<NodeId>,
     port_rate: Rate,
-    /// In bytes per second.
+    /// Capacities in bytes per second.
     capacities: Vec<f64>,
-    /// By link of the topology its position here; none if it is a host's.
+    /// By link of the topology: position in `capacities`; `None` for links of hosts.
     positions: Vec<Option<u32>>,
     path: Vec<LinkId>,
 }
@@ -24,31 +24,31 @@ pub struct Trunks {
 /// Why hosts of a topology cannot be ports.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TrunksError {
-    /// A host with another number of cables than one.
+    /// A host does not have exactly one cable.
     #[error("host `{host}` has {cables} cables: expected one, which is its port")]
     Cables {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// How many.
+        /// Number of cables.
         cables: usize,
     },
-    /// A host whose cable carries something else than the first one's.
+    /// The cable of a host has another rate than the cable of the first host.
     #[error("host `{host}` has a cable of {rate}: expected {first}, as the first host has")]
     Rate {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// What its cable carries.
+        /// Rate of the host's cable.
         rate: Rate,
-        /// What that of the first carries.
+        /// Rate of the first host's cable.
         first: Rate,
     },
 }
 
 impl Trunks {
-    /// The links between the switches of a topology, all of them up. Another seed sends flows other ways.
+    /// Creates the trunks of a topology, with all links up. Another seed selects other paths.
     ///
     /// # Errors
-    /// Hosts that do not have one cable each, all of the same rate.
+    /// [`TrunksError`] if a host does not have exactly one cable, or if the cables of hosts have different rates.
     pub fn new(topology: Topology, seed: u64) -> Result<Trunks, TrunksError> {
         let mut first = None;
         for node in (0..topology.hosts() as u32).map(NodeId) {
@@ -76,32 +76,33 @@ impl Trunks {
         Ok(Trunks { routes, hosts, port_rate, capacities, positions, path: Vec::new() })
     }
 
-    /// The same with other numbers for its ports: port 0 is what was port `ports[0]`, and so on.
+    /// Renumbers the ports: port 0 becomes the former port `ports[0]`, and so on.
     ///
     /// # Panics
-    /// If there was no such port.
+    /// If a former port does not exist.
     pub fn plugged(self, ports: impl IntoIterator<Item = u32>) -> Trunks {
         let hosts = ports.into_iter().map(|port| self.hosts[port as usize]).collect();
         Trunks { hosts, ..self }
     }
 
-    /// How many ports there are: port 0 is the first host, unless they are [`Trunks::plugged`] otherwise.
+    /// Number of ports. Port 0 is the first host, unless [`Trunks::plugged`] renumbered the ports.
     pub fn ports(&self) -> usize {
         self.hosts.len()
     }
 
-    /// What the cable of each host carries, which is what its port does.
+    /// Rate of the cable of each host, and thus of each port.
     pub fn port_rate(&self) -> Rate {
         self.port_rate
     }
 
-    /// What the links carry, in bytes per second.
+    /// Capacities of the links, in bytes per second.
     pub fn capacities(&self) -> &[f64] {
         &self.capacities
     }
 
-    /// Puts the links that a flow crosses into `path`, as positions among the capacities. `coflow` is its coflow's position in the workload,
-    /// `flow` its own among that one's flows.
+    /// Writes the links that a flow crosses to `path`, as positions in [`Trunks::capacities`].
+    ///
+    /// `coflow` is the position of the coflow in the workload, and `flow` the position of the flow in the coflow.
     pub fn path(&mut self, src: u32, dst: u32, coflow: usize, flow: u32, path: &mut Vec<u32>) {
         path.clear();
         if src != dst {

@@ -1,5 +1,7 @@
-//! What a policy is shown. Knowledge is a type: sizes are there for policies that know them, and for a
-//! policy that does not they are no part of what it was given.
+//! The interface through which policies read the network.
+//!
+//! The type parameter states the knowledge of the policy: sizes are methods of [`View`] only with [`Sizes`], so a
+//! policy without size knowledge cannot read sizes.
 
 use std::marker::PhantomData;
 
@@ -8,14 +10,14 @@ use super::coflow::{Coflow, FlowState, PortLoad};
 use super::fabric::Fabric;
 use super::network::Network;
 
-/// How much a policy knows of flows.
+/// The knowledge of flows that a policy uses.
 pub trait Knowledge: sealed::Sealed + 'static {}
 
-/// Knows what flows have sent, and how long those were that are done.
+/// The bytes that flows have sent, including the lengths of completed flows.
 #[derive(Debug, Clone, Copy)]
 pub enum Blind {}
 
-/// Knows the sizes of all flows from the start (clairvoyant).
+/// The sizes of all flows from the start (clairvoyant).
 #[derive(Debug, Clone, Copy)]
 pub enum Sizes {}
 
@@ -28,7 +30,7 @@ mod sealed {
     impl Sealed for super::Sizes {}
 }
 
-/// The network at one moment, as seen with knowledge `K`. Rates are in bytes per second, times in seconds.
+/// The network at one time, read with knowledge `K`. Rates are in bytes per second, times in seconds.
 pub struct View<'a, K: Knowledge> {
     network: &'a mut Network,
     now: f64,
@@ -40,79 +42,79 @@ impl<'a, K: Knowledge> View<'a, K> {
         View { network, now, knowledge: PhantomData }
     }
 
-    /// The moment.
+    /// The current time in seconds.
     pub fn now(&self) -> f64 {
         self.now
     }
 
-    /// The ports.
+    /// The ports and their capacities.
     pub fn fabric(&self) -> &Fabric {
         self.network.fabric()
     }
 
-    /// The coflows under way, in order of release.
+    /// The active coflows, in order of release.
     pub fn active(&self) -> &[Slot] {
         self.network.active()
     }
 
-    /// One more than the highest slot in use.
+    /// Number of slots: one more than the highest slot that was ever in use.
     pub fn slots(&self) -> usize {
         self.network.slots()
     }
 
-    /// A coflow under way.
+    /// An active coflow.
     pub fn coflow(&self, slot: Slot) -> &Coflow {
         self.network.coflow(slot)
     }
 
-    /// Whether a flow of the coflow released as number `seq` is live; the slot may hold another coflow by now, and the
+    /// Whether a flow of the coflow with release number `seq` is live. The slot may hold another coflow, and the
     /// coflow fewer flows.
     pub fn is_live(&self, slot: Slot, seq: u64, flow: u32) -> bool {
         let is = |c: &Coflow| c.seq == seq && (flow as usize) < c.width() && c.state(flow) == FlowState::Live;
         self.network.get(slot).is_some_and(is)
     }
 
-    /// Bytes a flow has sent.
+    /// Bytes that a flow has sent.
     pub fn attained(&self, slot: Slot, flow: u32) -> f64 {
         self.network.attained(slot, flow, self.now)
     }
 
-    /// The flows whose own rate the last schedule set or changed; for [`crate::policy::Policy::wake`].
+    /// Flows whose own rate the last schedule set or changed; for [`crate::policy::Policy::wake`].
     pub fn changed(&self) -> &[(Slot, u32)] {
         self.network.changed()
     }
 
-    /// The rate in force of a flow.
+    /// The applied rate of a flow.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
         self.network.rate(slot, flow)
     }
 
-    /// Bytes all flows of a coflow have sent, where the hosts report that.
+    /// Bytes that all flows of a coflow have sent, if hosts report it.
     pub fn sent(&self, slot: Slot) -> f64 {
         self.network.coflow(slot).sent(self.now)
     }
 }
 
 impl View<'_, Blind> {
-    /// Bytes that all flows of a coflow have sent, done or not.
+    /// Bytes that all flows of a coflow have sent, including completed flows.
     pub fn total(&self, slot: Slot) -> f64 {
         self.network.total(slot, self.now)
     }
 
-    /// The most that any flow of a coflow has sent, done or not (Saath's m_c), in bytes.
+    /// The maximum number of bytes that a flow of a coflow has sent, including completed flows (Saath's m_c).
     pub fn furthest(&mut self, slot: Slot) -> f64 {
         self.network.furthest(slot, self.now)
     }
 
-    /// The least that any flow of a coflow has sent that is not done, in bytes, and the rate at which it sends; its data may
-    /// not be there.
+    /// The minimum number of bytes that an incomplete flow of a coflow has sent, and the rate of that flow. The flow
+    /// may wait for data.
     pub fn least(&mut self, slot: Slot) -> Option<(f64, f64)> {
         self.network.least(slot, self.now)
     }
 }
 
 impl View<'_, Sizes> {
-    /// Bytes that a flow has left.
+    /// Remaining bytes of a flow.
     pub fn remaining(&self, slot: Slot, flow: u32) -> f64 {
         let size = self.network.coflow(slot).flows[flow as usize].size;
         (size - self.network.attained(slot, flow, self.now)).max(0.0)
@@ -123,14 +125,14 @@ impl View<'_, Sizes> {
         self.network.coflow(slot).flows[flow as usize].size
     }
 
-    /// What a coflow's live flows have left, by sending and by receiving port.
+    /// Remaining bytes of a coflow's live flows, by sending and by receiving port.
     pub fn loads(&self, slot: Slot) -> Loads<'_> {
         let coflow = self.network.coflow(slot);
         Loads { senders: coflow.senders(), receivers: coflow.receivers(), level: coflow.level(self.now) }
     }
 
-    /// The time in which what a coflow's live flows have left ends on idle ports, in seconds (Varys's Γ, the effective
-    /// bottleneck); infinite if a port it needs is down. O(ports of the coflow).
+    /// Seconds in which the remaining bytes of a coflow's live flows complete on idle ports (Varys's Γ, the effective
+    /// bottleneck). Infinite if a port of a live flow is down. O(ports of the coflow).
     pub fn bottleneck(&self, slot: Slot) -> f64 {
         let (loads, fabric) = (self.loads(slot), self.network.fabric());
         let mut time = 0.0f64;
@@ -153,19 +155,19 @@ impl View<'_, Sizes> {
         self.network.coflow(slot).longest
     }
 
-    /// The most that a live flow of a coflow has left, in bytes. O(flows of the coflow).
+    /// The maximum remaining bytes of a live flow of a coflow. O(flows of the coflow).
     pub fn longest_left(&self, slot: Slot) -> f64 {
         let coflow = self.network.coflow(slot);
         coflow.live_flows().map(|flow| self.remaining(slot, flow)).fold(0.0, f64::max)
     }
 
-    /// Bytes that all live flows of a coflow have left.
+    /// Remaining bytes of all live flows of a coflow.
     pub fn left(&self, slot: Slot) -> f64 {
         self.loads(slot).send().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Bytes left at the ports of one coflow.
+/// Remaining bytes at the ports of one coflow.
 #[derive(Clone, Copy)]
 pub struct Loads<'a> {
     senders: &'a [PortLoad],
@@ -174,19 +176,19 @@ pub struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    /// Port and bytes left to send there, for ports with live flows.
+    /// Port and bytes that remain to be sent from it, for ports with live flows.
     #[inline]
     pub fn send(self) -> impl Iterator<Item = (usize, f64)> + 'a {
         Loads::side(self.senders, self.level)
     }
 
-    /// Port and bytes left to receive there, for ports with live flows.
+    /// Port and bytes that remain to be received at it, for ports with live flows.
     #[inline]
     pub fn recv(self) -> impl Iterator<Item = (usize, f64)> + 'a {
         Loads::side(self.receivers, self.level)
     }
 
-    /// Bytes left to receive at a port; none without live flows there. O(log ports of the coflow).
+    /// Bytes that remain to be received at a port; 0 without live flows there. O(log ports of the coflow).
     pub(crate) fn received_at(self, port: usize) -> f64 {
         let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
         found.map_or(0.0, |at| self.receivers[at].weight.max(0.0) * self.level)

@@ -1,100 +1,102 @@
-//! A wide area: regions, and a link from each of them to each other whose bandwidth changes by chance.
+//! A wide area: regions, and a link with randomly changing bandwidth between every two of them.
 //!
-//! Siphon, ATC '18, section 3.1: links between datacenters are short, and what they carry is unpredictable; what a region
-//! itself sends and receives is not short (the "dumb bell"). So a link is all that two regions have between them, each way
-//! on its own, and nothing else limits a transfer.
+//! Siphon, ATC '18, section 3.1: links between datacenters are the bottlenecks, and their bandwidth is unpredictable.
+//! Regions themselves have enough capacity for sending and receiving (the "dumb bell"). So each ordered pair of
+//! regions has one link, and no other resource limits a transfer.
 //!
-//! [`WideArea`] is how the world is, and drivers draw from it what links carry over time. [`Past`] is what a policy is
-//! given: measurements of the past, and nothing of now or later.
+//! Drivers draw the bandwidth of links over time from [`WideArea`]. Policies receive [`Past`]: past measurements, but
+//! no current or future bandwidth.
 
 use std::collections::BTreeSet;
 
 use crate::units::{Rate, Time};
 
-/// Regions, and what the links between them carry.
+/// Regions, and the bandwidth of the links between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WideArea {
     regions: Vec<String>,
-    /// In the order of links: from the first region to all others, from the second, and so on. Samples in rising order.
+    /// Samples by link, rising. Links are sorted: from the first region to all others, from the second, and so on.
     links: Vec<Vec<Rate>>,
     holds: Time,
     correlation: f64,
 }
 
-/// A link as it is described: its ends, and measurements of its bandwidth.
+/// The ends of a link, and measurements of its bandwidth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// The region that sends, as a place in the list of regions.
+    /// Position of the sending region.
     pub from: usize,
-    /// The region that receives.
+    /// Position of the receiving region.
     pub to: usize,
-    /// At least one; from [`WideArea::SLOWEST`] to [`WideArea::FASTEST`].
+    /// Measured bandwidths: at least one; from [`WideArea::SLOWEST`] to [`WideArea::FASTEST`].
     pub samples: Vec<Rate>,
 }
 
-/// What is wrong with a wide area. Links are named by their place in the list that was given.
+/// Why a wide area is invalid. Links are numbered by their position in the list.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WideAreaError {
-    /// Too few regions, or too many.
+    /// The number of regions is out of bounds.
     #[error("{0} regions: expected 2 to {most}", most = WideArea::MAX_REGIONS)]
     Regions(usize),
-    /// A name that is none.
+    /// A name is malformed.
     #[error("region `{0}`: expected a name of 1 to 64 characters, none blank or a control character")]
     Name(String),
-    /// Two regions of one name.
+    /// Two regions have the same name.
     #[error("region `{0}` is there twice: expected distinct names")]
     Twice(String),
-    /// A link that names a region that is not there.
+    /// A link refers to a region that does not exist.
     #[error("link {0} names a region that is not there")]
     Unknown(usize),
-    /// A link from a region to itself.
+    /// A link leads from a region to itself.
     #[error("link {0} leads from a region to itself: expected two regions, for nothing inside one is short")]
     Loop(usize),
-    /// A second link from one region to another.
+    /// Two links lead from the same region to the same other region.
     #[error("link {0} is there twice: expected one from a region to another")]
     Again(usize),
-    /// Nobody measured a link.
+    /// A link has no samples.
     #[error("link {0} has no samples: expected at least one")]
     Empty(usize),
-    /// A sample out of bounds.
+    /// A sample is out of bounds.
     #[error("sample {sample} of link {link} is {rate}: expected 1bit to 8000Tbit")]
     Sample {
-        /// The link.
+        /// Position of the link.
         link: usize,
-        /// Which of its samples, from 0.
+        /// Position of the sample, from 0.
         sample: usize,
         /// The sample.
         rate: Rate,
     },
-    /// A pair of regions without a link.
+    /// No link leads from one region to another.
     #[error("no link leads from `{from}` to `{to}`: expected one from each region to each other")]
     Disconnected {
-        /// The region that would send.
+        /// The sending region.
         from: String,
-        /// The region that would receive.
+        /// The receiving region.
         to: String,
     },
-    /// How long a bandwidth holds.
+    /// The time between changes of bandwidth is out of bounds.
     #[error("a bandwidth holds for {0}: expected 1ms to 1e6s")]
     Holds(Time),
-    /// How much a bandwidth is like the one before.
+    /// The correlation is out of bounds.
     #[error("a correlation of {0}: expected a number from 0 up to, but not including, 1")]
     Correlation(f64),
 }
 
 impl WideArea {
-    /// The most regions.
+    /// Maximum number of regions.
     pub const MAX_REGIONS: usize = 32;
-    /// The least bandwidth: one bit a second.
+    /// Minimum bandwidth: 1 bit/s.
     pub const SLOWEST: Rate = Rate::of(0.125);
-    /// The greatest bandwidth.
+    /// Maximum bandwidth.
     pub const FASTEST: Rate = Rate::of(1e15);
 
-    /// A wide area of these regions, with a link from each to each other. A bandwidth holds for `holds`; then all links have another,
-    /// which is as likely to be any of their samples. `correlation` says how much it is like the one before: 0 is not at all.
+    /// Creates a wide area of these regions, with a link between each ordered pair.
+    ///
+    /// All links change their bandwidth every `holds`. Each new bandwidth is one of the samples of the link, with
+    /// equal probability. `correlation` is the correlation with the previous bandwidth: 0 is independent.
     ///
     /// # Errors
-    /// The first thing that does not hold together.
+    /// The first [`WideAreaError`] found.
     pub fn new(
         regions: Vec<String>,
         measured: Vec<Measured>,
@@ -140,58 +142,58 @@ impl WideArea {
         }
     }
 
-    /// The names of the regions.
+    /// Names of the regions.
     pub fn regions(&self) -> &[String] {
         &self.regions
     }
 
-    /// How many links there are.
+    /// Number of links.
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// The link from one region to another; none from a region to itself.
+    /// The link from one region to another; `None` from a region to itself.
     pub fn link(&self, from: usize, to: usize) -> Option<u32> {
         between(self.regions.len(), from, to)
     }
 
-    /// The regions that a link leads from and to.
+    /// The sending and the receiving region of a link.
     pub fn ends(&self, link: u32) -> (usize, usize) {
         ends(self.regions.len(), link)
     }
 
-    /// The samples of a link, in rising order.
+    /// Samples of a link, rising.
     pub fn samples(&self, link: u32) -> &[Rate] {
         &self.links[link as usize]
     }
 
-    /// The mean of a link's samples, in bytes per second.
+    /// Mean of a link's samples, in bytes per second.
     pub fn mean(&self, link: u32) -> f64 {
         let samples = self.samples(link);
         samples.iter().map(|rate| rate.get()).sum::<f64>() / samples.len() as f64
     }
 
-    /// How long a bandwidth holds.
+    /// Time between changes of bandwidth.
     pub fn holds(&self) -> Time {
         self.holds
     }
 
-    /// How much a bandwidth is like the one before, from 0 to 1.
+    /// Correlation of a bandwidth with the previous one, from 0 to 1.
     pub fn correlation(&self) -> f64 {
         self.correlation
     }
 
-    /// Whether some link's bandwidth changes.
+    /// Whether the bandwidth of any link changes.
     pub fn changes(&self) -> bool {
         self.links.iter().any(|samples| samples.first() != samples.last())
     }
 
-    /// The region of a port, if `ports` ports are spread evenly over the regions, neighbours together.
+    /// The region of a port. The `ports` ports are divided evenly among the regions, in contiguous ranges.
     pub fn region(&self, port: u32, ports: u32) -> usize {
         (u64::from(port) * self.regions.len() as u64 / u64::from(ports)) as usize
     }
 
-    /// What was measured so far.
+    /// The past measurements.
     pub fn past(&self) -> Past {
         let regions = self.regions.len();
         let links = self.links.iter().map(|samples| samples.iter().map(|rate| 1.0 / rate.get()).collect());
@@ -199,7 +201,7 @@ impl WideArea {
     }
 }
 
-/// The number of the link from one of so many regions to another.
+/// The number of the link between two regions, if `regions` regions exist.
 fn between(regions: usize, from: usize, to: usize) -> Option<u32> {
     let place = match to {
         to if to < from => to,
@@ -209,7 +211,7 @@ fn between(regions: usize, from: usize, to: usize) -> Option<u32> {
     Some((from * (regions - 1) + place) as u32)
 }
 
-/// The ends of a link between two of so many regions.
+/// The ends of a link, if `regions` regions exist.
 fn ends(regions: usize, link: u32) -> (usize, usize) {
     let others = regions - 1;
     let (from, place) = (link as usize / others, link as usize % others);
@@ -233,41 +235,41 @@ fn check_names(regions: &[String]) -> Result<(), WideAreaError> {
     Ok(())
 }
 
-/// What a policy knows of the links: how long a byte took on each of them when it was measured. What links carry now is not in it.
+/// Past measurements of the links, without current bandwidths: the time per byte on each link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Past {
     regions: usize,
-    /// Seconds a byte, falling; at least one for each link, all above zero and finite.
+    /// Seconds per byte by link, falling. At least one value for each link, above zero and finite.
     links: Vec<Vec<f64>>,
 }
 
 impl Past {
-    /// How many regions there are.
+    /// Number of regions.
     pub fn regions(&self) -> usize {
         self.regions
     }
 
-    /// How many links there are.
+    /// Number of links.
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// The link from one region to another; none from a region to itself.
+    /// The link from one region to another; `None` from a region to itself.
     pub fn link(&self, from: usize, to: usize) -> Option<u32> {
         between(self.regions, from, to)
     }
 
-    /// The regions that a link leads from and to.
+    /// The sending and the receiving region of a link.
     pub fn ends(&self, link: u32) -> (usize, usize) {
         ends(self.regions, link)
     }
 
-    /// How long a byte took on a link each time that it was measured, in seconds, in falling order.
+    /// Measured seconds per byte on a link, falling.
     pub fn slowness(&self, link: u32) -> &[f64] {
         &self.links[link as usize]
     }
 
-    /// How long a byte took on a link at the median, in seconds; the slower of two in the middle.
+    /// Median seconds per byte on a link. Of two middle values, the slower.
     pub fn median(&self, link: u32) -> f64 {
         let slowness = self.slowness(link);
         slowness[(slowness.len() - 1) / 2]

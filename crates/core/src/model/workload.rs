@@ -1,54 +1,55 @@
-//! What is asked of the network: coflows, their flows, and what happens to the fabric meanwhile.
+//! The requested workload: coflows, their flows, and changes of the fabric.
 //!
-//! A [`Workload`] is what a trace says and what the simulator replays; it is checked where it is read,
-//! and [`Workload::check`] repeats the checks for workloads that are built in code.
+//! Traces are read into a [`Workload`], and the simulator replays it. Readers of traces check their input;
+//! [`Workload::check`] repeats the checks for workloads that are built in code.
 
 use std::collections::BTreeMap;
 
 use super::names::Names;
 use crate::units::{Bytes, Time};
 
-/// A replayable set of coflows on a fabric of `ports` ports, with events on the way.
+/// A replayable set of coflows on a fabric of `ports` ports, with events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// Ports are numbered from 0 to `ports - 1`; each sends and receives.
+    /// Number of ports. Ports are numbered from 0; each sends and receives.
     pub ports: u32,
-    /// In the order of the trace; ids are distinct.
+    /// Coflows in the order of the trace. Ids are distinct.
     pub coflows: Vec<CoflowSpec>,
-    /// In order of time.
+    /// Events in the order of time.
     pub events: Vec<TimedEvent>,
-    /// What the numbers of services and applications are called.
+    /// Names of services and applications.
     pub names: Names,
 }
 
-/// A coflow: flows that count only when all of them are done.
+/// A coflow: flows that are useful only when all of them have completed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoflowSpec {
-    /// The trace's own number for it.
+    /// Number of the coflow in the trace.
     pub id: u64,
-    /// When it arrives. With parents, the earliest time at which it may.
+    /// Time of arrival. With parents, the earliest time of arrival.
     pub arrival: Time,
-    /// Its importance to weighted policies; finite and above zero, 1 by default.
+    /// Weight for weighted policies; finite and above zero, 1 by default.
     pub weight: f64,
-    /// How long after its release it has to be done, if it says.
+    /// Time from the release to the deadline, if the coflow has a deadline.
     pub deadline: Option<Time>,
-    /// The service that it belongs to, as a number of [`Workload::names`].
+    /// Service of the coflow, as a number of [`Workload::names`].
     pub service: u32,
-    /// The application of that service; likewise.
+    /// Application of the service, as a number of [`Workload::names`].
     pub application: u32,
-    /// The job (or query) that it belongs to.
+    /// Job (or query) of the coflow.
     pub job: Option<u64>,
-    /// Its stage within the job.
+    /// Stage in the job.
     pub stage: Option<u32>,
-    /// Its wave within the stage.
+    /// Wave in the stage.
     pub wave: Option<u32>,
-    /// Positions in [`Workload::coflows`] of the coflows that must end, and compute, before it is released.
+    /// Positions in [`Workload::coflows`] of the parents. A coflow is released after its parents have completed and
+    /// computed.
     pub parents: Vec<usize>,
-    /// Computing between its arrival (or its parents' end) and its release.
+    /// Computing time between arrival (or the end of the parents) and release.
     pub compute_before: Time,
-    /// Computing between its last flow's end and its children's start or its job's end.
+    /// Computing time between the end of the last flow and the start of the children, or the end of the job.
     pub compute_after: Time,
-    /// At least one.
+    /// Flows of the coflow; at least one.
     pub flows: Vec<FlowSpec>,
 }
 
@@ -57,49 +58,50 @@ pub struct CoflowSpec {
 pub struct FlowSpec {
     /// Sending port.
     pub src: u32,
-    /// Receiving port. A flow whose ends are one port crosses that port's sending and its receiving side.
+    /// Receiving port. If it equals the sending port, the flow uses the port's sending and receiving side.
     pub dst: u32,
-    /// A flow without bytes ends when it is released.
+    /// Size. A flow without bytes completes at its release.
     pub bytes: Bytes,
-    /// How long after its coflow's release its data exists.
+    /// Time from the release of the coflow until the data of the flow exists.
     pub release: Time,
 }
 
-/// Something that happens at a time of its own.
+/// A change at a fixed time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimedEvent {
-    /// When.
+    /// Time of the change.
     pub at: Time,
-    /// What.
+    /// The change.
     pub what: Change,
 }
 
-/// What can happen to the fabric and to flows under way.
+/// A change of the fabric or of an active flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change {
-    /// A port's capacity becomes `factor` times its nominal one: 0 is a failure, 1 is health.
+    /// The capacity of a port becomes `factor` times the nominal capacity. 0 is a failed port, 1 a healthy one.
     PortRate {
-        /// The port.
+        /// Number of the port.
         port: u32,
-        /// Which of its sides.
+        /// Side of the port.
         side: Side,
-        /// Finite and not negative.
+        /// Factor of the nominal capacity; finite and not negative.
         factor: f64,
     },
-    /// A flow starts anew: what it sent is lost. Without effect on a flow that has ended or not begun.
+    /// A flow restarts: its progress is lost. No effect on a completed or unreleased flow.
     Restart {
-        /// Position of its coflow in [`Workload::coflows`].
+        /// Position of the coflow in [`Workload::coflows`].
         coflow: usize,
         /// Position in [`CoflowSpec::flows`].
         flow: usize,
     },
-    /// A flow has no data to send until a time; without bytes, it ends then. Without effect on a flow that has ended.
+    /// A flow has no data to send until a time. A flow without bytes completes at that time. No effect on a completed
+    /// flow.
     Late {
-        /// Position of its coflow in [`Workload::coflows`].
+        /// Position of the coflow in [`Workload::coflows`].
         coflow: usize,
         /// Position in [`CoflowSpec::flows`].
         flow: usize,
-        /// When its data is there.
+        /// Time at which the data exists again.
         until: Time,
     },
 }
@@ -107,16 +109,16 @@ pub enum Change {
 /// The sides of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where its flows leave.
+    /// The sending side.
     Send,
-    /// Where they arrive.
+    /// The receiving side.
     Receive,
-    /// The two of them.
+    /// Both sides.
     Both,
 }
 
 impl CoflowSpec {
-    /// A coflow of these flows that arrives at `arrival` and has nothing special about it.
+    /// Creates a coflow with these flows and the arrival time `arrival`. All other fields have their defaults.
     pub fn new(id: u64, arrival: Time, flows: Vec<FlowSpec>) -> CoflowSpec {
         CoflowSpec {
             id,
@@ -135,77 +137,79 @@ impl CoflowSpec {
         }
     }
 
-    /// The bytes of all its flows.
+    /// Bytes of all flows.
     pub fn bytes(&self) -> f64 {
         self.flows.iter().map(|f| f.bytes.get()).sum()
     }
 }
 
 impl FlowSpec {
-    /// A flow whose data is there when its coflow is.
+    /// Creates a flow whose data exists at the release of its coflow.
     pub fn new(src: u32, dst: u32, bytes: Bytes) -> FlowSpec {
         FlowSpec { src, dst, bytes, release: Time::ZERO }
     }
 }
 
-/// What is wrong with a workload; positions are those in its lists.
+/// Why a workload is invalid. Positions are positions in the lists of the workload.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
-    /// There are no ports, or more than [`Workload::MAX_PORTS`].
+    /// The number of ports is 0 or above [`Workload::MAX_PORTS`].
     #[error("a fabric of {0} ports: expected 1 to {max}", max = Workload::MAX_PORTS)]
     Ports(u32),
-    /// Two coflows have one id.
+    /// Two coflows have the same id.
     #[error("coflow id {0} is used twice: expected distinct ids")]
     DuplicateId(u64),
-    /// A coflow has no flows.
+    /// A coflow contains no flows.
     #[error("coflow {0} has no flows: expected at least one")]
     Empty(u64),
-    /// A flow or an event names a port that the fabric does not have.
+    /// A flow uses a port that the fabric does not have.
     #[error("coflow {coflow} names port {port}: expected 0 to {last}")]
     Port {
-        /// The coflow's id.
+        /// Id of the coflow.
         coflow: u64,
-        /// The port.
+        /// Number of the port.
         port: u32,
         /// The last port of the fabric.
         last: u32,
     },
-    /// A weight that is not above zero.
+    /// A weight is not finite or not above zero.
     #[error("coflow {coflow} has weight {weight}: expected a finite number above 0")]
     Weight {
-        /// The coflow's id.
+        /// Id of the coflow.
         coflow: u64,
         /// The weight.
         weight: f64,
     },
-    /// A service or application that the table of names does not have.
+    /// A service or application of a coflow is not in the table of names.
     #[error("coflow {0} belongs to a service or application without a name")]
     Nameless(u64),
-    /// A name that is none.
+    /// A name of a service or application is malformed.
     #[error("`{0}` names a service or application: expected {rule}", rule = Names::RULE)]
     Name(String),
-    /// A parent that does not exist.
+    /// A parent does not exist.
     #[error("coflow {0} has a parent that is not in the workload")]
     UnknownParent(u64),
-    /// Coflows that wait for each other.
+    /// Coflows wait for each other.
     #[error("coflow {0} waits for itself through its parents: expected no cycle")]
     Cycle(u64),
-    /// An event that names what is not there.
+    /// An event refers to a port, coflow or flow that does not exist, or has an invalid factor.
     #[error("event {0} names a port, coflow or flow that is not in the workload")]
     Event(usize),
 }
 
 impl Workload {
-    /// The most ports that a fabric can have.
+    /// Maximum number of ports.
     pub const MAX_PORTS: u32 = 65_536;
 
-    /// Flows of all coflows.
+    /// Number of flows of all coflows.
     pub fn flows(&self) -> usize {
         self.coflows.iter().map(|c| c.flows.len()).sum()
     }
 
-    /// The same workload with arrivals `factor` times as fast (Saath Fig. 14d); releases, computing,
-    /// deadlines and events keep their lengths, events their place among the arrivals.
+    /// Returns the workload with arrivals `factor` times as fast (Saath Fig. 14d).
+    ///
+    /// Times of events are scaled with the arrivals. Releases of flows, computing times and deadlines keep their
+    /// lengths.
     ///
     /// # Panics
     /// If `factor` is not finite and above zero.
@@ -227,9 +231,12 @@ impl Workload {
         faster
     }
 
-    /// One coflow for every stage (Saath 4.3): coflows of one job, stage and wave become one, which keeps the first's id and waits for all
-    /// their parents. It is released when the first of them would be; the others' flows have their data when they would have had it, but
-    /// where there are parents, nothing before the last of them has arrived. Coflows without a job stay as they are.
+    /// Merges the coflows of each stage into one coflow (Saath 4.3).
+    ///
+    /// Coflows of one job, stage and wave become one coflow, with the id of the first and the parents of all. It is
+    /// released when the first of them would be released. The data of the other flows exists when it would have
+    /// existed without the merge; with parents, no data exists before the arrival of the last of these coflows.
+    /// Coflows without a job are not changed.
     pub fn per_stage(&self) -> Workload {
         let mut place = Vec::with_capacity(self.coflows.len());
         let mut stages = BTreeMap::new();
@@ -269,10 +276,10 @@ impl Workload {
         Workload { ports: self.ports, coflows, events, names: self.names.clone() }
     }
 
-    /// Whether everything in it refers to something in it, and nothing waits for itself.
+    /// Checks that all references are valid, and that no coflow waits for itself.
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first [`WorkloadError`] found.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.ports == 0 || self.ports > Workload::MAX_PORTS {
             return Err(WorkloadError::Ports(self.ports));
@@ -321,7 +328,7 @@ impl Workload {
         self.check_acyclic()
     }
 
-    /// Kahn's algorithm: what is never freed of its parents waits for itself.
+    /// Kahn's algorithm: a coflow whose parents never all complete is in a cycle, or waits for one.
     fn check_acyclic(&self) -> Result<(), WorkloadError> {
         let mut waiting: Vec<usize> = self.coflows.iter().map(|c| c.parents.len()).collect();
         let mut children = vec![Vec::new(); self.coflows.len()];
@@ -345,7 +352,7 @@ impl Workload {
         }
     }
 }
-/// One coflow of some, at least one; see [`Workload::per_stage`].
+/// Merges one or more coflows; see [`Workload::per_stage`].
 fn merged(members: &[&CoflowSpec], parents: Vec<usize>) -> CoflowSpec {
     if let [alone] = members {
         return CoflowSpec { parents, ..CoflowSpec::clone(alone) };

@@ -1,29 +1,30 @@
 //! Demand prediction of NetShare's central allocator (3.3): "a standard least squares predictor using the last 5
 //! measurements of offered traffic".
 //!
-//! What the paper leaves open: the line through the measurements is read off one period after the last one, and is not
-//! taken below zero. With fewer measurements the line goes through those; one is a line by itself.
+//! Choices that the paper leaves open: the predictor extrapolates the fitted line to one period after the last
+//! measurement, and clips the result at zero. With fewer measurements, the line is fitted to those. A single
+//! measurement is its own prediction.
 
 use crate::units::Rate;
 
-/// How many measurements count.
+/// Number of measurements in the fit.
 const WINDOW: usize = 5;
 
-/// What one flow was measured to offer.
+/// The measured traffic of one flow.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Demand {
-    /// From the oldest to the latest, then unused.
+    /// Measurements from the oldest to the latest; the rest is unused.
     rates: [f64; WINDOW],
     count: usize,
 }
 
 impl Demand {
-    /// A flow that was not measured yet.
+    /// Creates the state of a flow without measurements.
     pub fn new() -> Demand {
         Demand::default()
     }
 
-    /// The flow offered this rate in the period that ends now.
+    /// Adds the rate that the flow offered in the period that ends now.
     pub fn measured(&mut self, rate: Rate) {
         if self.count == WINDOW {
             self.rates.rotate_left(1);
@@ -33,15 +34,16 @@ impl Demand {
         self.count += 1;
     }
 
-    /// What it will offer in the next period; nothing is known before it is measured.
+    /// Predicts the rate of the next period. `None` without measurements.
     pub fn predict(&self) -> Option<Rate> {
         let rates = &self.rates[..self.count];
         let count = rates.len() as f64;
         if rates.is_empty() {
             return None;
         }
-        // Times around their middle, in periods: -2, -1, 0, 1, 2; the next is count / 2 + 1/2. Each rate counts with
-        // 1 / count for the mean, and with its time for the slope; in this order of division nothing overflows.
+        // Times relative to their middle, in periods: -2, -1, 0, 1, 2; the next is count / 2 + 1/2. Each rate has the
+        // weight 1 / count in the mean, and its time as weight in the slope. Dividing in this order prevents
+        // overflow.
         let middle = (count - 1.0) / 2.0;
         let squares: f64 = (0..rates.len()).map(|at| (at as f64 - middle).powi(2)).sum();
         let ahead = (count + 1.0) / 2.0;
@@ -50,7 +52,7 @@ impl Demand {
             squares => 1.0 / count + ahead * (at as f64 - middle) / squares,
         };
         let predicted: f64 = rates.iter().enumerate().map(|(at, rate)| weight(at) * rate).sum();
-        // Rates near the highest number there is may add up to more than that; then the last one has to do.
+        // Rates near the maximum number may overflow in the sum. The last rate is the prediction then.
         Some(Rate::new(predicted.max(0.0)).unwrap_or(Rate::new(rates[self.count - 1])?))
     }
 }

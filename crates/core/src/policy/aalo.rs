@@ -1,26 +1,34 @@
 //! Aalo: discretized coflow-aware least-attained service (D-CLAS), without knowledge of sizes.
 //!
-//! Chowdhury and Stoica, "Efficient Coflow Scheduling Without Prior Knowledge", SIGCOMM '15, sections 4 and 5. K queues by
-//! the bytes that all flows of a coflow have sent together; thresholds S, S E, S E^2, ... (10 MB, E = 10, K = 10); coflows FIFO inside a
-//! queue; queues share a port by weights K, K - 1, ..., 1, which keeps lower queues from starving.
+//! Source: Chowdhury and Stoica, "Efficient Coflow Scheduling Without Prior Knowledge", SIGCOMM '15, sections 4 and
+//! 5.
 //!
-//! What the coordinator knows are the totals; who sends is decided at each port. Three readings are in use, and results
-//! differ much between them; Saath (CoNEXT '17) does not say which one it compares with:
+//! - A coflow is in one of K queues, by the bytes that all of its flows have sent in total. The thresholds are `S`,
+//!   `S E`, `S E^2`, ... (S = 10 MB, E = 10, K = 10).
+//! - Inside a queue, coflows are FIFO.
+//! - Queues share a port by weights K, K - 1, ..., 1, which prevents starvation of the lower queues.
 //!
-//! - `at=senders` (default): every sending port serves its own queues, as the agents of the paper do. Each queue gives its
-//!   share to its first coflow, evenly over that coflow's flows at the port; the receiving side shares what arrives as
-//!   TCP would. A sender passes on what a busy receiver does not take, to other receivers and then down its queues.
-//! - `at=both`: receiving ports keep the same queues, as if everything was coordinated: coflow by coflow, each flow
-//!   gets the smaller of its even shares of both ports. This is what CoflowSim does (with strict priority).
-//! - `sharing=strict` instead of `weighted`, with either: a queue only gets what those before it leave. Section 2.2 of Saath
-//!   describes ports that go "from the highest to lowest priority queues", which is `at=senders:sharing=strict`.
-//! - `sharing=turns`, with either: weights in time, not in bandwidth. One queue after the other that has a coflow goes before all
-//!   others, for `turn` (8 ms) times its weight; the others get what it leaves, strictly. Nobody has written so; it is what weights
-//!   come to where a port cannot divide an interval, and it is an experiment about what Saath compares with. All ports have the same turn, and
-//!   what `weir explain` calls a queue is then the place in that order.
+//! The coordinator knows the totals; each port decides which flows send. Implementations differ in how ports serve
+//! the queues, and the results differ much. Saath (CoNEXT '17) does not say which variant it compares with:
 //!
-//! A coflow leaves its queue when its total reaches the threshold. FIFO is by the order of release of the coflows, not by when
-//! they came into the queue. What a flow sent before it started anew stays in the total, which only grows.
+//! - `at=senders` (default): every sending port serves its own queues, as the agents of the paper do. Each queue
+//!   gives its share to its first coflow, evenly over the flows of that coflow at the port. Receiving ports share the
+//!   arriving traffic as TCP does. If a busy receiver cannot take its share, the sender offers the unused bandwidth
+//!   to other receivers and then to the next queues.
+//! - `at=both`: receiving ports keep the same queues, as if all ports were coordinated. Coflow by coflow, each flow
+//!   gets the smaller of its even shares of the two ports. CoflowSim does this (with strict priority).
+//! - `sharing=strict` instead of `weighted`, with either `at`: a queue gets only the residual capacity of the queues
+//!   before it. Section 2.2 of Saath describes ports that go "from the highest to lowest priority queues", which is
+//!   `at=senders:sharing=strict`.
+//! - `sharing=turns`, with either `at`: weights in time instead of bandwidth. The queues that contain coflows take
+//!   turns. During its turn, which lasts `turn` (8 ms) times the weight, a queue has priority over all others; the
+//!   other queues share the residual capacity by strict priority. All ports have the same turn. In this mode, the
+//!   queue in the output of `weir explain` is the position in the current order. No paper describes this variant: it
+//!   models ports that cannot divide an interval, and is an experiment about Saath's baseline.
+//!
+//! A coflow leaves its queue when its total reaches the threshold. FIFO is by the release of the coflows, not by the
+//! time at which they entered the queue. If a flow restarts, the bytes that it sent before stay in the total, so the
+//! total never decreases.
 
 use super::thresholds::Thresholds;
 use super::{Params, ParamsError, Policy};
@@ -59,7 +67,7 @@ pub(super) enum Sharing {
     Turns,
 }
 
-/// What ports do with so many queues.
+/// The queue configuration of a port with `count` queues.
 pub(super) fn queues(count: usize, sharing: Sharing, params: &mut Params) -> Result<Queues, ParamsError> {
     let receivers = params.choice("at", &[("senders", Receivers::Transport), ("both", Receivers::Queues)])?;
     let weights = match sharing {
@@ -73,11 +81,11 @@ fn weight(queue: usize, count: usize) -> f64 {
     (count - queue) as f64
 }
 
-/// Whose turn it is.
+/// State of `sharing=turns`: the queue that has the turn, and its end.
 struct Turns {
-    /// That of the last queue, in seconds.
+    /// Length of the last queue's turn, in seconds.
     length: f64,
-    /// How many coflows each queue has.
+    /// Number of coflows by queue.
     coflows: Vec<usize>,
     first: usize,
     ends: f64,
@@ -91,10 +99,11 @@ impl Turns {
         Ok(Turns { length: length.get(), coflows: vec![0; count], first: count - 1, ends: 0.0 })
     }
 
-    /// The next queue that has a coflow, if the turn of this one is over. O(queues).
+    /// Passes the turn to the next queue with coflows, if the current turn has ended or its queue is empty.
+    /// O(queues).
     fn pass_on(&mut self, now: f64) {
         let count = self.coflows.len();
-        // What is early by a rounding error is on time.
+        // Tolerates wake-ups that are early by a rounding error.
         if now < self.ends - 1e-9 && self.coflows[self.first] > 0 {
             return;
         }
@@ -105,17 +114,17 @@ impl Turns {
         }
     }
 
-    /// The place of a queue among all, by priority.
+    /// The position of a queue in the current priority order.
     fn place(&self, queue: usize) -> usize {
         if queue == self.first { 0 } else { queue + usize::from(queue < self.first) }
     }
 
-    /// The queue that has this place.
+    /// The queue at a position of the current priority order.
     fn queue(&self, place: usize) -> usize {
         if place == 0 { self.first } else { place - usize::from(place <= self.first) }
     }
 
-    /// When another queue's turn comes.
+    /// End of the current turn in seconds; infinite if no other queue contains coflows.
     fn over(&self) -> f64 {
         let others = self.coflows.iter().enumerate().any(|(queue, n)| queue != self.first && *n > 0);
         if others { self.ends } else { f64::INFINITY }
@@ -144,7 +153,7 @@ impl Policy for Aalo {
         }
     }
 
-    /// When the next coflow reaches a threshold at the rates that were reported, or a turn is over.
+    /// The earliest time at which a coflow reaches its threshold at the reported rates, or the current turn ends.
     fn wake(&mut self, view: &mut View<'_, Blind>, allocation: &Allocation) -> f64 {
         let reached = view.active().iter().map(|&slot| {
             let place = allocation.class(slot);

@@ -1,8 +1,9 @@
-//! Aalo+: Aalo with the sizes of coflows known, the rival of Django's evaluation.
+//! Aalo+: Aalo with known coflow sizes, the baseline of Django's evaluation.
 //!
-//! Zheng et al., JPDC '21, section 6.1: "a modified version of [...] Aalo. Here we assume all the size information are known a
-//! priori". That is all the paper says. Aalo puts a coflow into a queue by what it has sent, since it does not know the whole; here the
-//! queue is that of the whole from the start, and stays. All else is Aalo's: see `aalo.rs`.
+//! Zheng et al., JPDC '21, section 6.1, gives no more than this: "a modified version of [...] Aalo. Here we assume
+//! all the size information are known a priori". Aalo selects the queue by the bytes sent, because it does not know
+//! the size. Aalo+ here selects the queue by the size of the coflow, and never changes it. The rest is as in
+//! `aalo.rs`.
 
 use super::aalo::{self, Sharing};
 use super::thresholds::Thresholds;
@@ -10,7 +11,7 @@ use super::{Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Queues, Rule};
 use crate::model::{Sizes, View};
 
-/// Queues by size.
+/// Queues by coflow size.
 pub struct AaloPlus {
     thresholds: Thresholds,
     queues: Queues,

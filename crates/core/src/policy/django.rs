@@ -1,44 +1,55 @@
-//! Django: receivers open connections, senders serve them in order, and a tracker matches the two.
+//! Django: receivers open connections, senders serve connections in order, and a tracker matches both.
 //!
-//! Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21, sections 3 and 4. A
-//! *reducer* is a coflow's part at a receiving host, a *mapper* its part at a sending one; a flow between the two sends while there is a
-//! *connection*. Each host has m connections for all of its reducers. Its local scheduler (Algorithm 2) says how many each reducer has, a
-//! micro scheduler for each reducer (Algorithm 3) which to close and open, and the tracker (Algorithm 4, `tracker.rs`) to which
-//! mappers. Senders serve connections in strict order of what coflows have left: section 1 says that they throttle coflows of low
-//! priority when their link is the bottleneck. What rates connections then have is for TCP to find, and
-//! `solve::connections` here; flows without a rate have no connection.
+//! Source: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21,
+//! sections 3 and 4.
 //!
-//! The messages of Table 1 are calls here, as tracker and hosts are in one place:
+//! - A *reducer* is the part of a coflow at a receiving host, and a *mapper* the part at a sending host. A flow
+//!   between the two sends while it has a *connection*.
+//! - Each host has m connections for all of its reducers. The local scheduler (Algorithm 2) decides the number of
+//!   connections of each reducer.
+//! - A micro scheduler for each reducer (Algorithm 3) decides which connections to close and open.
+//! - The tracker (Algorithm 4, `tracker.rs`) decides which mappers to connect to.
+//! - Senders serve connections by strict priority, in the order of the coflows' remaining bytes: section 1 says that
+//!   senders throttle coflows of low priority if the sender's link is the bottleneck.
+//! - TCP would find the rates of the connections; `solve::connections` computes these rates. A flow without a rate
+//!   has no connection.
 //!
-//! | Message | Is |
+//! Tracker and hosts share one process, so the messages of Table 1 are calls:
+//!
+//! | Message | Call or data |
 //! |---|---|
-//! | REQ_CANDIDATE | [`Django::connect`] puts together the flows of a reducer that have no connection, for [`Tracker::choose`] |
-//! | REPLY_CHOSEN | what that answers, and the bandwidth that it takes at once |
+//! | REQ_CANDIDATE | [`Django::connect`] collects the flows of a reducer without a connection, for [`Tracker::choose`] |
+//! | REPLY_CHOSEN | the result of `choose`, and the bandwidth that the tracker subtracts at once |
 //! | SEND_START | the first [`Open`] of a flow |
-//! | SEND_PAUSE | [`Django::close`]: a flow whose connection goes before it has ended |
-//! | SEND_RECOVERY | an [`Open`] of a flow that had one before |
+//! | SEND_PAUSE | [`Django::close`]: the connection of a flow closes before the flow completes |
+//! | SEND_RECOVERY | a later [`Open`] of the same flow |
 //!
-//! What the paper leaves open, or prints otherwise than it says:
+//! Choices that the paper leaves open, and contradictions in the paper:
 //!
-//! - Algorithm 4 sorts candidates by *rising* vacant bandwidth and takes the first; the text wants the largest, with those whose sender has
-//!   the same coflow first most likely among them. Here the largest are taken.
-//! - The prioritized reducer gets connections whenever it has fewer than floor(beta m) (but at least 1), not only when it becomes the
-//!   prioritized one: its flows end one by one, and it would run dry.
-//! - If it needs connections and the reducer that was prioritized before has too few to give back, the others give theirs, last in the
-//!   order first: line 10 promises that beta m are free.
-//! - "First non-prioritized reducer whose connection number does not exceed eta rem" is the first of those that have somebody to
-//!   connect to.
-//! - How many candidates a reducer without priority gets is only said to be "much smaller": a quarter of m.
-//! - A new connection counts at once with what its two ends have left, until the next schedule measures it. Hosts decide
-//!   one after the other, those with the smallest coflow first; in a network they would at the same time, and hear of each other later.
-//! - A reducer is all of a coflow at a host: several reduce tasks of one coflow there share its connections.
-//! - In a schedule in which the prioritized reducer stays, one more connection of another comes before those that the prioritized one lacks: the
-//!   last one that is free may go to the other. It comes at every schedule, and there is another at once as long as connections move.
-//! - The m of Algorithm 4, how many candidates there are, is that of Algorithm 2. Which of them is chosen goes by what links have left (Algorithm 3,
-//!   line 8), without lambda, which so matters only where more than m flows of a reducer wait.
-//! - alpha below theta has no effect of its own: candidates for one more connection are looked for above theta only.
-//! - eta is 0.6 (Fig. 11c), theta 0.5: section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, of which the last cannot
-//!   be a number of connections.
+//! - Algorithm 4 sorts candidates by *rising* vacant bandwidth and takes the first ones. The text wants the largest,
+//!   and wants candidates whose sender prioritizes the same coflow to be likely among them. Here the largest are
+//!   taken.
+//! - The prioritized reducer gets connections whenever it has fewer than floor(beta m) (at least 1), not only when it
+//!   becomes prioritized. Its flows complete one by one, so the reducer would run out of connections otherwise.
+//! - If the prioritized reducer needs connections and the previously prioritized one has too few to return, the other
+//!   reducers return theirs, the last in the order first. Line 10 requires beta m free connections.
+//! - "First non-prioritized reducer whose connection number does not exceed eta rem" is the first of the reducers
+//!   with a flow to connect.
+//! - The paper gives a reducer without priority a "much smaller" number of candidates: here a quarter of m.
+//! - A new connection counts at once with the residual capacity of its two ends, until the next schedule measures its
+//!   rate. Hosts decide one after the other, the hosts with the smallest coflow first. In a network, hosts would
+//!   decide concurrently and learn of each other's decisions later.
+//! - A reducer is the whole part of a coflow at a host: several reduce tasks of one coflow at the host share its
+//!   connections.
+//! - While the prioritized reducer stays the same, a schedule first opens one more connection of another reducer, and
+//!   then the missing ones of the prioritized reducer. The last free connection may therefore go to the other
+//!   reducer. This step runs at every schedule, and schedules follow at once while connections change.
+//! - The m of Algorithm 4, the number of candidates, is the m of Algorithm 2. The choice between candidates uses the
+//!   residual capacity of links (Algorithm 3, line 8), without lambda. So lambda matters only if more than m flows of
+//!   a reducer wait.
+//! - alpha below theta has no effect: the tracker looks for candidates for one more connection only above theta.
+//! - eta is 0.6 (Fig. 11c) and theta 0.5. Section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, but
+//!   0.5 cannot be a number of connections.
 
 mod reducers;
 mod tracker;
@@ -50,14 +61,14 @@ use crate::allocation::{Allocation, Rule};
 use crate::model::{Fabric, Mask, Sizes, Slot, View};
 use crate::solve::connections::{Connection, Connections};
 
-/// A flow that has a connection.
+/// A flow with a connection.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     slot: Slot,
     seq: u64,
     flow: u32,
     src: u32,
-    /// As of the last schedule, in bytes per second.
+    /// At the last schedule, in bytes per second.
     rate: f64,
 }
 
@@ -77,7 +88,7 @@ impl Host {
 
 /// Bilateral scheduling.
 pub struct Django {
-    /// m.
+    /// m: the number of connections of a host.
     connections: usize,
     alpha: f64,
     beta: f64,
@@ -85,12 +96,12 @@ pub struct Django {
     tracker: Tracker,
     reducers: Reducers,
     hosts: Vec<Host>,
-    /// Hosts that may have connections of flows that ended.
+    /// Hosts that may have connections of completed flows.
     ended: Mask,
     pending: Vec<Pending>,
-    /// Whether a connection was opened or closed: there may be room for another once rates are known.
+    /// Whether a connection was opened or closed. More connections may then be possible once the new rates are known.
     moved: bool,
-    /// Senders whose link is up; and room for one receiver.
+    /// Senders whose link is up; and a buffer for one receiver.
     senders: Mask,
     here: Mask,
     solver: Connections,
@@ -128,13 +139,15 @@ impl Django {
         })
     }
 
-    /// How many connections the prioritized reducer may have: beta m.
+    /// The number of connections that the prioritized reducer may have: beta m.
     fn reserved(&self) -> usize {
         ((self.beta * self.connections as f64) as usize).max(1)
     }
 
-    /// Puts coflows and reducers in order, and tells the tracker and the hosts what there is. O(n + C log C + C P / 64 + P log P) for n
-    /// connections, C coflows and P ports, and the ports of the coflows that sent something.
+    /// Sorts coflows and reducers, and updates the tracker and the hosts.
+    ///
+    /// O(n + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the coflows
+    /// that sent bytes.
     fn look(&mut self, view: &View<'_, Sizes>, reducers: &mut Reducers) {
         let fabric = view.fabric();
         self.hosts.resize_with(fabric.ports(), Host::default);
@@ -144,7 +157,7 @@ impl Django {
             self.ended.set_where(fabric.recv(), |_| true);
         }
         for port in self.ended.iter() {
-            // A connection ends with its flow, and with a link that fails.
+            // A connection closes when its flow completes, and when one of its links fails.
             self.hosts[port].open.retain(|open| {
                 view.is_live(open.slot, open.seq, open.flow)
                     && fabric.send()[open.src as usize] > 0.0
@@ -166,8 +179,9 @@ impl Django {
         }
     }
 
-    /// Algorithm 2: shares a host's connections among its reducers. O(m), if nobody opens or closes one, and O(coflows) if a
-    /// reducer without priority may have one more.
+    /// Algorithm 2: divides a host's connections among its reducers.
+    ///
+    /// O(m) if no connection opens or closes, and O(coflows) if a reducer without priority may get one more.
     fn share(&mut self, turn: Turn, reducers: &Reducers, view: &View<'_, Sizes>) {
         let (port, first) = (turn.port as usize, turn.first);
         let capacity = view.fabric().recv()[port];
@@ -190,8 +204,8 @@ impl Django {
         self.connect(port, first, wanted, true, view);
     }
 
-    /// One more connection for the first reducer without priority that may have it and has somebody to connect to. Says
-    /// whether there is one.
+    /// Opens one more connection, for the first eligible reducer without priority that has a flow to connect. Returns
+    /// whether it did.
     fn connect_another(
         &mut self,
         turn: Turn,
@@ -214,8 +228,10 @@ impl Django {
         opened > 0
     }
 
-    /// Algorithm 3, lines 1 to 4: takes connections from the reducer that was prioritized before, and then from the others, the last
-    /// in the order first, and of one reducer those with the highest rate first. Answers with how many.
+    /// Algorithm 3, lines 1 to 4: closes up to `wanted` connections and returns the number closed.
+    ///
+    /// The reducer that was prioritized before comes first, then the other reducers, the last in the order first. Of
+    /// one reducer, the connections with the highest rates close first.
     fn close(
         &mut self,
         turn: Turn,
@@ -244,8 +260,9 @@ impl Django {
         closed
     }
 
-    /// Algorithm 3, lines 5 to 12: opens up to so many connections of a reducer. Answers with how many. O(m) if all of its flows
-    /// have one, otherwise O(m x the coflow's senders).
+    /// Algorithm 3, lines 5 to 12: opens up to `wanted` connections of a reducer and returns the number opened.
+    ///
+    /// O(m) if all of its flows have a connection, otherwise O(m x the coflow's senders).
     fn connect(
         &mut self,
         port: usize,
@@ -282,7 +299,7 @@ impl Django {
         opened
     }
 
-    /// Finds what the connections settle at: see [`Connections::rates`].
+    /// Computes the steady rates of the connections: see [`Connections::rates`].
     fn settle(&mut self, fabric: &Fabric, reducers: &mut Reducers, out: &mut Allocation) {
         self.asked.clear();
         for (dst, host) in (0..).zip(&self.hosts) {
@@ -304,7 +321,8 @@ impl Django {
 impl Policy for Django {
     type Knows = Sizes;
 
-    /// O(1), but O(its ports x m) for a coflow that leaves, or gets other flows: numbers mean others then.
+    /// O(1). For a coflow that completes or gets other flows, O(its ports x m), because the numbers of its flows
+    /// change.
     fn on(&mut self, event: Event, view: &mut View<'_, Sizes>) {
         match event {
             Event::Released(slot) | Event::FlowLive(slot, _) => self.reducers.changed(slot),
@@ -323,8 +341,9 @@ impl Policy for Django {
         }
     }
 
-    /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the coflows that sent
-    /// something; for each host that opens connections, the senders of the coflows that want them; and what the solver takes.
+    /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the
+    /// coflows that sent bytes. In addition, for each host that opens connections, the senders of the coflows that
+    /// may get them; and the cost of the solver.
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         self.moved = false;
         let mut reducers = std::mem::take(&mut self.reducers);
@@ -340,7 +359,8 @@ impl Policy for Django {
         self.reducers = reducers;
     }
 
-    /// Again as soon as may be, as long as connections move: the local scheduler gives reducers without priority one at a time.
+    /// The current time while connections change, so that the next schedule follows at once: Algorithm 2 gives
+    /// reducers without priority one connection per schedule.
     fn wake(&mut self, view: &mut View<'_, Sizes>, _: &Allocation) -> f64 {
         if self.moved { view.now() } else { f64::INFINITY }
     }

@@ -1,15 +1,17 @@
-//! FAIR: every flow gets its max-min share, as per-flow TCP would give it (Saath's UC-TCP, section 6.1: no queues, no
-//! coordination, all flows scheduled upon arrival).
+//! FAIR: per-flow max-min fairness, as TCP shares links.
 //!
-//! The policy decides nothing: all flows are in one class, and the transport shares the ports. Like the flows of all policies, those that arrive between
-//! two schedules wait for the next: TCP would not, but then a coflow would have up to an interval less under `fair` than under whatever it is
-//! compared with. `--interval 0` is without.
+//! This policy is UC-TCP in Saath (section 6.1): no queues, no coordination, all flows scheduled upon arrival. All
+//! flows are in one class, and the transport shares the ports.
+//!
+//! As under all policies, flows that arrive between two schedules wait for the next schedule. TCP would start these
+//! flows at once, but then a coflow would finish up to one interval earlier under `fair` than under the compared
+//! policy. `--interval 0` removes the wait.
 
 use super::{Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Inside, Queues, Receivers, Rule, Weights};
 use crate::model::{Blind, View};
 
-/// Max-min between flows.
+/// Max-min fairness between all flows.
 pub struct Fair;
 
 impl Fair {

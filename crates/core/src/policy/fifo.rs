@@ -1,13 +1,13 @@
-//! FIFO: coflows in the order in which they arrive.
+//! FIFO: coflows in order of arrival.
 //!
-//! The order that Varys (SIGCOMM '14, section 5) and CoflowSim compare with; rates by MADD and backfilling as for
-//! every order ([`super::ordered`]).
+//! Varys (SIGCOMM '14, section 5) and CoflowSim use this order as a baseline. MADD and backfilling set the rates
+//! ([`super::ordered`]).
 
 use super::ordered::{Order, Ordered};
 use super::{Params, ParamsError};
 use crate::model::{Sizes, Slot, View};
 
-/// First in, first out.
+/// The order of FIFO.
 pub struct Fifo;
 
 impl Fifo {

@@ -1,12 +1,12 @@
-//! LCF: lightest coflow first, by the bytes that a coflow has left (CoflowSim's name for it).
+//! LCF: lightest coflow first, by the remaining bytes of a coflow (the name is CoflowSim's).
 //!
-//! `scf` is its static sister: the same bytes, as they were on arrival.
+//! The policy `scf` is the static variant: it orders by the bytes at arrival.
 
 use super::ordered::{Order, Ordered};
 use super::{Params, ParamsError};
 use crate::model::{Sizes, Slot, View};
 
-/// Lightest coflow first.
+/// The order of LCF.
 pub struct Lcf;
 
 impl Lcf {

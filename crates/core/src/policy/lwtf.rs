@@ -1,17 +1,23 @@
-//! LWTF: least waiting time first (Saath, CoNEXT '17, section 2.4): by t k, the time that a coflow needs times the
-//! number of other coflows that it keeps waiting, which is what the others wait longer because of it.
+//! LWTF: least waiting time first (Saath, CoNEXT '17, section 2.4).
 //!
-//! Open in the paper: *t* is the remaining time on idle ports, as in [`super::srtf`]; *k* counts all coflows under way that
-//! share a port. A coflow that keeps nobody waiting has the key 0 and goes first: it costs nothing. With the time that it had on
-//! arrival for *t*, a coflow that is nearly done would not move ahead; with only those of the others that wait just then for *k*,
-//! the order would depend on the schedule that follows from it.
+//! The key of a coflow is t k: the time that the coflow needs, times the number of other coflows that it delays. The
+//! product is the total waiting time that the coflow adds to the other coflows.
+//!
+//! The paper leaves both factors open:
+//!
+//! - *t* is the remaining time on idle ports, as in [`super::srtf`]. With the time at arrival, a coflow that has
+//!   almost completed would not move ahead.
+//! - *k* counts all active coflows that share a port. A count of the coflows that wait at that moment would make the
+//!   order depend on the schedule that the order produces.
+//!
+//! A coflow that delays no other coflow has the key 0 and goes first.
 
 use super::ordered::{Order, Ordered};
 use super::{Event, Params, ParamsError};
 use crate::model::{Sizes, Slot, View};
 use crate::solve::Contention;
 
-/// Least waiting time first.
+/// The order of LWTF.
 #[derive(Default)]
 pub struct Lwtf {
     rivals: Contention,

@@ -1,12 +1,14 @@
-//! NCF: narrowest coflow first, by the number of flows that it had when it arrived (Varys, SIGCOMM '14, section 5.3:
-//! width). CoflowSim takes the smaller number of endpoints instead: `by=endpoints`. Then a coflow of one mapper and many reducers
-//! is as narrow as a single flow, and goes ahead of those with a few flows between pairs of ports.
+//! NCF: narrowest coflow first, by the number of flows at arrival (Varys, SIGCOMM '14, section 5.3: width).
+//!
+//! CoflowSim uses the smaller of the numbers of senders and receivers instead: `by=endpoints`. A coflow of one mapper
+//! and many reducers is then as narrow as a single flow, and goes before coflows of a few flows between separate
+//! pairs of ports.
 
 use super::ordered::{Order, Ordered};
 use super::{Params, ParamsError};
 use crate::model::{Sizes, Slot, View};
 
-/// Narrowest coflow first.
+/// The order of NCF.
 pub struct Ncf {
     by_endpoints: bool,
 }

@@ -1,34 +1,42 @@
-//! What the clairvoyant policies that order coflows share: coflow by coflow in their order, all flows at the rates at which
-//! they end together (MADD), and then what is left over to whoever can use it, in the same order.
+//! Rates of the policies that know sizes and order coflows: MADD, then backfilling.
 //!
-//! Chowdhury et al., "Efficient Coflow Scheduling with Varys", SIGCOMM '14: MADD and backfilling. Choices: a coflow of which
-//! some port has nothing left gets no MADD rates, only what backfilling finds; a coflow later in the order gets
-//! MADD rates on what is left of its ports, however little; backfilling gives flow by flow, in the order of coflows and of
-//! ports, all that both ports have left, on top of MADD rates. Orders are computed anew, from what is left,
-//! whenever anything happens; what is left is that of flows whose data is there. Ties go to the earlier coflow.
+//! Source: Chowdhury et al., "Efficient Coflow Scheduling with Varys", SIGCOMM '14. The module serves coflows in the
+//! order of the policy:
+//!
+//! - *MADD*: all flows of a coflow receive the rates at which the flows complete together.
+//! - *Backfilling*: residual capacity goes to the coflows in the same order, on top of MADD rates. Each flow takes
+//!   the residual capacity of both of its ports.
+//!
+//! Choices that the paper leaves open:
+//!
+//! - A coflow with a port without residual capacity gets no MADD rates, only backfilling.
+//! - A later coflow gets MADD rates on the residual capacity of its ports, however small this capacity is.
+//! - Keys are recomputed from the remaining bytes at every schedule. Remaining bytes count only flows whose data
+//!   exists.
+//! - Ties go to the coflow that was released first. Inside a coflow, backfilling serves flows in the order of ports.
 
 use super::{Event, Policy};
 use crate::allocation::{Allocation, Common, Rule};
 use crate::model::{Sizes, Slot, View};
 use crate::solve::Residual;
 
-/// An order of coflows: lower keys first, ties in order of release.
+/// An order of coflows: ascending keys; ties go to the coflow that was released first.
 pub trait Order: Send {
-    /// Hears of a change.
+    /// Receives a change.
     fn on(&mut self, event: Event, view: &View<'_, Sizes>) {
         let _ = (event, view);
     }
 
-    /// Called before the keys of a schedule are asked for.
+    /// Called before the first [`Order::key`] of each schedule.
     fn prepare(&mut self, view: &View<'_, Sizes>) {
         let _ = view;
     }
 
-    /// The key of a coflow now.
+    /// The key of a coflow at this schedule.
     fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64;
 }
 
-/// MADD and backfilling in an order.
+/// MADD and backfilling in an order of coflows.
 pub struct Ordered<O> {
     order: O,
     residual: Residual,
@@ -41,8 +49,9 @@ impl<O: Order> Ordered<O> {
     }
 }
 
-/// Gives a coflow the rates at which its flows end together, no sooner than after `least` seconds, if all of its ports have
-/// something left; says whether they had. O(ports of the coflow).
+/// Gives a coflow the rates at which its flows complete together, after `least` seconds or later.
+///
+/// Sets no rates and returns false if a port of the coflow has no residual capacity. O(ports of the coflow).
 pub(super) fn madd(
     slot: Slot,
     least: f64,
@@ -60,7 +69,7 @@ pub(super) fn madd(
     true
 }
 
-/// Backfilling: gives a coflow's flows all that their ports have left.
+/// Backfilling: each flow of the coflow takes the residual capacity of both of its ports.
 pub(super) fn backfill(slot: Slot, residual: &mut Residual, view: &View<'_, Sizes>, out: &mut Allocation) {
     residual.fill(view.coflow(slot), |flow, rate| out.add_flow(slot, flow, rate));
 }
@@ -72,7 +81,7 @@ impl<O: Order> Policy for Ordered<O> {
         self.order.on(event, view);
     }
 
-    /// O(coflows x their ports).
+    /// O(coflows x ports of each).
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         self.order.prepare(view);
         self.turns.clear();

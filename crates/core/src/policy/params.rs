@@ -1,4 +1,4 @@
-//! Parameters of policies as text: `saath:d=4:lcof=off`.
+//! Parsing of policy specifications such as `saath:d=4:lcof=off`.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -9,72 +9,72 @@ pub enum ParamsError {
     /// No policy has this name.
     #[error("unknown policy `{name}`; expected one of {known}")]
     UnknownPolicy {
-        /// What was asked for.
+        /// The name in the specification.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// The policy orders coflows on links between regions, not on ports of a switch.
+    /// The policy orders coflows on links between regions, and does not exist for the ports of one switch.
     #[error(
         "policy `{name}` is for the links of a wide area, not for ports of one switch; expected one of {known}"
     )]
     NotForSwitch {
-        /// The policy.
+        /// Name of the policy.
         name: String,
-        /// What there is for a switch.
+        /// The policies that exist for one switch.
         known: String,
     },
-    /// The policy divides the ports of a switch, not links between regions.
+    /// The policy divides the ports of a switch, and does not exist for links between regions.
     #[error(
         "policy `{name}` is for ports of one switch, not for the links of a wide area: expected one of {known}"
     )]
     NotForWideArea {
-        /// The policy.
+        /// Name of the policy.
         name: String,
-        /// What there is for a wide area.
+        /// The policies that exist for a wide area.
         known: String,
     },
-    /// The policy has no such parameter.
+    /// The policy does not have this parameter.
     #[error("policy `{policy}` has no parameter `{key}`: expected {known}")]
     UnknownKey {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// What was given.
+        /// The key in the specification.
         key: String,
-        /// What there is.
+        /// The known keys.
         known: String,
     },
-    /// A part that is not `key=value`.
+    /// A part of the specification is not `key=value`.
     #[error("policy `{policy}`: `{part}` is not a parameter: expected `key=value`")]
     NoValue {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// The part.
+        /// The malformed part.
         part: String,
     },
-    /// A policy that cannot be a leaf of a tree.
+    /// The policy cannot be a leaf of a policy tree.
     #[error(
         "policy `{name}` cannot be inside a policy tree: expected `fair` or a policy that sets rates itself"
     )]
     Leaf {
-        /// The policy.
+        /// Name of the policy.
         name: String,
     },
-    /// A value that does not fit.
+    /// The value is malformed or out of range.
     #[error("policy `{policy}`: `{key}={value}` does not fit: expected {expected}")]
     Value {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// The parameter.
+        /// Name of the parameter.
         key: String,
-        /// What was given.
+        /// The value in the specification.
         value: String,
-        /// What fits.
+        /// The accepted values.
         expected: String,
     },
 }
 
-/// A policy's name and what was said about its parameters.
+/// The name and the parameters of a policy specification.
 #[derive(Debug, Clone)]
 pub struct Params {
     name: String,
@@ -86,7 +86,7 @@ impl Params {
     /// Splits `name:key=value:key=value`.
     ///
     /// # Errors
-    /// A part without `=`.
+    /// [`ParamsError::NoValue`] if a part does not contain `=`.
     pub fn parse(spec: &str) -> Result<Params, ParamsError> {
         let mut parts = spec.split(':');
         let name = parts.next().unwrap_or_default().trim().to_owned();
@@ -100,7 +100,7 @@ impl Params {
         Ok(Params { name, given, known: Vec::new() })
     }
 
-    /// The policy's name.
+    /// Name of the policy.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -120,10 +120,10 @@ impl Params {
         Some(self.given.remove(at).1)
     }
 
-    /// The value of `key` if it was given and `fits`, else `default`.
+    /// Takes the value of `key`, or `default` if the specification does not contain `key`.
     ///
     /// # Errors
-    /// A value that cannot be read or does not fit.
+    /// [`ParamsError::Value`] if the value cannot be parsed or `fits` returns false.
     pub fn take_with<T: FromStr + Display>(
         &mut self,
         key: &'static str,
@@ -140,10 +140,10 @@ impl Params {
         }
     }
 
-    /// Numbers with `/` between them that all fit; `default` if not given.
+    /// Takes a list of numbers separated by `/`, or one `default` if the specification does not contain `key`.
     ///
     /// # Errors
-    /// One that cannot be read or does not fit.
+    /// [`ParamsError::Value`] if a number cannot be parsed or `fits` returns false.
     pub fn take_list(
         &mut self,
         key: &'static str,
@@ -157,10 +157,10 @@ impl Params {
         numbers.ok_or_else(|| self.refuse(key, &text, expected))
     }
 
-    /// `on` or `off`.
+    /// Takes `on` or `off`.
     ///
     /// # Errors
-    /// Anything else.
+    /// [`ParamsError::Value`] for any other value.
     pub fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, ParamsError> {
         match self.take_text(key).as_deref() {
             None => Ok(default),
@@ -170,10 +170,10 @@ impl Params {
         }
     }
 
-    /// One of some words; the first is the default.
+    /// Takes one of the `words`. The first word is the default.
     ///
     /// # Errors
-    /// Any other word.
+    /// [`ParamsError::Value`] for any other word.
     pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Result<T, ParamsError> {
         match self.take_text(key) {
             None => Ok(words[0].1),
@@ -187,10 +187,11 @@ impl Params {
         }
     }
 
-    /// Refuses what nobody asked for.
+    /// Rejects the parameters that the policy did not take.
     ///
     /// # Errors
-    /// The first parameter that the policy does not have, or that was given twice.
+    /// [`ParamsError::UnknownKey`] for the first unknown parameter, or [`ParamsError::Value`] if a parameter is given
+    /// twice.
     pub fn finish(self) -> Result<(), ParamsError> {
         match self.given.first() {
             None => Ok(()),

@@ -1,11 +1,13 @@
-//! PFP: per-flow prioritization, shortest remaining flow first, as PDQ (SIGCOMM '12) and pFabric (SIGCOMM '13) do it.
+//! PFP: per-flow prioritization, shortest remaining flow first, as in PDQ (SIGCOMM '12) and pFabric (SIGCOMM '13).
 //!
-//! The schedule is the greedy one: flow by flow, shortest remaining first (ties to the earlier coflow, then in the
-//! order of ports), each gets all that its two ports have left. Of the flows between the same two ports only the shortest can
-//! get anything, since it leaves one of the ports empty. So the schedule is a stable one between ports and *pairs* of
-//! ports: no pair could get more by taking it from a longer flow. A change unsettles few ports; each is settled by
-//! letting its best pair that could get more have it, and whoever had it before looks for something else. Where
-//! all ports are alike this is a stable matching, and one change moves a handful of pairs.
+//! The schedule is greedy: in the order of remaining bytes, each flow takes the residual capacity of both of its
+//! ports. Ties go to the earlier coflow, then to the order of ports. Of the flows between the same two ports, only
+//! the shortest gets a rate, because it exhausts one of the ports.
+//!
+//! The schedule is therefore stable between ports and *pairs* of ports: no pair could get more by taking capacity
+//! from a longer flow. After a change, few ports are unsettled. The policy settles a port by serving its best pair
+//! that could get more, and unsettles the ports of the pairs that lose capacity. If all ports are equal, the schedule
+//! is a stable matching, and a change moves a few pairs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,14 +17,14 @@ use crate::allocation::{Allocation, Rule};
 use crate::model::{Sizes, Slot, View};
 use crate::order::Key;
 
-/// A flow with its rank: bytes left, order of its coflow, place in it; and where it is.
+/// A flow by rank: remaining bytes, sequence number of its coflow, number in the coflow; then its slot.
 type Flow = (Key, u64, u32, Slot);
 
-/// A flow's rank as one number: bytes left (the bits of a number that is not negative order as the number does), and then
-/// what decides between equals.
+/// The rank of a flow as one number: the bits of the remaining bytes, then the tie-breakers. The bits of a
+/// non-negative floating-point number order as the number does.
 type Rank = u128;
 
-/// After all ranks.
+/// Orders after all ranks.
 const LAST: Rank = Rank::MAX;
 
 fn rank_of(&(Key(left), seq, flow, _): &Flow) -> Rank {
@@ -33,47 +35,48 @@ fn rank_of(&(Key(left), seq, flow, _): &Flow) -> Rank {
 #[derive(Debug)]
 struct Pair {
     ends: [u32; 2],
-    /// The shortest, which may be sending; its bytes left are those of the last schedule.
+    /// The shortest flow, which may be sending. Its remaining bytes are those at the last schedule.
     head: Option<Flow>,
-    /// The others. Entries of flows that were held since are stale.
+    /// The other flows. Entries of flows that were held after their insertion are stale.
     waiting: BinaryHeap<Reverse<Flow>>,
     rate: f64,
-    /// Its places in the lists of its two sides.
+    /// Positions in the lists of the two sides.
     places: [u32; 2],
 }
 
-/// One side of one port.
+/// One side (sending or receiving) of one port.
 #[derive(Debug, Default)]
 struct Side {
     pairs: Vec<u32>,
-    /// By place: the other side of the pair, and the rank of its head if that could want more.
+    /// By position: the other side of the pair, and the rank of its head if the pair could use more capacity.
     others: Vec<u32>,
     ranks: Vec<Rank>,
-    /// Those of its pairs that have a rate.
+    /// The pairs of this side with a rate.
     sending: Vec<u32>,
     unsettled: bool,
 }
 
-/// Shortest remaining flow first.
+/// The scheduler of PFP.
 #[derive(Default)]
 pub struct Pfp {
     pairs: Vec<Pair>,
     by_ends: BTreeMap<(u32, u32), u32>,
     /// Sending sides, then receiving sides.
     sides: Vec<Side>,
-    /// By side: a pair whose head is not before this gets nothing there. [`LAST`] where capacity is left.
+    /// By side: a pair gets nothing if its head does not rank before this limit. [`LAST`] if residual capacity
+    /// exists.
     limits: Vec<Rank>,
-    /// By side.
+    /// By side, in bytes per second.
     capacities: Vec<f64>,
-    /// What rounding leaves of a port is not capacity.
+    /// Capacity below this value is a rounding error.
     dust: f64,
     ports: usize,
     ports_changed: bool,
-    /// Sending and receiving sides to look for better pairs at.
+    /// Sending and receiving sides on which a pair may be able to get more.
     unsettled: [Vec<usize>; 2],
-    /// Flows that went live since the last schedule: coflow, its number, flow.
+    /// Flows that became live since the last schedule: slot, sequence number of the coflow, flow.
     added: Vec<(Slot, u64, u32)>,
-    /// Pairs that could have more, best first, and the side that found them.
+    /// Pairs that could get more, best first, and the side that found the pair.
     found: BinaryHeap<Reverse<(Flow, u32, usize)>>,
 }
 
@@ -135,7 +138,7 @@ impl Pfp {
         self.unsettle_pair(pair);
     }
 
-    /// Brings the rank that others see of a pair up to date. One that has all that its ports carry wants nothing.
+    /// Updates the rank of a pair at both of its sides. A pair at the full capacity of its ports cannot use more.
     fn show(&mut self, pair: u32) {
         let p = &self.pairs[pair as usize];
         let rank = match &p.head {
@@ -148,13 +151,13 @@ impl Pfp {
         }
     }
 
-    /// What the ports of a pair carry.
+    /// The maximum rate of a pair: the smaller capacity of its two ports.
     fn carry(&self, pair: u32) -> f64 {
         let [send, recv] = self.sides_of(pair);
         self.capacities[send].min(self.capacities[recv])
     }
 
-    /// Brings the limit of a side up to date.
+    /// Updates the limit of a side.
     fn limit(&mut self, side: usize) {
         let sending = &self.sides[side].sending;
         let taken: f64 = sending.iter().map(|&p| self.pairs[p as usize].rate).sum();
@@ -177,7 +180,7 @@ impl Pfp {
         p.head = None;
         while let Some(Reverse(next)) = p.waiting.pop() {
             let (Key(left), seq, f, s) = next;
-            // A coflow may have been given other flows under the same numbers.
+            // The coflow may have new flows under the same numbers.
             let here = |f| view.remaining(s, f) == left && view.coflow(s).ends_of(f) == ends;
             if (f, s) != (flow, slot) && view.is_live(s, seq, f) && here(f) {
                 p.head = Some(next);
@@ -187,7 +190,7 @@ impl Pfp {
         self.stop(pair);
     }
 
-    /// Takes a pair's rate away.
+    /// Removes the rate of a pair.
     fn stop(&mut self, pair: u32) {
         self.pairs[pair as usize].rate = 0.0;
         for side in self.sides_of(pair) {
@@ -197,7 +200,7 @@ impl Pfp {
         self.show(pair);
     }
 
-    /// What `side` has for a flow of this rank: what flows before it do not take.
+    /// The capacity of `side` for a flow of this rank: the residual capacity after the flows before it.
     fn for_rank(&self, side: usize, rank: &Flow) -> f64 {
         let before = self.sides[side].sending.iter().filter_map(|&p| {
             let pair = &self.pairs[p as usize];
@@ -206,13 +209,13 @@ impl Pfp {
         self.capacities[side] - before.sum::<f64>()
     }
 
-    /// How much a pair could have, given what goes before it; no more than it has if that is all.
+    /// The possible rate of a pair after the pairs before it. Not above the current rate if no more is possible.
     fn possible(&self, pair: u32, rank: &Flow) -> f64 {
         let [send, recv] = self.sides_of(pair);
         self.for_rank(send, rank).min(self.for_rank(recv, rank))
     }
 
-    /// The best pair of a side that could have more than it has. O(pairs of the side).
+    /// The best pair of a side that could get more than its rate. O(pairs of the side).
     fn best(&self, side: usize) -> Option<(Flow, u32)> {
         let mut best: Option<(Flow, u32)> = None;
         let mut limit = self.limits[side];
@@ -232,8 +235,10 @@ impl Pfp {
         best
     }
 
-    /// Settles all sides that are not. Among sending sides the best pair goes first, so that little of what is given is taken
-    /// again; receiving sides come after them, when what they could have from unsettled senders is known.
+    /// Settles all unsettled sides.
+    ///
+    /// Among sending sides, the best pair goes first, which keeps reassignments few. Receiving sides follow, when the
+    /// capacity of unsettled senders is known.
     fn settle(&mut self) {
         loop {
             let side = self.unsettled[0].pop();
@@ -251,14 +256,14 @@ impl Pfp {
             if better {
                 self.give(pair, rate);
             }
-            // A side that is full, with nobody after its best pair, has found what it can.
+            // A full side without pairs after its best pair is settled.
             if !better || self.limits[side] > rank_of(&rank) {
                 self.unsettle(side);
             }
         }
     }
 
-    /// Gives a pair a rate, at the expense of those after it.
+    /// Gives a pair a rate, and reduces the pairs that rank after it.
     fn give(&mut self, pair: u32, rate: f64) {
         let sides = self.sides_of(pair);
         if self.pairs[pair as usize].rate == 0.0 {
@@ -279,7 +284,7 @@ impl Pfp {
                 let Some(last) = sending.iter().copied().filter(|&p| p != pair).max_by_key(rank) else {
                     break;
                 };
-                // This side has lost nothing; the other end of that pair is free for somebody else.
+                // This side is still full. The other end of the reduced pair has residual capacity.
                 let other = self.sides_of(last).into_iter().find(|&s| s != side).unwrap_or(side);
                 self.unsettle(other);
                 let less = self.pairs[last as usize].rate - over;
@@ -298,7 +303,8 @@ impl Pfp {
         self.show(pair);
     }
 
-    /// Brings the heads that send up to date: sending shortens a flow, so that flows that share a port may pass each other.
+    /// Updates the remaining bytes of the sending heads. Sending shortens a flow, so the order of flows that share a
+    /// port may change.
     fn refresh(&mut self, view: &View<'_, Sizes>) {
         self.ports = view.fabric().ports();
         self.sides.resize_with(2 * self.ports, Side::default);
@@ -371,8 +377,9 @@ impl Policy for Pfp {
         }
     }
 
-    /// When a flow that shares a port passes another, which only unlike ports let happen, or a network that carries less of one than was
-    /// decided.
+    /// The time at which a flow overtakes another at a shared port.
+    ///
+    /// Overtaking requires ports of unequal capacity, or a network that reduces the rate of one of the flows.
     fn wake(&mut self, view: &mut View<'_, Sizes>, _: &Allocation) -> f64 {
         let mut wake = f64::INFINITY;
         let mut heads = Vec::new();

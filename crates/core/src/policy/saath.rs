@@ -1,46 +1,54 @@
 //! Saath: online coflow scheduling by all-or-none, per-flow queue thresholds and least contention first.
 //!
-//! Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17. Section 4.2
-//! (Fig. 7, D1-D5) is [`Saath::schedule`]; section 4.3 is the re-queueing by the median of finished flows
-//! ([`Saath::queue_of`]) and the wait for data. One coflow a stage is a matter of the workload
-//! ([`crate::model::Workload::per_stage`]), and so are waves and DAGs: parents hold back their children.
+//! Source: Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
+//! [`Saath::schedule`] implements section 4.2 (Fig. 7, D1-D5). [`Saath::queue_of`] implements the re-queueing of
+//! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. The workload models one
+//! coflow per stage ([`crate::model::Workload::per_stage`]), waves and DAGs: parents delay the release of their
+//! children.
 //!
-//! What the paper leaves open, what is done here, and what the other choice would do:
+//! Choices that the paper leaves open, and the effect of the alternatives:
 //!
-//! - *Contention* (k_c) counts the other coflows that share a port "when that CoFlow is scheduled at all of
-//!   its ports". Whether coflows of other queues count is not said. Here: those of its own queue, since
-//!   only their order is decided by it. `contention=all` counts every coflow under way.
-//! - *Available bandwidth* (line 7) at a port: any that is left, here; so two coflows can share a port, the second
-//!   at a lower rate. `available=full` admits a coflow only where nobody else was admitted: rates are all high,
-//!   and more coflows fall to work conservation.
-//! - *t* in the deadline d C_q t (D5), "the minimum time a CoFlow needs to spend in the queue based on the queue
-//!   threshold". Here: (Q_hi - Q_lo) / port rate, the time that the queue's bytes take through one port, which is
-//!   what a coflow ahead in a FIFO can at most cost the port. `time=flow` divides it by the number of flows N_c,
-//!   the time at which the per-flow threshold is reached at full rate: deadlines come N_c times earlier,
-//!   and with wide coflows most of the order is then decided by expired deadlines. The last queue has no upper
-//!   threshold; the next one in the series stands in.
-//! - *Priority of expired deadlines*: they go before all queues, in the order of their deadlines, all-or-none.
-//! - *C_q* counts every coflow of the queue, the one that comes into it among them, with or without data.
-//! - *At a threshold* Eq. 1 has a coflow in both queues. Here it leaves a queue when it reaches the threshold, as in Fig. 5; by
-//!   the estimate of 4.3 it comes back into one when what is left is down to it. The other choice would hold only for an instant.
-//! - *Ties* in contention go to the earlier coflow, as in the FIFO that LCoF replaces.
-//! - *Work conservation* runs after each queue, as in Fig. 7, over what that queue missed, flow by flow in the
-//!   order of ports: each gets all that its two ports have left. Fig. 7 says "for f in c", and the order matters: what others would do to
-//!   the mean and to speedups is in docs/results/saath.md, "The order of flows". The simulator numbers ports as coflows list them.
-//! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but its rule asks only whether some flows are
-//!   done; so it holds for every coflow from its first finished flow on, as long as some flow has sent less than the
-//!   median. Once none has, the estimate has proved too short: what it leaves is not positive, which would put the coflow in
-//!   the first queue with its longest flows to come. Then Eq. 1 on what was sent holds again. `requeue=off` never estimates,
-//!   nor does `per-flow=off`, whose thresholds are not for single flows.
-//! - *Unfinished flows* of the estimate are all that are not done, those that wait for their data too. Without them a coflow whose
-//!   last flow is still to come would be taken for one that is about to end.
-//! - *Flows that start anew* have sent nothing, by flow or in total, so that their coflow may come back to a higher queue.
-//! - *Data that is not there* (4.3): a coflow that waits for some flow's data is left out of all-or-none; its
-//!   other flows take part in work conservation, whose ports would else idle. ("The coordinator only schedules the
-//!   CoFlows that have enough data" could also mean none of them.) The paper's ports wait for as much data as they send in an
-//!   interval; here a flow's data is there as a whole or not at all.
-//! - A coflow *without all-or-none* (the ablation of Fig. 10) serves its flows in order of ports with all that is left,
-//!   in the coflow's turn.
+//! - *Contention* (k_c) counts the other coflows that share a port "when that CoFlow is scheduled at all of its
+//!   ports". The paper does not say whether coflows of other queues count. Here only coflows of the same queue count,
+//!   because contention orders only coflows of one queue. `contention=all` counts every active coflow.
+//! - *Available bandwidth* (line 7) at a port: any residual capacity is enough. Two coflows can then share a port,
+//!   the second at a lower rate. `available=full` admits a coflow only at ports that no other coflow was admitted to.
+//!   Its rates are always high, but more coflows depend on work conservation.
+//! - *t* in the deadline d C_q t (D5) is "the minimum time a CoFlow needs to spend in the queue based on the queue
+//!   threshold". Here t is (Q_hi - Q_lo) / port rate: the time that the bytes of the queue take through one port, and
+//!   the maximum delay that one coflow ahead in a FIFO can cause at the port. The last queue has no upper threshold,
+//!   and uses the next threshold of the series.
+//! - *t* with `time=flow` is divided by the number of flows N_c: the time to the per-flow threshold at full rate.
+//!   Deadlines are then N_c times earlier, and in workloads with wide coflows expired deadlines decide most of the
+//!   order.
+//! - *Priority of expired deadlines*: coflows with expired deadlines go before all queues, in the order of deadlines,
+//!   all-or-none.
+//! - *C_q* counts every coflow of the queue, including the coflow that enters the queue, and including coflows that
+//!   wait for data.
+//! - *At a threshold*, Eq. 1 puts a coflow in both queues. Here a coflow leaves a queue when it reaches the
+//!   threshold, as in Fig. 5. Under the estimate of section 4.3, a coflow enters a queue when the estimated remainder
+//!   falls to the threshold. The other choice would differ only for an instant.
+//! - *Ties* in contention go to the coflow that was released first, as in the FIFO that LCoF replaces.
+//! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted.
+//!   Each flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c",
+//!   and the order of flows matters: docs/results/saath.md, "The order of flows", gives the mean and the speedups of
+//!   other orders. The simulator numbers ports in the order in which coflows list them.
+//! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but the rule depends only on whether some
+//!   flows have completed. So it applies to every coflow after its first completed flow, as long as some flow has
+//!   sent less than the median. When no flow has sent less, the median was too short. The estimated remainder would
+//!   be zero or negative, which would move the coflow to the first queue although its longest flows remain. Eq. 1 on
+//!   the bytes sent then applies again. `requeue=off` disables estimates. So does `per-flow=off`, because its
+//!   thresholds are not for single flows.
+//! - *Unfinished flows* of the estimate are all flows that have not completed, including flows that wait for data.
+//!   Without the waiting flows, a coflow whose last flow has no data yet would appear close to its end.
+//! - *Restarted flows* count as if they had sent nothing, by flow and in total. Their coflow may return to a higher
+//!   queue.
+//! - *Missing data* (4.3): a coflow in which a flow waits for data is excluded from all-or-none. Its other flows take
+//!   part in work conservation, because their ports would idle otherwise. ("The coordinator only schedules the
+//!   CoFlows that have enough data" could also mean that none of its flows are scheduled.) In the paper, a port waits
+//!   for as much data as it sends in an interval; here the data of a flow exists completely or not at all.
+//! - *Without all-or-none* (the ablation of Fig. 10), a coflow at its turn serves its flows in the order of ports,
+//!   each with the residual capacity of both of its ports.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -59,7 +67,7 @@ enum Scope {
     All,
 }
 
-/// Lengths of finished flows, for their median.
+/// Lengths of completed flows in bytes; two heaps give the median.
 #[derive(Debug, Default)]
 struct Lengths {
     lower: BinaryHeap<Key>,
@@ -88,25 +96,25 @@ impl Lengths {
     }
 }
 
-/// What Saath keeps of a coflow.
+/// State of one coflow.
 #[derive(Debug, Default)]
 struct State {
-    /// Its queue; `None` before its first schedule.
+    /// The queue; `None` before the first schedule.
     queue: Option<usize>,
-    /// When it has waited long enough in this queue.
+    /// Time at which the deadline in this queue expires, in seconds.
     deadline: f64,
-    /// When it may have to change its queue if nothing happens; perhaps too early.
+    /// Earliest time of the next change of queue if no event occurs, in seconds. May be too early.
     leaves_at: f64,
-    /// Whether something happened that may change its queue.
+    /// Whether a flow has completed since the queue was computed, so that the estimate may differ.
     stale: bool,
-    /// Whether its queue goes by the estimate of what it has left, not by what it has sent.
+    /// Whether the queue is based on the estimated remainder, not on the bytes sent.
     estimating: bool,
-    /// Whether its deadline had passed when it was sorted last.
+    /// Whether the deadline had expired at the last sort.
     expired: bool,
     lengths: Lengths,
 }
 
-/// The policy.
+/// The scheduler of Saath.
 pub struct Saath {
     thresholds: Thresholds,
     deadline_factor: f64,
@@ -121,25 +129,25 @@ pub struct Saath {
     states: Vec<State>,
     rivals: Contention,
     members: Vec<Mask>,
-    /// Whether `order` is still the order.
+    /// Whether `order` is still valid.
     sorted: bool,
     residual: Residual,
     order: Vec<Turn>,
     missed: Vec<Slot>,
-    /// The steps of the schedule in force, and what was left of the ports before the first of them.
+    /// The steps of the last schedule, and the saved residual capacities before the steps.
     steps: Vec<Step>,
     saved: Vec<Saved>,
-    /// The step at work, and whether all before it were those of the schedule before.
+    /// The next step, and whether all steps so far repeat the last schedule.
     step: usize,
     repeating: bool,
-    /// Coflows with live flows more or fewer since the last schedule.
+    /// Coflows that were released, or whose live flows changed, since the last schedule.
     changed: Mask,
     ports_changed: bool,
-    /// By slot: the rate of all its flows.
+    /// By slot: total rate of the flows in bytes per second.
     sending: Vec<f64>,
 }
 
-/// Whether it is time; what is early by a rounding error is on time.
+/// Whether `time` has come. Tolerates times that are early by a rounding error.
 fn reached(time: f64, now: f64) -> bool {
     time <= now * (1.0 + 1e-14) + 1e-9
 }
@@ -147,32 +155,31 @@ fn reached(time: f64, now: f64) -> bool {
 /// A coflow's place in the order of one schedule.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
-    /// Queue + 1, or 0 with an expired deadline.
+    /// Queue + 1, or 0 if the deadline has expired.
     group: usize,
-    /// Contention, or the deadline among the expired.
+    /// Contention; the deadline in group 0.
     rank: f64,
     seq: u64,
     slot: Slot,
 }
 
-/// A step of a schedule: a coflow is admitted or not, or served by work conservation.
+/// A step of a schedule: the admission test of one coflow, or its share of work conservation.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     slot: Slot,
     admit: bool,
-    /// The rate at which it was admitted.
+    /// The common rate at which the coflow was admitted, in bytes per second.
     admitted: Option<f64>,
-    /// How many flows had rates of their own before it.
+    /// Number of flows with their own rates before the step.
     flows_before: usize,
-    /// The state of the ports before it, among those that are kept.
+    /// Index in `Saath::saved` of the residual capacities before the step; not saved from `Saath::SAVED` on.
     saved: usize,
 }
 
 impl Saath {
-    /// How many states of the ports are kept, to go on from.
+    /// Maximum number of saved residual capacities from which a schedule can resume.
     const SAVED: usize = 32;
 
-    /// Reads the parameters.
     pub(super) fn read(params: &mut Params) -> Result<Saath, ParamsError> {
         let thresholds = Thresholds::read(params)?;
         Ok(Saath {
@@ -208,7 +215,7 @@ impl Saath {
         })
     }
 
-    /// D3 and section 4.3: the queue of a coflow now.
+    /// The current queue of a coflow (D3 and section 4.3).
     fn queue_of(&self, slot: Slot, estimate: Option<(f64, f64)>, view: &mut View<'_, Blind>) -> usize {
         let width = view.coflow(slot).width() as f64;
         match estimate {
@@ -218,20 +225,23 @@ impl Saath {
         }
     }
 
-    /// What the least advanced of the unfinished flows has left if it is as long as the median of those that are done, in bytes,
-    /// and how fast that shrinks. `None` while no flow is done, or if that one has sent as much.
+    /// Estimates the remainder of the least advanced unfinished flow, if its length is the median of the completed
+    /// flows.
+    ///
+    /// Returns the remainder in bytes, and the rate at which it shrinks. `None` if no flow has completed, or if that
+    /// flow has sent the median.
     fn estimate(&self, slot: Slot, view: &mut View<'_, Blind>) -> Option<(f64, f64)> {
         if !self.requeue || !self.per_flow {
             return None;
         }
         let median = self.states[slot as usize].lengths.median()?;
         let (sent, rate) = view.least(slot)?;
-        // Under all-or-none the others have often sent just as much as the one that is done: no estimate at all, whichever
-        // way rounding goes.
+        // Under all-or-none, the other flows have often sent exactly as much as the completed flow. The tolerance
+        // makes the result (no estimate) independent of rounding.
         (sent < median * (1.0 - 1e-9)).then_some((median - sent, rate))
     }
 
-    /// D5: how long a coflow may stay in a queue.
+    /// The maximum time of a coflow in a queue, in seconds (D5).
     fn patience(&self, queue: usize, coflow: &Coflow, port_rate: f64) -> f64 {
         let lower = if queue == 0 { 0.0 } else { self.thresholds.upper(queue - 1) };
         let mut time = (self.thresholds.upper(queue) - lower) / port_rate;
@@ -257,7 +267,7 @@ impl Saath {
             let estimate = self.estimate(slot, view);
             self.states[slot as usize].estimating = estimate.is_some();
             if before.is_some() && !due && !estimated && estimate.is_none() {
-                // It still goes by what it has sent, and when that changes its queue is known.
+                // The queue is still based on the bytes sent, and `leaves_at` gives its next change.
                 continue;
             }
             let queue = self.queue_of(slot, estimate, view);
@@ -284,7 +294,7 @@ impl Saath {
         }
     }
 
-    /// Orders the coflows, if anything that the order depends on has changed. O(coflows x (words of a slot mask + log coflows)).
+    /// Sorts the coflows, if an input of the order has changed. O(coflows x (words of a slot mask + log coflows)).
     fn sort(&mut self, view: &View<'_, Blind>) {
         if self.sorted {
             return;
@@ -322,13 +332,13 @@ impl Saath {
         }
     }
 
-    /// Line 7: whether all ports of a coflow are available.
+    /// Whether all ports of a coflow are available (Fig. 7, line 7).
     fn available(&self, coflow: &Coflow) -> bool {
         !coflow.lacks_data()
             && if self.full_ports { self.residual.admits_alone(coflow) } else { self.residual.admits(coflow) }
     }
 
-    /// Lines 6-13 for one coflow.
+    /// Admits one coflow, or leaves it to work conservation (Fig. 7, lines 6-13).
     fn admit(&mut self, slot: Slot, view: &View<'_, Blind>, out: &mut Allocation) {
         out.set_class(
             slot,
@@ -368,7 +378,7 @@ impl Saath {
         }
     }
 
-    /// Lines 18-23.
+    /// Serves the coflows of a queue that were not admitted (Fig. 7, lines 18-23).
     fn work_conservation(&mut self, view: &View<'_, Blind>, out: &mut Allocation) {
         let mut missed = std::mem::take(&mut self.missed);
         for slot in missed.drain(..) {
@@ -379,13 +389,14 @@ impl Saath {
         self.missed = missed;
     }
 
-    /// Begins a step of a schedule and says whether it has to be worked out. As long as the steps are those of the schedule
-    /// before, of coflows that have not changed, their outcomes are too, and nothing is left to do.
+    /// Begins a step of a schedule. Returns false if the step repeats the last schedule, so that its outcome holds.
+    ///
+    /// Outcomes hold as long as the steps are those of the last schedule, of coflows without changes.
     fn begin_step(&mut self, slot: Slot, admit: bool, out: &mut Allocation) -> bool {
         let at = self.step;
         if self.repeating {
             let same = self.steps.get(at).is_some_and(|step| (step.slot, step.admit) == (slot, admit));
-            // To stop at the next step there has to be a way back to it.
+            // A later stop has to restore the residual capacity before the next step.
             let back = self.steps.get(at + 1).is_none_or(|next| next.saved < Saath::SAVED);
             if same && back && !self.changed.contains(slot as usize) {
                 self.step += 1;
@@ -397,7 +408,7 @@ impl Saath {
         self.steps.truncate(at);
         let before = out.decided();
         let saved = match self.steps.last() {
-            // Nobody got anything: the ports are as they were.
+            // The last step assigned no rates, so the residual capacity is the same.
             Some(last) if last.admitted.is_none() && last.flows_before == before => last.saved,
             last => {
                 let saved = last.map_or(0, |last| last.saved + 1);
@@ -414,7 +425,7 @@ impl Saath {
         true
     }
 
-    /// Goes back to where the schedule before was at this step.
+    /// Stops repeating the last schedule: restores the residual capacity before the current step.
     fn stop_repeating(&mut self, out: &mut Allocation) {
         self.repeating = false;
         match self.steps.get(self.step) {
@@ -422,12 +433,12 @@ impl Saath {
                 self.residual.restore(&self.saved[step.saved]);
                 out.keep_flows(step.flows_before);
             }
-            // All of it holds, and it left what is left.
+            // All steps hold, and none follows.
             None => out.keep_all_flows(),
         }
     }
 
-    /// When each coflow's queue may change at the rates in force.
+    /// Predicts the change of each coflow's queue at the applied rates.
     fn predict_leaving(&mut self, view: &mut View<'_, Blind>, out: &Allocation) {
         let now = view.now();
         for i in 0..view.changed().len() {
@@ -459,7 +470,7 @@ impl Saath {
         }
     }
 
-    /// A flow of a coflow that goes by what it has sent is at `sent` bytes and goes on at `rate`.
+    /// Accounts for a flow at `sent` bytes and `rate`, of a coflow whose queue is based on the bytes sent.
     fn predict_by_sent(&mut self, slot: Slot, sent: f64, rate: f64, view: &View<'_, Blind>) {
         let width = view.coflow(slot).width() as f64;
         let state = &mut self.states[slot as usize];
@@ -470,17 +481,17 @@ impl Saath {
         }
     }
 
-    /// How long the estimate keeps a coflow in its queue, or is one at all.
+    /// Seconds until the estimate moves a coflow to another queue, or ceases to apply.
     fn until_estimate_leaves(&self, slot: Slot, view: &mut View<'_, Blind>) -> f64 {
         let Some((left, shrinking)) = self.estimate(slot, view) else { return 0.0 };
         let queue = self.states[slot as usize].queue.unwrap_or(0);
         let width = view.coflow(slot).width() as f64;
-        // In the first queue the estimate holds until it is used up, and what was sent counts again.
+        // In the first queue, the estimate applies until the remainder is zero. Then the bytes sent decide again.
         let upper = if queue == 0 { 0.0 } else { self.thresholds.upper(queue - 1) / width };
         if shrinking > 0.0 { (left - upper).max(0.0) / shrinking } else { f64::INFINITY }
     }
 
-    /// The same without per-flow thresholds, where all flows of a coflow add up.
+    /// Predicts the change of each coflow's queue without per-flow thresholds, by the total over all flows.
     fn predict_leaving_by_total(&mut self, view: &mut View<'_, Blind>, out: &Allocation) {
         self.sending.clear();
         self.sending.resize(view.slots(), 0.0);
@@ -515,7 +526,7 @@ impl Policy for Saath {
                 self.changed.insert(slot as usize);
             }
             Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
-                // It may have lost what it had sent.
+                // The flow may have lost its progress.
                 self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
                 self.changed.insert(slot as usize);
             }
@@ -525,7 +536,7 @@ impl Policy for Saath {
                     let length = view.attained(slot, flow);
                     let state = &mut self.states[slot as usize];
                     state.stale = true;
-                    // A flow without bytes says nothing about the others, whether it ends at its release or later.
+                    // A flow without bytes has no length to learn from, whether it completes at its release or later.
                     if length > 0.0 {
                         state.lengths.add(length);
                     }
@@ -542,7 +553,7 @@ impl Policy for Saath {
         }
     }
 
-    /// Fig. 7. O(coflows x their ports) at worst; from the first coflow on of which anything changed.
+    /// Fig. 7. O(coflows x ports of each) at worst: the work starts at the first coflow that a change affects.
     fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
         self.assign_queues(view);
         self.sorted &= !self.rivals.update(view);

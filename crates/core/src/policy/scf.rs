@@ -1,14 +1,14 @@
-//! SCF: shortest coflow first, by the size that a coflow had when it arrived.
+//! SCF: shortest coflow first, by the size of a coflow at arrival.
 //!
-//! Saath (CoNEXT '17) section 2.4 takes "SCF based on the total bytes" for the de-facto policy derived from shortest
-//! job first: `by=size`, the default. Varys (SIGCOMM '14) and CoflowSim call a coflow short whose longest flow is:
-//! `by=length`.
+//! Saath (CoNEXT '17, section 2.4) calls "SCF based on the total bytes" the de-facto policy derived from shortest job
+//! first: `by=size`, the default. Varys (SIGCOMM '14) and CoflowSim order coflows by the length of their longest
+//! flow: `by=length`.
 
 use super::ordered::{Order, Ordered};
 use super::{Params, ParamsError};
 use crate::model::{Sizes, Slot, View};
 
-/// Shortest coflow first.
+/// The order of SCF.
 pub struct Scf {
     by_length: bool,
 }

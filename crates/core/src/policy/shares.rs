@@ -1,19 +1,22 @@
-//! NetShare and Saba by themselves: weights at every port, and max-min between flows inside. They are trees of one level.
+//! The policies `netshare` and `saba`: weights at every port, and max-min fairness between flows inside. Both are
+//! policy trees of one level.
 //!
-//! - `netshare`: NetShare (UCSD 2010), section 2, group allocation: each service has its weight at every port, whatever its
-//!   number of flows. Services are those of the trace; TCP is per-flow max-min.
-//! - `saba`: Saba (EuroSys '23), section 5.1: at every port the applications that meet there get the weights of Eq. 2, C_saba being
-//!   all of it, with a queue each. Its sensitivity is one number for each application, the slowdown s with half of the
-//!   bandwidth, and the model D(b) = 1 + 4 (s - 1) (1 - b)^2, which falls, is convex, and has D(1) = 1 (for LR, where the paper
-//!   has 3.4, 2.26 and 1.3 at 25, 50 and 75 %, it has 3.8, 2.26 and 1.3). For models that were fitted to profiles, write a
-//!   policy tree with a sensitivity table.
+//! - `netshare`: NetShare (UCSD 2010), section 2, group allocation. Each service of the trace has its weight at every
+//!   port, for any number of flows. TCP is modelled as per-flow max-min.
+//! - `saba`: Saba (EuroSys '23), section 5.1. At every port, the applications with flows there get the weights of Eq.
+//!   2 and a queue each; C_saba is 1.
+//!
+//! The parameter of `saba` is one number for each application: the slowdown s at half of the bandwidth. The
+//! sensitivity model is D(b) = 1 + 4 (s - 1) (1 - b)^2, which decreases, is convex, and has D(1) = 1. For LR at 25,
+//! 50 and 75 % of the bandwidth, the model gives 3.8, 2.26 and 1.3; the paper measures 3.4, 2.26 and 1.3. To use
+//! models that are fitted to profiles, write a policy tree with a sensitivity table.
 
 use super::{Params, ParamsError};
 use crate::saba::Sensitivity;
 use crate::solve::Polynomial;
 use crate::tree::plan::Plan;
 
-/// The greatest slowdown that can be given.
+/// The maximum slowdown that the parameter accepts.
 const MAX: f64 = 1e6;
 
 pub(super) fn netshare(params: &mut Params) -> Result<Plan, ParamsError> {
@@ -28,7 +31,7 @@ pub(super) fn saba(params: &mut Params) -> Result<Plan, ParamsError> {
     Ok(Plan::Saba(slowdowns.into_iter().map(sensitivity).collect()))
 }
 
-/// The model of an application with this slowdown at half of the bandwidth.
+/// The sensitivity model of an application with this slowdown at half of the bandwidth.
 fn sensitivity(slowdown: f64) -> Sensitivity {
     let k = 4.0 * (slowdown - 1.0);
     let model = Polynomial::new(&[1.0 + k, -2.0 * k, k]);

@@ -1,32 +1,36 @@
-//! Sincronia: an order of coflows by Bottleneck-Select-Scale-Iterate, and any work-conserving rates that keep to it.
+//! Sincronia: an order of coflows by Bottleneck-Select-Scale-Iterate (BSSI), and work-conserving rates that follow
+//! the order.
 //!
-//! Agarwal et al., "Sincronia: Near-Optimal Network Design for Coflows", SIGCOMM '18: Algorithm 1 (BSSI) is [`bssi`]; rates are
-//! the greedy ones of section 3: flow by flow in the order of coflows, each gets all that its two ports have left.
+//! Source: Agarwal et al., "Sincronia: Near-Optimal Network Design for Coflows", SIGCOMM '18. [`bssi`] is Algorithm
+//! 1. The rates are the greedy ones of section 3: in the order of coflows, each flow takes the residual capacity of
+//! both of its ports.
 //!
-//! - *Online*: the order is computed anew, from the bytes that are left, when a coflow arrives or ends, data comes or goes,
-//!   or a port changes. (The authors' simulator orders by original sizes.)
-//! - *Ties* between bottleneck ports go to the sending side, there to the highest port; ties between coflows to the
-//!   one that arrived last (it is put behind). Two numbers tie if they differ by less than a part in 10^9, or, as weights are
-//!   differences, by a part in 10^12 of what the first weights make of them: in exact arithmetic they would be equal
-//!   or the schedules the same.
-//! - *Flows* of one coflow go in the order of ports. The paper leaves that open, and the mean depends on it: in its
-//!   Fig. 1 it is 2.6 or 2.8.
+//! - *Online*: the order is recomputed from the remaining bytes when a coflow arrives or completes, when data of a
+//!   flow appears or disappears, and when the capacity of a port changes. (The authors' simulator orders by original
+//!   sizes.)
+//! - *Ties* between bottleneck ports go to the sending side, and on one side to the highest port. Ties between
+//!   coflows go to the one that arrived last: BSSI places it last.
+//! - *Tolerance*: two numbers tie if they differ by less than one part in 10^9. Scaled weights are differences, so
+//!   they also tie within one part in 10^12 of the ratios at their initial weights. In exact arithmetic, such numbers
+//!   would be equal or give the same schedule.
+//! - *Flows* of one coflow are served in the order of ports. The paper leaves this order open, although the mean
+//!   depends on it: in Fig. 1 of the paper the mean is 2.6 or 2.8.
 
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Sizes, Slot, View};
 use crate::solve::Residual;
 
-/// Bytes of one coflow at ports; sending ports come first, receiving ports follow.
+/// The load of one coflow on ports. Sending ports come first in the numbering, receiving ports follow.
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
-    /// The coflow's weight.
+    /// Weight of the coflow.
     pub weight: f64,
-    /// Port and seconds that the coflow's bytes need there; above zero.
+    /// Port, and the time in seconds that the coflow's bytes take there; above zero.
     pub ports: Vec<(usize, f64)>,
 }
 
-/// The order of BSSI, first to last, as positions in `demands`. O(n (ports + n) + demands).
+/// Computes the order of BSSI, first to last, as positions in `demands`. O(n (ports + n) + demands) for n coflows.
 pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
     let tie = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
     let mut totals = vec![0.0; ports];
@@ -56,7 +60,7 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
             }
         }
         let Some(port) = bottleneck else {
-            // Only coflows without bytes are left: they delay nobody.
+            // The remaining coflows have no bytes and delay no other coflow.
             let rest: Vec<usize> = (0..demands.len()).filter(|&c| open[c]).rev().collect();
             order.extend(rest);
             break;
@@ -66,7 +70,7 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
             let ratio = weights[coflow] / time;
             let better = last.is_none_or(|(best, best_time)| {
                 let other = weights[best] / best_time;
-                // What is left of a weight is as exact as the weight was in the beginning.
+                // A scaled weight is a difference: its error is relative to the initial weight.
                 let dust = 1e-12 * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
                 tie(ratio, other) || ratio < other + dust
             });
@@ -91,7 +95,7 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
     order
 }
 
-/// The policy.
+/// BSSI with greedy rates.
 #[derive(Default)]
 pub struct Sincronia {
     ordered: bool,
@@ -130,10 +134,10 @@ impl Policy for Sincronia {
         self.ordered &= matches!(event, Event::FlowDone(..));
     }
 
-    /// O(coflows x (rows of flows)) in all but the schedules that order anew.
+    /// O(coflows x (rows of flows)), except for the schedules that recompute the order.
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         if !self.ordered {
-            // The slot of a coflow that is gone since the event is not among the active ones any more.
+            // The active coflows no longer include a coflow that left since the event.
             self.reorder(view);
         }
         self.residual.reset(view.fabric());

@@ -1,15 +1,17 @@
 //! SRTF: shortest remaining time first (Saath, CoNEXT '17, section 2.4: shortest job first with preemption).
 //!
-//! The paper does not say what a coflow's remaining time is. Here: the time in which what it has left would end on idle
-//! ports, set by its bottleneck port. That is the key of Varys's SEBF too, so without deadlines `srtf` and `varys` give the
-//! same schedule. `time=flow` takes the longest flow left at the full port rate, as section 4.3 does for its
-//! estimate (m_c); a coflow with many flows at one port then looks shorter than it is.
+//! The paper does not define the remaining time of a coflow:
+//!
+//! - `time=bottleneck` (default): the time in which the remaining bytes complete on idle ports, set by the bottleneck
+//!   port. Varys's SEBF uses the same key, so `srtf` and `varys` without deadlines give the same schedule.
+//! - `time=flow`: the longest remaining flow at the full port rate, as in the estimate of section 4.3 (m_c). A coflow
+//!   with many flows at one port then appears shorter than it is.
 
 use super::ordered::{Order, Ordered};
 use super::{Params, ParamsError};
 use crate::model::{Sizes, Slot, View};
 
-/// Shortest remaining time first.
+/// The order of SRTF.
 pub struct Srtf {
     by_flow: bool,
 }

@@ -1,22 +1,22 @@
-//! Rows of tables of policies, and how a policy is found by its name.
+//! Rows of a table of policies, and the look-up of a policy by name.
 
 use super::params::{Params, ParamsError};
 
-/// Policies of [`crate::wide_area::TABLE`] that the table for one switch does not have.
+/// Policies of [`crate::wide_area::TABLE`] that do not exist for one switch.
 pub(crate) const WIDE_AREA_ONLY: [&str; 2] = ["siphon", "mrtf"];
 
-/// A row of a table of policies, which are built as `T`.
+/// A row of a table of policies; `T` is the type that the row builds.
 pub struct Entry<T> {
-    /// Its name.
+    /// Name of the policy.
     pub name: &'static str,
-    /// A line about it.
+    /// One-line description.
     pub about: &'static str,
-    /// Its parameters: `key=value` with the default value, and the meaning.
+    /// Parameters: `key=value` with the default value, and a description.
     pub params: &'static [(&'static str, &'static str)],
     pub(crate) build: fn(&mut Params) -> Result<T, ParamsError>,
 }
 
-/// Builds the policy of a table that `spec` names.
+/// Builds the policy that `spec` names from a table.
 pub(crate) fn build_from<T>(table: &[Entry<T>], spec: &str) -> Result<T, ParamsError> {
     let mut params = Params::parse(spec)?;
     let entry = table.iter().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {

@@ -1,9 +1,9 @@
-//! Queues by bytes with exponentially growing thresholds, as Aalo has them and Saath takes over.
+//! Queues by bytes with exponentially growing thresholds, defined by Aalo and reused by Saath.
 
 use super::{Params, ParamsError};
 use crate::units::Bytes;
 
-/// Thresholds of the queues, Q_hi, in bytes; the last queue has none.
+/// Upper thresholds of the queues, Q_hi, in bytes. The last queue has no upper threshold.
 #[derive(Debug, Clone)]
 pub(super) struct Thresholds {
     start: f64,
@@ -12,7 +12,7 @@ pub(super) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Reads S, E and K. Defaults: 10 MB, 10, 10 (section 6).
+    /// Reads the parameters S, E and K. Defaults: 10 MB, 10, 10 (Saath, section 6).
     pub(super) fn read(params: &mut Params) -> Result<Thresholds, ParamsError> {
         let ten_mb = Bytes::of(10e6);
         let start =
@@ -34,22 +34,23 @@ impl Thresholds {
         })
     }
 
-    /// The upper threshold of a queue, also of those past the last.
+    /// The upper threshold of a queue in bytes. Queues past the last one continue the series.
     pub(super) fn upper(&self, queue: usize) -> f64 {
         self.start * self.growth.powi(queue as i32)
     }
 
-    /// How many queues there are.
+    /// Number of queues.
     pub(super) fn queues(&self) -> usize {
         self.queues
     }
 
-    /// The queue of a coflow that has sent `bytes`: it leaves a queue when it reaches the threshold.
+    /// The queue of a coflow that has sent `bytes`. A coflow leaves a queue when it reaches the threshold.
     pub(super) fn by_sent(&self, bytes: f64) -> usize {
         self.position(|upper| bytes >= upper * (1.0 - 1e-12))
     }
 
-    /// The queue of a coflow that has `bytes` left: it enters a queue when it falls to the threshold.
+    /// The queue of a coflow with `bytes` remaining. A coflow enters a queue when its remaining bytes fall to the
+    /// threshold.
     pub(super) fn by_left(&self, bytes: f64) -> usize {
         self.position(|upper| bytes > upper * (1.0 + 1e-12))
     }

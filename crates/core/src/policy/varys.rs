@@ -1,17 +1,22 @@
-//! Varys: smallest effective bottleneck first, with deadlines if asked.
+//! Varys: smallest effective bottleneck first (SEBF), with optional deadlines.
 //!
-//! Chowdhury et al., "Efficient Coflow Scheduling with Varys", SIGCOMM '14, sections 5.1 to 5.4.
+//! Source: Chowdhury et al., "Efficient Coflow Scheduling with Varys", SIGCOMM '14, sections 5.1 to 5.4.
 //!
-//! - *SEBF*: by Γ, the time in which what a coflow has left ends on idle ports. "Whenever anything happens" is taken at its
-//!   word: remaining bytes, at every schedule. CoflowSim orders by Γ at arrival, once.
-//! - *Deadline mode* (`deadlines=on`): a coflow with a deadline is admitted if, on what the coflows admitted before leave of the
-//!   ports, it can end in time; it then gets the rates at which all its flows end at the deadline, first of all. The
-//!   paper is silent on coflows that are not admitted, and on coflows without deadlines among those with: the latter
-//!   follow in the order of SEBF, the former get what is left over after that, so that they cost nobody anything. (CoflowSim
-//!   drops them. Then nobody learns how late they would have been.)
-//! - *Admission* counts what a coflow has whose data is there. Nobody knows when the rest comes, so one that waits for some may be
-//!   admitted and end late, or make one that was admitted after it late.
-//! - An admitted coflow whose port slows down may have to end late: it then ends as soon as it can.
+//! - *SEBF*: coflows are ordered by Γ, the time in which the remaining bytes of a coflow complete on idle ports. The
+//!   paper reorders "whenever anything happens"; here Γ is recomputed from the remaining bytes at every schedule.
+//!   CoflowSim computes Γ once, at arrival.
+//! - *Deadline mode* (`deadlines=on`): a coflow with a deadline is admitted if it can complete in time on the
+//!   residual capacity of the coflows admitted before. An admitted coflow is served first, at the rates at which all
+//!   of its flows complete at the deadline.
+//! - *Coflows without a deadline* follow the admitted coflows, in the order of SEBF. The paper does not cover this
+//!   mix.
+//! - *Rejected coflows* receive only the residual capacity after all others, so they delay no other coflow. The paper
+//!   does not cover them. CoflowSim drops rejected coflows, which hides how late they would complete.
+//! - *Admission* counts only flows whose data exists, because the arrival of the other data is unknown. A coflow that
+//!   waits for data may therefore be admitted and miss its deadline, or make a coflow that is admitted later miss its
+//!   deadline.
+//! - If a port of an admitted coflow slows down, the coflow may miss its deadline. It then completes as early as
+//!   possible.
 
 use super::ordered::{backfill, madd};
 use super::{Event, Params, ParamsError, Policy};
@@ -21,16 +26,16 @@ use crate::solve::Residual;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Admission {
-    /// Has no deadline, or deadlines do not count.
+    /// The coflow has no deadline, or deadline mode is off.
     #[default]
     None,
-    /// Waits for its first schedule.
+    /// The coflow waits for its first schedule.
     Pending,
     Admitted,
     Rejected,
 }
 
-/// Smallest effective bottleneck first.
+/// SEBF with optional admission by deadline.
 pub struct Varys {
     deadlines: bool,
     admissions: Vec<Admission>,
@@ -48,7 +53,7 @@ impl Varys {
         })
     }
 
-    /// Rates that end the admitted coflows at their deadlines, in order of admission; and admission itself.
+    /// Sets the rates of the admitted coflows, in order of release, and then admits or rejects the pending coflows.
     fn keep_deadlines(&mut self, view: &View<'_, Sizes>, out: &mut Allocation) {
         for pending in [false, true] {
             for &slot in view.active() {
@@ -86,7 +91,7 @@ impl Policy for Varys {
         }
     }
 
-    /// O(coflows x their ports).
+    /// O(coflows x ports of each).
     fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
         self.residual.reset(view.fabric());
         if self.deadlines {

@@ -1,22 +1,27 @@
-//! Saba's controller (sections 5.4 and 6) as a state machine: applications register, connections open and close along
-//! paths of ports, and each port gets a map from priority levels to queues, and their weights.
+//! Saba's controller (sections 5.4 and 6): a state machine that computes the queues of each port.
 //!
-//! One type is both kinds of controller of section 5.4. The central one has all ports, and maps the applications that are registered.
-//! An instance of the distributed one has some ports, and its mapping is made ahead from the whole sensitivity table; an
-//! event that concerns ports of others is handed on. What is done at a port is the same.
+//! Applications register, and connections open and close along paths of ports. For each port, the controller computes
+//! a map from priority levels to queues, and the weights of the queues.
 //!
-//! Shares depend on the set of applications at a port and nothing else (Eq. 2). So a port is solved again only if its
-//! set changes, and ports with equal sets are solved once.
+//! One type implements both kinds of controller of section 5.4. The central controller owns all ports, and maps the
+//! registered applications. An instance of the distributed controller owns some ports. Its mapping is computed in
+//! advance from the whole sensitivity table, and it forwards events about ports of other instances. The computation
+//! for a port is the same.
 //!
-//! What the paper leaves open:
+//! Shares depend only on the set of applications at a port (Eq. 2). So a port is solved again only if its set
+//! changes, and ports with equal sets are solved once.
 //!
-//! - *Whose model counts* at a port: each application's own, as Eq. 2 has it. The centroid of its priority level only decides who
-//!   shares a queue.
-//! - *Applications whose level changes* because another one comes or goes: the answer lists them, and whoever marks their packets
-//!   does so anew. All connections of an application have its level.
+//! Choices that the paper leaves open:
+//!
+//! - *Models* at a port: each application uses its own model, as in Eq. 2. The centroid of a priority level only
+//!   decides which levels share a queue.
+//! - *Applications whose level changes* because another one registers or leaves are in the result. The process that
+//!   marks their packets has to change the mark. All connections of an application have its level.
 //! - *An application that leaves* has to close its connections first.
-//! - *Paths*: all ports that a connection may pass, each once; with several paths, all of them (footnote 2).
-//! - *Weights of queues* are parts of the port's capacity: Saba's sum to C_saba, and the reserved queue has the rest.
+//! - *Paths* contain all ports that a connection may pass, each once. With several paths, they contain the ports of
+//!   all paths (footnote 2).
+//! - *Weights of queues* are parts of the port's capacity. The weights of Saba's queues add up to C_saba, and the
+//!   reserved queue has the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -34,97 +39,98 @@ use crate::solve::{Polynomial, Solver};
 
 pub use super::ids::{AppId, ConnectionId, Port};
 
-/// What the operator decides.
+/// Settings of the operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// The part of each port that is Saba's (C_saba). What is left is for the last queue of the port.
+    /// The part of each port that is reserved for Saba (C_saba). The last queue of the port gets the rest.
     pub c_saba: Fraction,
-    /// The least weight of an application at a port, as a part of an even share of what is Saba's; [`super::share::FLOOR`] is usual.
+    /// The minimum weight of an application at a port, as a part of an even share of C_saba. [`super::share::FLOOR`]
+    /// is the default.
     pub floor: Fraction,
-    /// How many priority levels the network has (S).
+    /// Maximum number of priority levels of the network (S).
     pub levels: NonZeroU16,
 }
 
-/// An answer to an application that registers or leaves.
+/// The result of a registration or deregistration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// Its priority level; none if it leaves.
+    /// Priority level of the application; `None` after a deregistration.
     pub level: Option<u16>,
-    /// Other applications whose priority level is another one now, by name.
+    /// Other applications whose priority level changed, and their new levels.
     pub moved: Vec<(AppId, u16)>,
 }
 
-/// What [`Controller::update`] did.
+/// The result of [`Controller::update`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Update {
-    /// The ports whose plan is another one, in rising order.
+    /// Ports with a new plan, in rising order.
     pub changed: Vec<Port>,
-    /// How often Eq. 2 was solved.
+    /// Number of solutions of Eq. 2.
     pub solved: usize,
 }
 
-/// Why an event was refused. Nothing has changed then.
+/// Why an event was rejected. A rejected event changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControllerError {
-    /// A port that has too few queues.
+    /// A port has too few queues.
     #[error("port {port}: `{queues}` queues: expected at least {least}")]
     Queues {
-        /// The port.
+        /// Number of the port.
         port: usize,
-        /// How many it has.
+        /// Number of its queues.
         queues: u16,
-        /// How many it takes.
+        /// Minimum number of queues.
         least: u16,
     },
-    /// A model that is not in the sensitivity table.
+    /// A model is not in the sensitivity table.
     #[error("model: `{model}`: expected 0 to {}, a row of the sensitivity table", .rows.saturating_sub(1))]
     Model {
-        /// What was given.
+        /// The given row.
         model: usize,
-        /// How many rows the table has.
+        /// Number of rows of the table.
         rows: usize,
     },
-    /// A port that the network does not have.
+    /// A port does not exist.
     #[error("port: `{port}`: expected 0 to {}", .ports.saturating_sub(1))]
     Port {
-        /// What was given.
+        /// The given port.
         port: Port,
-        /// How many ports there are.
+        /// Number of ports.
         ports: usize,
     },
-    /// A port that a path has twice.
+    /// A path contains a port twice.
     #[error("path: port `{port}` comes twice: expected each once")]
     Twice {
-        /// The port.
+        /// Number of the port.
         port: Port,
     },
-    /// An application that is registered already.
+    /// An application is registered already.
     #[error("application: `{}` is registered: expected a new one", .app.0)]
     Known {
         /// The application.
         app: AppId,
     },
-    /// An application that is not registered.
+    /// An application is not registered.
     #[error("application: `{}` is not registered: expected one that is", .app.0)]
     Unknown {
         /// The application.
         app: AppId,
     },
-    /// An application that leaves while it has connections.
+    /// An application with open connections deregisters.
     #[error("application: `{}` has {connections} open connections: expected none", .app.0)]
     Busy {
         /// The application.
         app: AppId,
-        /// How many it has here.
+        /// Number of its connections at this controller.
         connections: usize,
     },
-    /// A connection that is open already.
+    /// A connection is open already.
     #[error("connection: `{}` is open: expected a new one", .connection.0)]
     Open {
         /// The connection.
         connection: ConnectionId,
     },
-    /// A connection that is not open.
+    /// A connection is not open.
     #[error("connection: `{}` is not open: expected one that is", .connection.0)]
     Closed {
         /// The connection.
@@ -139,7 +145,7 @@ struct AppState {
     connections: usize,
 }
 
-/// The applications of a port that is solved, in memory that is used again.
+/// Buffers for the applications of the port that is solved.
 #[derive(Debug, Clone, Default)]
 struct Present {
     apps: Vec<AppId>,
@@ -147,15 +153,15 @@ struct Present {
     levels: Vec<u16>,
 }
 
-/// The controller, central or an instance of the distributed one.
+/// The central controller, or an instance of the distributed one.
 #[derive(Debug, Clone)]
 pub struct Controller {
     models: Vec<Sensitivity>,
     settings: Settings,
     mapping: Mapping,
-    /// The ports of an instance; the central one has all.
+    /// The ports of an instance; `None` for the central controller, which owns all ports.
     owned: Option<Mask>,
-    /// How many registered applications each model has.
+    /// Number of registered applications by model.
     counts: Vec<u32>,
     slots: Vec<Option<AppState>>,
     free: BTreeSet<usize>,
@@ -169,10 +175,10 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// The central controller of a network whose ports have these numbers of queues.
+    /// Creates the central controller of a network. `queues` is the number of queues by port.
     ///
     /// # Errors
-    /// A port without a queue for Saba.
+    /// [`ControllerError::Queues`] if a port has no queue for Saba.
     pub fn central(
         models: Vec<Sensitivity>,
         settings: Settings,
@@ -182,11 +188,13 @@ impl Controller {
         Controller::new(models, settings, queues, None, mapping)
     }
 
-    /// An instance of the distributed controller, which has the ports `owned` of the network. Its mapping is what the
-    /// profiler makes of the whole sensitivity table, so all instances have the same one.
+    /// Creates an instance of the distributed controller, which owns the ports `owned`.
+    ///
+    /// Its mapping is computed from the whole sensitivity table, so all instances have the same mapping.
     ///
     /// # Errors
-    /// A port without a queue for Saba, or one that the network does not have.
+    /// [`ControllerError::Queues`] if a port has no queue for Saba, or [`ControllerError::Port`] if an owned port
+    /// does not exist.
     pub fn instance(
         models: Vec<Sensitivity>,
         settings: Settings,
@@ -233,12 +241,12 @@ impl Controller {
         })
     }
 
-    /// What the operator decided.
+    /// Settings of the operator.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// How models map to priority levels and those to each other.
+    /// The mapping of models to priority levels, and of priority levels to each other.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -249,16 +257,18 @@ impl Controller {
         self.mapping.level(self.slots[slot].as_ref()?.model)
     }
 
-    /// The plan of a port as of the last update; none where no application is.
+    /// The plan of a port at the last update; `None` if no application passes the port.
     pub fn plan(&self, port: Port) -> Option<&Plan> {
         self.ports.get(port as usize)?.plan.as_deref()
     }
 
-    /// An application registers, with the row of the sensitivity table that is its model. Every instance of a distributed
-    /// controller is told, and all answer the same.
+    /// Registers an application with a row of the sensitivity table as its model.
+    ///
+    /// In the distributed controller, every instance has to receive this call. All instances return the same result.
     ///
     /// # Errors
-    /// A name that is taken, or no such row.
+    /// [`ControllerError::Known`] if the application is registered, or [`ControllerError::Model`] if the row does not
+    /// exist.
     pub fn register(&mut self, app: AppId, model: usize) -> Result<Registered, ControllerError> {
         if self.by_id.contains_key(&app) {
             return Err(ControllerError::Known { app });
@@ -276,10 +286,11 @@ impl Controller {
         Ok(Registered { level: self.mapping.level(model), moved })
     }
 
-    /// An application leaves.
+    /// Removes an application.
     ///
     /// # Errors
-    /// One that is not registered, or has connections.
+    /// [`ControllerError::Unknown`] if the application is not registered, or [`ControllerError::Busy`] if it has open
+    /// connections.
     pub fn deregister(&mut self, app: AppId) -> Result<Registered, ControllerError> {
         let slot = self.slot(app)?;
         let (model, connections) =
@@ -290,17 +301,20 @@ impl Controller {
         self.by_id.remove(&app);
         self.slots[slot] = None;
         self.free.insert(slot);
-        // The slot will be someone else's.
+        // Another application may reuse the slot, so cached results by slot are invalid.
         self.solved.clear();
         let moved = self.count(model, |count| count.saturating_sub(1));
         Ok(Registered { level: None, moved })
     }
 
-    /// A connection of an application opens over `path`. Answers the ports of it that are others', in order: the
-    /// controller of the first of them is the next to be told, with these ports as the path.
+    /// Opens a connection of an application over `path`. Returns the ports of `path` that other instances own, in
+    /// order.
+    ///
+    /// The caller passes the returned ports as the path to the instance that owns the first of them.
     ///
     /// # Errors
-    /// A name that is taken, an application that is not registered, ports that are not there or come twice.
+    /// [`ControllerError`] if the connection is open, the application is not registered, a port does not exist, or a
+    /// port occurs twice.
     pub fn open(
         &mut self,
         connection: ConnectionId,
@@ -333,10 +347,10 @@ impl Controller {
         Ok(others)
     }
 
-    /// A connection closes. Every instance that was told of it is told again.
+    /// Closes a connection. Every instance that opened the connection has to receive this call.
     ///
     /// # Errors
-    /// One that is not open.
+    /// [`ControllerError::Closed`] if the connection is not open.
     pub fn close(&mut self, connection: ConnectionId) -> Result<(), ControllerError> {
         let (slot, ports) =
             self.connections.remove(&connection).ok_or(ControllerError::Closed { connection })?;
@@ -351,13 +365,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Brings all plans up to date. Linear in the ports that are not; and in the applications of each different set of those.
+    /// Updates all plans. Linear in the stale ports, and in the applications of each different set of these ports.
     pub fn update(&mut self) -> Update {
         let mut update = Update::default();
         let mut stale = std::mem::take(&mut self.stale);
         let mut before: Option<Port> = None;
         for port in stale.iter().map(|port| port as Port) {
-            // Links side by side often carry the same applications.
+            // Adjacent links often carry the same applications.
             let twin = before.map(|before| &self.ports[before as usize]).filter(|twin| {
                 let state = &self.ports[port as usize];
                 twin.queues == state.queues && twin.set == state.set
@@ -376,7 +390,7 @@ impl Controller {
         }
         stale.clear();
         self.stale = stale;
-        // What is in force is held by its ports; this only forgets what is not.
+        // Ports hold the plans in use. This removes only unused ones from the cache.
         if self.solved.len() > 2 * self.ports.len() {
             self.solved.clear();
         }
@@ -387,7 +401,8 @@ impl Controller {
         self.by_id.get(&app).copied().ok_or(ControllerError::Unknown { app })
     }
 
-    /// Changes how many applications the model has, and answers whose level is another one then.
+    /// Changes the number of applications of a model. Returns the applications whose level changes, with their new
+    /// levels.
     fn count(&mut self, model: usize, change: impl FnOnce(u32) -> u32) -> Vec<(AppId, u16)> {
         if self.owned.is_some() {
             return Vec::new();
@@ -419,7 +434,7 @@ impl Controller {
         state.stale = state.stale.max(stale);
     }
 
-    /// The plan that a port should have.
+    /// Computes or looks up the current plan of a port.
     fn planned(&mut self, port: usize, solved: &mut usize) -> Option<Arc<Plan>> {
         let state = &self.ports[port];
         if state.members.is_empty() {

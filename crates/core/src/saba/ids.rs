@@ -1,12 +1,12 @@
 //! Numbers of ports, applications and connections.
 
-/// A directed link's sending end, by its position in the list of all.
+/// The sending end of a directed link, by its position in the list of all ports.
 pub type Port = u32;
 
-/// The driver's number of an application.
+/// Number of an application, chosen by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppId(pub u64);
 
-/// The driver's number of a connection.
+/// Number of a connection, chosen by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);

@@ -1,4 +1,4 @@
-//! A port: which applications pass it, and what its queues are to be (section 5.3.2).
+//! The state of a port: the applications that pass it, and the plan of its queues (section 5.3.2).
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use super::set_mark::SetMark;
 use super::share::Shares;
 use crate::model::Mask;
 
-/// The queues of a port, their weights, and who uses which.
+/// The queues of a port, their weights, and their priority levels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// For each priority level its queue.
+    /// Queue by priority level.
     pub queue_of: Vec<u16>,
-    /// For each queue its weight, as a part of the port's capacity; they sum to 1.
+    /// Weight by queue, as a part of the port's capacity. The weights add up to 1.
     pub weights: Vec<f64>,
-    /// The level of the hierarchy that was chosen, from 1.
+    /// The chosen level of the hierarchy, from 1.
     pub level: usize,
-    /// What the weights are made of.
+    /// The shares of applications from which the weights are computed.
     pub shares: Arc<Shares>,
 }
 
-/// What has changed at a port since its plan was made.
+/// The change at a port since its plan was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stale {
-    /// Nothing.
+    /// No change.
     No,
-    /// How levels map to queues.
+    /// The mapping from levels to queues changed.
     Queues,
-    /// Which applications are there.
+    /// The set of applications changed.
     Apps,
 }
 
-/// What a controller knows of a port.
+/// The controller's state of a port.
 #[derive(Debug, Clone)]
 pub(super) struct PortState {
     pub(super) queues: u16,
-    /// Slots of applications and how many connections each has here, in the order of slots. So many connections that these
-    /// numbers do not suffice would not fit any memory.
+    /// Slots of applications, and the number of connections of each at this port, sorted by slot. Memory is exhausted
+    /// before a `u32` overflows.
     pub(super) members: Vec<(u32, u32)>,
     pub(super) stale: Stale,
     pub(super) plan: Option<Arc<Plan>>,
-    /// Which slots are there.
+    /// The mark of the set of slots in `members`.
     pub(super) set: SetMark,
 }
 
@@ -51,10 +51,10 @@ impl PortState {
         PortState { queues, members: Vec::new(), stale: Stale::No, plan: None, set: SetMark::default() }
     }
 
-    /// A connection more. Answers whether the application is new here.
+    /// Adds a connection. Returns whether the application is new at this port.
     pub(super) fn enter(&mut self, slot: u32) -> bool {
         if self.members.last().is_none_or(|last| last.0 < slot) {
-            // Most often the newest application, which need not be searched for.
+            // Usually the newest application enters, which needs no search.
             self.members.push((slot, 1));
             self.set.add(slot);
             return true;
@@ -72,7 +72,7 @@ impl PortState {
         }
     }
 
-    /// A connection less. Answers whether it was the application's last one here.
+    /// Removes a connection. Returns whether it was the last one of the application at this port.
     pub(super) fn leave(&mut self, slot: u32) -> bool {
         let Ok(place) = self.members.binary_search_by_key(&slot, |member| member.0) else { return false };
         self.members[place].1 -= 1;
@@ -86,7 +86,7 @@ impl PortState {
 }
 
 impl Plan {
-    /// Puts the applications of `shares`, whose priority levels are `levels`, into the queues of a port.
+    /// Assigns the applications of `shares`, with the priority levels `levels`, to the queues of a port.
     pub(super) fn new(
         shares: Arc<Shares>,
         levels: &[u16],
@@ -111,12 +111,12 @@ impl Plan {
         if reserved {
             weights[own] = 1.0 - c_saba.get();
         }
-        // There are no more clusters than queues, whose number fits.
+        // The number of clusters is at most the number of queues, a `u16`.
         let queue_of = cut.of.iter().map(|&queue| queue as u16).collect();
         Plan { queue_of, weights, level: cut.level, shares }
     }
 
-    /// Whether both are the same, which costs little where they are made of the same shares.
+    /// Whether both plans are equal. The comparison is cheap if both plans use the same shares.
     pub(super) fn same(a: Option<&Plan>, b: Option<&Plan>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => {

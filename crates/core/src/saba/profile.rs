@@ -1,21 +1,22 @@
 //! The offline profiler (sections 4 and 7.1): runs a job with less and less bandwidth, and fits its sensitivity.
 //!
-//! It does not know what a job is. A job is asked to run at a part of its bandwidth and says how long it took: a simulated one,
-//! a table of numbers, or a command on hosts whose interfaces are throttled meanwhile.
+//! The profiler works with any [`Job`] that runs with a part of its bandwidth and returns the time: a simulated job,
+//! a table of numbers, or a command on hosts with throttled interfaces.
 //!
-//! What the paper leaves open:
+//! Choices that the paper leaves open:
 //!
-//! - *The order of the runs.* From all bandwidth down: the run that all others are compared with comes first, and a job that
-//!   does not work at all is found out by its shortest run.
-//! - *Repetitions.* None, as in the paper. A job may repeat itself and answer with what it makes of that.
-//! - *A failed run* ends the profile. A model with a hole where the job suffers most would look better than the job.
-//! - *A job that takes no time* with all bandwidth has no slowdown, and is refused.
+//! - *Order of runs.* Runs start with all bandwidth. All other runs are compared with this one, and a job that does
+//!   not work fails in its shortest run.
+//! - *Repetitions.* None, as in the paper. A job may repeat itself and return a combined time.
+//! - *Failed runs* end the profile. A model without the runs in which the job suffers most would show the job as less
+//!   sensitive than it is.
+//! - *A job that takes no time* with all bandwidth has no slowdown, and is rejected.
 
 use super::sensitivity::{Fraction, Sensitivity};
 use crate::solve::polynomial::{self, Degree, PolynomialError};
 use crate::units::Time;
 
-/// The parts of the bandwidth that the paper profiles at (section 7.1).
+/// The parts of the bandwidth that the paper profiles (section 7.1).
 pub const FRACTIONS: [Fraction; 7] = [
     Fraction::of(0.05),
     Fraction::of(0.10),
@@ -26,15 +27,15 @@ pub const FRACTIONS: [Fraction; 7] = [
     Fraction::ALL,
 ];
 
-/// Something that can be run with less bandwidth. Closures are jobs.
+/// A workload that can run with less bandwidth. Closures are jobs.
 pub trait Job {
     /// Why a run failed.
     type Error;
 
-    /// Runs once with this part of the bandwidth, and says how long that took.
+    /// Runs once with this part of the bandwidth, and returns the time of the run.
     ///
     /// # Errors
-    /// Whatever kept it from ending.
+    /// Any error that prevented the run from completing.
     fn run(&mut self, bandwidth: Fraction) -> Result<Time, Self::Error>;
 }
 
@@ -49,61 +50,62 @@ impl<E, F: FnMut(Fraction) -> Result<Time, E>> Job for F {
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// The part of the bandwidth that it had.
+    /// Part of the bandwidth that the run used.
     pub bandwidth: Fraction,
-    /// How long it took.
+    /// Time of the run.
     pub time: Time,
-    /// That over the time with all bandwidth.
+    /// The time divided by the time with all bandwidth.
     pub slowdown: f64,
 }
 
-/// All runs of a job, from little bandwidth to all.
+/// All runs of a job, from the least bandwidth to all bandwidth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     samples: Vec<Sample>,
 }
 
-/// A sensitivity and how well it explains the profile.
+/// A sensitivity, and the quality of its fit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
     /// The model.
     pub sensitivity: Sensitivity,
-    /// The part of the slowdowns' variance that it explains (section 4.2): 1 is all of it.
+    /// Coefficient of determination (section 4.2): the part of the slowdowns' variance that the model explains, 1 for
+    /// all of it.
     pub r2: f64,
 }
 
-/// Why there is no profile.
+/// Why no profile exists.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError<E> {
-    /// The job did not end well.
+    /// A run failed.
     #[error("the run at {} of the bandwidth failed: {source}", .bandwidth.get())]
     Run {
-        /// The part of the bandwidth that it had.
+        /// Part of the bandwidth that the run used.
         bandwidth: Fraction,
-        /// What it said.
+        /// The error of the job.
         source: E,
     },
-    /// There is nothing to compare with.
+    /// The run with all bandwidth took no time.
     #[error("the run with all bandwidth took `{time}`: expected more than no time")]
     NoTime {
-        /// What it took.
+        /// Time of the run.
         time: Time,
     },
-    /// A run took so much longer that the slowdown is no number to calculate with.
+    /// The slowdown of a run is too large for the model.
     #[error("slowdown at {} of the bandwidth: `{slowdown}`: expected {} at most", .bandwidth.get(), polynomial::MAX_COEFFICIENT)]
     TooSlow {
-        /// The part of the bandwidth that it had.
+        /// Part of the bandwidth that the run used.
         bandwidth: Fraction,
-        /// How much slower it was.
+        /// The slowdown.
         slowdown: f64,
     },
 }
 
 impl Profile {
-    /// Runs `job` with all bandwidth and at each of `fractions`, whose order does not matter, once each.
+    /// Runs `job` once with all bandwidth, and once at each of `fractions`, in the order of falling bandwidth.
     ///
     /// # Errors
-    /// The first run that fails, or that no slowdown can be calculated from.
+    /// [`ProfileError`] for the first run that fails, takes no time with all bandwidth, or is too slow.
     pub fn of<J: Job>(job: &mut J, fractions: &[Fraction]) -> Result<Profile, ProfileError<J::Error>> {
         let mut wanted = fractions.to_vec();
         wanted.push(Fraction::ALL);
@@ -126,21 +128,22 @@ impl Profile {
         Ok(Profile { samples })
     }
 
-    /// The runs, from little bandwidth to all.
+    /// The runs, from the least bandwidth to all bandwidth.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// The sensitivity that fits best among those of this degree.
+    /// Fits the sensitivity of this degree.
     ///
     /// # Errors
-    /// Fewer runs than the degree needs, or a fit that is too steep.
+    /// [`PolynomialError`] if the degree needs more runs, or if the fit is too steep.
     pub fn fit(&self, degree: Degree) -> Result<Fit, PolynomialError> {
         let fit = polynomial::fit(&self.points(), degree)?;
         Ok(Fit { sensitivity: Sensitivity::new(fit.polynomial), r2: fit.r2 })
     }
 
-    /// How well another sensitivity explains these runs: one of a profile with other data or nodes (section 4.2).
+    /// The coefficient of determination of another sensitivity for these runs, for example from a profile with other
+    /// data or nodes (section 4.2).
     pub fn r2(&self, sensitivity: &Sensitivity) -> f64 {
         polynomial::determination(sensitivity.model(), &self.points())
     }

@@ -1,21 +1,22 @@
-//! Marks of sets of applications.
+//! Marks (hashes) of sets of applications.
 //!
-//! The mark of a set is the sum of 128 scrambled bits for each member; the owner of the set adds and subtracts members. Two
-//! different sets have the same mark with a probability of 2^-128, which is treated as impossible: sets are not compared.
+//! The mark of a set is the sum of 128 pseudo-random bits for each member; the owner of the set adds and removes
+//! members. Two different sets have the same mark with a probability of 2^-128. This case is treated as impossible:
+//! sets are not compared.
 
 use crate::model::topology::route::mix;
 
-/// A set of slots of applications.
+/// The mark of a set of slots of applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct SetMark(u128);
 
 impl SetMark {
-    /// A slot joins, which was not in the set.
+    /// Adds a slot, which must not be in the set.
     pub(super) fn add(&mut self, slot: u32) {
         self.0 = self.0.wrapping_add(bits(slot));
     }
 
-    /// A slot leaves, which was in the set.
+    /// Removes a slot, which must be in the set.
     pub(super) fn remove(&mut self, slot: u32) {
         self.0 = self.0.wrapping_sub(bits(slot));
     }

@@ -1,41 +1,44 @@
-//! The weights of the applications at a port: Eq. 2 (section 5.1), each application with the model that was profiled for it.
+//! Weights of the applications at a port: Eq. 2 (section 5.1), each application with its own profiled model.
 //!
-//! Priority levels and queues have no part in this: they only add the weights up (5.3.2).
+//! Priority levels and queues do not affect these weights: the weight of a queue is the sum of its applications'
+//! weights (5.3.2).
 //!
-//! What the paper leaves open:
+//! Choices that the paper leaves open:
 //!
-//! - *The least weight.* Eq. 2 may give an application nothing, for the polynomial is finite at 0. But nobody starves under WFQ, says
-//!   section 5.2, and a weight of 0 would starve. Here every application gets at least a part of an even share, [`FLOOR`] unless
-//!   the settings say otherwise. As a part of the even share it is feasible with any number of applications.
-//! - *How good is good enough where Eq. 2 is not convex.* All that is lost is known ([`Shares::gap`]). With few applications,
-//!   where it can be much, the search goes on to a proof; with many it is next to nothing.
+//! - *Minimum weight.* Eq. 2 may give an application the weight 0, because its polynomial is finite at 0. Section 5.2
+//!   says that no application starves under WFQ, but a weight of 0 would starve it. Here every application gets at
+//!   least a part of an even share, [`FLOOR`] by default. Such a minimum is feasible with any number of applications.
+//! - *Accuracy if Eq. 2 is not convex.* The possible loss is known ([`Shares::gap`]). With few applications, where
+//!   the loss can be large, the search continues until it proves the optimum. With many applications the loss is
+//!   negligible.
 
 use super::ids::AppId;
 use super::sensitivity::Fraction;
 use crate::solve::Polynomial;
 use crate::solve::separable::{Problem, Solver};
 
-/// The least weight of an application, as a part of an even share, where nothing else is asked for.
+/// The default minimum weight of an application, as a part of an even share.
 pub const FLOOR: Fraction = Fraction::of(0.1);
 
-/// How many splits the search may take, times the applications at the port: so its cost has the same limit everywhere.
+/// Maximum number of splits of the search, times the number of applications at the port. So the maximum cost of the
+/// search is equal at all ports.
 const SEARCH: usize = 4000;
 
-/// The applications at a port and their weights.
+/// The applications at a port, and their weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shares {
-    /// Each application's weight, as a part of the port's capacity; C_saba in all.
+    /// Weight by application, as a part of the port's capacity. The weights add up to C_saba.
     pub apps: Vec<(AppId, f64)>,
-    /// The sum of the slowdowns that the models predict.
+    /// Sum of the slowdowns that the models predict.
     pub slowdown: f64,
-    /// How far below that any other weights could come.
+    /// Upper bound of the distance from `slowdown` to the optimum.
     pub gap: f64,
 }
 
 impl Shares {
-    /// Solves Eq. 2 for applications with these models, of which there is at least one.
+    /// Solves Eq. 2 for one or more applications with these models.
     ///
-    /// Each gets at least the part `floor` of an even share.
+    /// Each application gets at least the part `floor` of an even share.
     pub fn of(
         solver: &mut Solver,
         apps: &[AppId],

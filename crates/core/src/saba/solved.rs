@@ -1,4 +1,4 @@
-//! Solutions of Eq. 2 and the plans made of them, looked up by the mark of a set of applications.
+//! Cache of solutions of Eq. 2 and of the plans based on them, by the mark of a set of applications.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,18 +10,18 @@ use super::port::Plan;
 use super::set_mark::SetMark;
 use super::share::Shares;
 
-/// What is known of a set of applications.
+/// The cached results for one set of applications.
 #[derive(Debug, Clone)]
 pub(super) struct Solved {
     pub(super) shares: Arc<Shares>,
-    /// The plans of ports, by their number of queues.
+    /// Plans of ports, by number of queues.
     pub(super) plans: SmallVec<[(u16, Arc<Plan>); 1]>,
 }
 
-/// All sets of which something is known. Only looked up, never walked through.
+/// All cached sets. The map is never iterated, so its order does not matter.
 pub(super) type Sets = HashMap<SetMark, Solved, BuildHasherDefault<AsIs>>;
 
-/// A hash of numbers that are scrambled already: some of their bits.
+/// A hasher for numbers that are pseudo-random already: it uses some of their bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AsIs(u64);
 

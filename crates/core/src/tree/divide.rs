@@ -1,12 +1,14 @@
-//! A port side between those that have flows there: by weight, and what somebody cannot use goes to the others by weight.
+//! Division of a port side among claims by weight.
 
-/// Divides `total` in proportion to `weights`; nobody gets more than its claim as long as somebody else claims more. What
-/// no one claims is given in proportion to weights as well, on top, so that all of it is given. At least one weight, all
-/// above 0; claims are not negative, infinite for all that there is. O(parts^2) at worst.
+/// Divides `total` in proportion to `weights`, up to the `claims`.
+///
+/// No part exceeds its claim while another claim is not met. Capacity above all claims is divided in proportion to
+/// the weights as well, so the parts add up to `total`. Requires at least one weight; all weights are above 0, and
+/// claims are not negative (infinite: no limit). O(parts^2) at worst.
 pub(super) fn divide(total: f64, weights: &[f64], claims: &[f64], parts: &mut Vec<f64>) {
     parts.clear();
     if let [_] = weights {
-        // Exactly all of it: the product and the quotient of a weight are not always what it was.
+        // Avoids the rounding error of a multiplication and a division by the weight.
         parts.push(total);
         return;
     }
@@ -51,10 +53,10 @@ mod tests {
     fn by_hand() {
         let all = f64::INFINITY;
         assert_eq!(parts(12.0, &[1.0, 2.0], &[all, all]), [4.0, 8.0]);
-        // The first wants less than its 4: the other two have the rest, 1 to 2.
+        // The first claims less than its 4. The other two divide the rest 1 to 2.
         assert_eq!(parts(12.0, &[1.0, 1.0, 2.0], &[0.0, all, all]), [0.0, 4.0, 8.0]);
         assert_eq!(parts(12.0, &[1.0, 1.0, 1.0], &[3.0, 4.0, all]), [3.0, 4.0, 5.0]);
-        // Nobody claims 6 of it: they are shared too.
+        // The unclaimed 6 are divided too.
         assert_eq!(parts(12.0, &[1.0, 2.0], &[2.0, 4.0]), [4.0, 8.0]);
         assert_eq!(parts(12.0, &[1.0, 2.0], &[6.0, 0.0]), [8.0, 4.0]);
         assert_eq!(parts(0.0, &[1.0, 2.0], &[1.0, all]), [0.0, 0.0]);

@@ -1,4 +1,4 @@
-//! A leaf: a policy, its coflows, and the fabric that it decides over.
+//! A leaf of a policy tree: a policy, its coflows, and its fabric.
 
 use super::maxmin::MaxMin;
 use crate::allocation::{Allocation, Common};
@@ -6,7 +6,7 @@ use crate::model::network::Scope;
 use crate::model::{Blind, Fabric, Mask, Network, Sharing, Sizes, View};
 use crate::policy::{self, AnyPolicy, Event, Params, ParamsError, Policy};
 
-/// What decides inside a leaf.
+/// The algorithm of a leaf.
 pub(super) enum Inner {
     Blind(Box<dyn Policy<Knows = Blind>>),
     Sizes(Box<dyn Policy<Knows = Sizes>>),
@@ -16,23 +16,23 @@ pub(super) enum Inner {
 /// An application, or a service as a whole.
 pub(super) struct Leaf {
     pub(super) inner: Inner,
-    /// Its fabric, coflows and changes, which take the network's place while it is asked.
+    /// Fabric, coflows and changed flows of the leaf; exchanged with those of the network while the leaf decides.
     pub(super) scope: Scope,
     pub(super) decided: Allocation,
-    /// Whether it had its turn in this schedule.
+    /// Whether the leaf had its turn in this schedule.
     pub(super) turned: bool,
-    /// Sides where it has live flows.
+    /// Sides with live flows of the leaf.
     pub(super) present: Mask,
-    /// By side: its slice, and what it uses.
+    /// By side: the slice.
     pub(super) slice: Vec<f64>,
-    /// By side, of `fair` leaves beside others: the weighted part, which may be more than they claim.
+    /// By side, for `fair` leaves of mixed trees: the weighted part, which may exceed the claim.
     pub(super) part: Vec<f64>,
     pub(super) used: Vec<f64>,
-    /// By side, of `fair` leaves: what it claims.
+    /// By side, for `fair` leaves: the claim.
     pub(super) claims: Vec<f64>,
 }
 
-/// What decides inside a leaf under this policy.
+/// Builds the algorithm of a leaf from the specification of its policy.
 fn inner(spec: &str) -> Result<Inner, ParamsError> {
     let name = Params::parse(spec)?.name().to_owned();
     match policy::build(spec)? {
@@ -43,16 +43,16 @@ fn inner(spec: &str) -> Result<Inner, ParamsError> {
     }
 }
 
-/// Whether a policy can be that of a leaf: it exists, with these parameters, and sets rates, or is `fair`.
+/// Checks that a policy can be a leaf: its specification is valid, and it is `fair` or sets rates itself.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// [`ParamsError`] if the specification is invalid, or [`ParamsError::Leaf`] if the policy cannot be a leaf.
 pub fn check_leaf(spec: &str) -> Result<(), ParamsError> {
     inner(spec).map(|_| ())
 }
 
 impl Leaf {
-    /// A leaf under this policy, without coflows.
+    /// Creates a leaf without coflows.
     pub(super) fn new(spec: &str, fabric: &Fabric) -> Result<Leaf, ParamsError> {
         let sides = 2 * fabric.ports();
         Ok(Leaf {
@@ -97,8 +97,8 @@ impl Leaf {
         wake
     }
 
-    /// Finds where it has live flows. O(coflows x words of a port mask), and of `fair` leaves, O(flows log flows) if any came or
-    /// went.
+    /// Finds the sides with live flows. O(coflows x words of a port mask), and for `fair` leaves O(flows log flows)
+    /// if flows changed.
     pub(super) fn find(&mut self, network: &Network) {
         let ports = network.fabric().ports();
         self.turned = false;
@@ -113,7 +113,7 @@ impl Leaf {
         }
     }
 
-    /// Decides over this much of each side, and finds what that uses.
+    /// Decides over the offered capacity of each side, and computes the used capacity.
     pub(super) fn decide(&mut self, offer: &[f64], network: &mut Network, now: f64) {
         self.decided.clear(network.slots());
         self.used.fill(0.0);
@@ -154,8 +154,10 @@ impl Leaf {
         self.count_used(network, ports);
     }
 
-    /// Whether it lacks something that it lent, or that its other flows took with what others left: a flow has less than the slices and
-    /// parts at both of its ends, and one of them was offered less than that and is full. O(flows), if there is such a side.
+    /// Whether the leaf lacks bandwidth that other leaves or its own flows use.
+    ///
+    /// This is the case if a flow has two ends at which the leaf uses less than its slice or weighted part, and one
+    /// of these ends is full. O(flows) if such a side exists.
     pub(super) fn is_denied(&self, offer: &[f64], network: &Network, dust: f64) -> bool {
         let under = |side: usize| self.used[side] < self.slice[side].max(self.part[side]) - dust;
         let full = |side: usize| under(side) && self.used[side] >= offer[side] - dust;
@@ -173,7 +175,7 @@ impl Leaf {
         })
     }
 
-    /// Adds up what equal and single rates use.
+    /// Adds up the capacity that equal rates and own rates use.
     fn count_used(&mut self, network: &Network, ports: usize) {
         for &slot in &self.scope.active {
             if let Common::Each(rate) = self.decided.common(slot) {

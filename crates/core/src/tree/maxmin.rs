@@ -1,18 +1,19 @@
-//! A leaf without a policy: max-min between its flows, as TCP shares, at rates that are set.
+//! A leaf without a policy: max-min fairness between its flows, as TCP shares, but with set rates.
 //!
-//! Outside a tree `fair` leaves that to the transport. Inside one, what the leaf uses has to be known while others still
-//! decide, and what it could use has to be known before anything is divided: [`MaxMin::claim`] says that.
+//! Outside a tree, `fair` leaves this sharing to the transport. In a tree, other leaves need the bandwidth that the
+//! leaf uses while they decide, and the division of sides needs the bandwidth that the leaf can use
+//! ([`MaxMin::claim`]).
 
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Network, Slot};
 use crate::solve::maxmin::{Class, max_min};
 
-/// Flows between two ports.
+/// The flows between two ports.
 #[derive(Debug)]
 struct Pair {
-    /// The sending side and the receiving side.
+    /// Sending side and receiving side.
     links: [u32; 2],
-    /// The first of them among all flows.
+    /// Position of the first of these flows in the list of flows.
     first: u32,
     count: f64,
 }
@@ -20,22 +21,22 @@ struct Pair {
 /// The flows of the leaf.
 #[derive(Debug, Default)]
 pub(super) struct MaxMin {
-    /// Whether flows came or went.
+    /// Whether flows or their states changed.
     pub(super) stale: bool,
-    /// Sender, receiver, coflow and number of each flow, in this order.
+    /// Sender, receiver, slot of the coflow, and number of each flow; sorted.
     flows: Vec<(u32, u32, Slot, u32)>,
     pairs: Vec<Pair>,
-    /// By side, from `starts[side]` on: the pairs there.
+    /// By side: start of the side's pairs in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// By side: the most that a flow may get there, from above and from below.
+    /// By side: upper bound of the rate of a flow there; then the lower bound.
     pub(super) above: Vec<f64>,
     pub(super) below: Vec<f64>,
     /// A copy of `above`.
     pub(super) kept: Vec<f64>,
 }
 
-/// Which of the two bounds of what sides offer.
+/// The two bounds of the offers of sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
     Above,
@@ -43,7 +44,7 @@ pub(super) enum Bound {
 }
 
 impl MaxMin {
-    /// Collects the live flows, if any came or went. O(flows log flows).
+    /// Collects the live flows, if flows changed. O(flows log flows).
     pub(super) fn collect(&mut self, active: &[Slot], network: &Network) {
         if !std::mem::take(&mut self.stale) {
             return;
@@ -94,7 +95,7 @@ impl MaxMin {
         }
     }
 
-    /// Takes the middle of the bounds for both.
+    /// Sets both bounds to their mean.
     pub(super) fn halve(&mut self) {
         for (above, below) in self.above.iter_mut().zip(&mut self.below) {
             if above != below {
@@ -104,7 +105,7 @@ impl MaxMin {
         }
     }
 
-    /// How many flows the pairs of a side have, and the most that each of them may get at its other side.
+    /// For each pair of a side: its number of flows, and the bound of a flow's rate at the other side.
     fn limits(&self, side: usize, bound: Bound) -> impl Iterator<Item = (f64, f64)> + Clone {
         let offers = if bound == Bound::Above { &self.above } else { &self.below };
         let members = &self.members[self.starts[side] as usize..self.starts[side + 1] as usize];
@@ -116,14 +117,15 @@ impl MaxMin {
         })
     }
 
-    /// What the leaf could use of a side if its flows got there all that they can get at their other sides.
+    /// The capacity of a side that the leaf could use if its flows got their bounds at their other sides.
     pub(super) fn claim(&self, side: usize, bound: Bound) -> f64 {
         self.limits(side, bound).map(|(count, limit)| count * limit).sum()
     }
 
-    /// The most that a flow may get of a side where the leaf may have `part`: the level up to which those fill it that cannot
-    /// get more elsewhere. Those with the highest limit are taken to have none. O(pairs of the side) a step, of which
-    /// there are few.
+    /// The maximum rate of a flow at a side of which the leaf has `part`.
+    ///
+    /// It is the level to which flows fill the side that cannot get more at their other sides. Flows with the highest
+    /// limit count as unlimited. O(pairs of the side) for each step; few steps are needed.
     pub(super) fn level(&self, side: usize, part: f64, bound: Bound) -> f64 {
         let limits = self.limits(side, bound);
         let most = limits.clone().map(|(_, limit)| limit).fold(0.0, f64::max);
@@ -147,8 +149,8 @@ impl MaxMin {
         }
     }
 
-    /// The rates that the flows get with these capacities of sides, and what that uses of each. O(flows + pairs + sides log
-    /// sides).
+    /// Computes the rates of the flows for these capacities, and the used capacity of each side. O(flows + pairs +
+    /// sides log sides).
     pub(super) fn decide(&self, active: &[Slot], capacities: &[f64], out: &mut Allocation, used: &mut [f64]) {
         let classes: Vec<Class<'_>> =
             self.pairs.iter().map(|pair| Class { links: &pair.links, flows: pair.count }).collect();

@@ -1,4 +1,4 @@
-//! What a tree is made of, before it is known whose coflows there are.
+//! The specification of a policy tree, and its leaves for the services and applications of a workload.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use crate::model::Names;
 use crate::policy::params::ParamsError;
 use crate::saba::Sensitivity;
 
-/// How the applications of a service share what it has.
+/// How the applications of a service share the service's part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Between {
-    /// Not at all: the service is one leaf, under this policy.
+    /// The applications do not share: the service is one leaf, under this policy.
     Whole(String),
-    /// By a weight each.
+    /// By one weight for each application.
     Weights,
     /// By Saba, with the sensitivities in this table: names of applications and their models.
     Saba(Vec<(String, Sensitivity)>),
@@ -21,61 +21,63 @@ pub enum Between {
 /// An application of a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Application {
-    /// Its name in the workload; of the pattern for those that are not listed, anything.
+    /// Name in the workload; not used in the default for unlisted applications.
     pub name: String,
-    /// With [`Between::Weights`]: finite and above 0.
+    /// Weight for [`Between::Weights`]: finite and above 0.
     pub weight: f64,
-    /// With [`Between::Saba`]: its name in the table, if that is another one.
+    /// For [`Between::Saba`]: name in the sensitivity table, if it differs from `name`.
     pub model: Option<String>,
-    /// The policy that its coflows are under, as `name:key=value`.
+    /// Policy of the application's coflows, as `name:key=value`.
     pub policy: String,
 }
 
 /// A service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
-    /// Its name in the workload; of the pattern for those that are not listed, anything.
+    /// Name in the workload; not used in the default for unlisted services.
     pub name: String,
-    /// Its weight at every port; finite and above 0.
+    /// Weight at every port; finite and above 0.
     pub weight: f64,
-    /// How its applications share that.
+    /// How the applications share the service's part.
     pub between: Between,
-    /// The applications that are something special.
+    /// The listed applications.
     pub applications: Vec<Application>,
-    /// What all others are.
+    /// The default for unlisted applications.
     pub other: Application,
 }
 
-/// Who shares with whom, by the names of services and applications.
+/// The sharing between services and applications, by name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// Services as they are listed, and what all others are, if there may be others.
+    /// The listed services, and an optional default for unlisted services.
     Services(Vec<Service>, Option<Box<Service>>),
-    /// Services by the weights of a list, in the order of the workload's names (1 where the list ends), max-min between
-    /// flows inside.
+    /// Services by the weights of a list, in the order of the workload's names, with max-min fairness between flows
+    /// inside. Services past the end of the list get weight 1.
     Netshare(Vec<f64>),
-    /// All applications by sensitivity, whatever their service; likewise, with the last model where the list ends. At least one.
+    /// All applications by sensitivity, independent of their services, in the order of the workload's names, with
+    /// max-min fairness between flows inside. Applications past the end of the list get the last model. The list
+    /// contains at least one model.
     Saba(Vec<Sensitivity>),
 }
 
 /// Why a tree does not fit a workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// A service of the workload that the tree does not have.
+    /// The tree contains neither a service of the workload nor a default.
     #[error("the policy tree has no service `{0}`: expected one for each service of the trace, or a default")]
     Service(String),
-    /// An application that Saba knows nothing about.
+    /// The sensitivity table does not contain an application.
     #[error("the sensitivity table of service `{service}` has no application `{application}`")]
     Sensitivity {
-        /// The service.
+        /// Name of the service.
         service: String,
-        /// What was looked for in the table.
+        /// The name that is missing in the table.
         application: String,
     },
-    /// A weight that is none.
+    /// A weight is not finite or not above 0.
     #[error("the weight of {0} is {1}: expected a finite number above 0")]
     Weight(String, String),
-    /// A policy that cannot be built, or cannot be a leaf.
+    /// A policy cannot be built, or cannot be a leaf.
     #[error(transparent)]
     Policy(#[from] ParamsError),
 }
@@ -87,17 +89,17 @@ pub(crate) struct Group {
     pub(crate) leaves: Range<u32>,
 }
 
-/// A plan for the names of one workload.
+/// The groups and leaves of a plan for the names of one workload.
 pub(crate) struct Layout {
     pub(crate) groups: Vec<Group>,
-    /// The policy of each leaf.
+    /// By leaf: specification of its policy.
     pub(crate) policies: Vec<String>,
     /// By service and application: the leaf.
     pub(crate) leaf_of: Vec<Vec<u32>>,
 }
 
 impl Layout {
-    /// Adds a group of leaves under these policies.
+    /// Adds a group of leaves with these policies.
     fn group(
         &mut self,
         weight: f64,
@@ -120,7 +122,7 @@ fn good(what: &str, weight: f64) -> Result<f64, TreeError> {
 }
 
 impl Plan {
-    /// The leaves for these names.
+    /// Computes the leaves for these names.
     pub(crate) fn lay_out(&self, names: &Names) -> Result<Layout, TreeError> {
         let mut layout = Layout { groups: Vec::new(), policies: Vec::new(), leaf_of: Vec::new() };
         let services = 0..names.services() as u32;

@@ -1,4 +1,4 @@
-//! The weights of a service's applications where some of them meet.
+//! Weights of the applications of a service that share a port.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use crate::saba::share::{FLOOR, Shares};
 use crate::saba::{Fraction, Sensitivity};
 use crate::solve::{Polynomial, Solver};
 
-/// How the applications of a service share what it has.
+/// How the applications of a service share the service's part.
 pub(crate) enum Inside {
-    /// By a weight each.
+    /// By one weight each.
     Given(Vec<f64>),
-    /// By their sensitivity, for each set of them that meets.
+    /// By Saba's weights for the applications that share a port.
     Saba(Box<Sensitive>),
 }
 
-/// Saba's weights, kept for each set of applications that was seen.
+/// Saba's weights, cached by set of applications.
 pub(crate) struct Sensitive {
     models: Vec<Polynomial>,
     solver: Solver,
     known: BTreeMap<Vec<u32>, Vec<f64>>,
 }
 
-/// How many sets are kept; then all are forgotten, which costs time and changes nothing.
+/// Maximum number of cached sets. The cache is cleared when it is full, which costs time but does not change results.
 const SETS: usize = 4096;
 
 impl Inside {
@@ -31,8 +31,8 @@ impl Inside {
         Inside::Saba(Box::new(Sensitive { models, solver: Solver::default(), known: BTreeMap::new() }))
     }
 
-    /// Puts the weights of these applications, by their position in the service, into `out`. O(applications), but for a set
-    /// that Saba has to solve Eq. 2 for.
+    /// Writes the weights of the applications `here`, given by position in the service, to `out`. O(applications),
+    /// except for sets for which Eq. 2 has to be solved.
     pub(crate) fn weights(&mut self, here: &[u32], out: &mut Vec<f64>) {
         out.clear();
         match self {

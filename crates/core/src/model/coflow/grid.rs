@@ -1,11 +1,11 @@
-//! Which flows of a coflow are live, by sending and by receiving port, as bits.
+//! Bit sets of the live flows of a coflow, by sending and receiving port.
 
 use std::ops::Range;
 
 use super::super::mask::{Bits, Mask};
 
-/// Up to 64 flows of one sender: those whose receivers share a word of a port mask, at most one per receiver (a second flow between
-/// two ports is in a second block).
+/// Up to 64 flows of one sender to receivers in one word of a port mask. A block contains at most one flow per
+/// receiver: a second flow between two ports is in another block.
 #[derive(Debug, Clone)]
 struct Block {
     first: u32,
@@ -13,14 +13,14 @@ struct Block {
 }
 
 impl Block {
-    /// The flow to the port that has this bit.
+    /// The flow to the port at this bit of the word.
     #[inline]
     fn flow(&self, bit: usize) -> u32 {
         self.first + (self.all & ((1 << bit) - 1)).count_ones()
     }
 }
 
-/// Where a flow is in a [`Grid`].
+/// The place of a flow in a [`Grid`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     block: u32,
@@ -28,15 +28,17 @@ pub(super) struct Place {
     pub receiver: u32,
 }
 
-/// Live flows by sender. Flows are numbered in the order of senders, of one sender in that of receiving ports.
+/// Live flows by sender. Flows are numbered in the order of senders, and for one sender in the order of receiving
+/// ports.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
-    /// Which ports send, by words of a port mask.
+    /// Sending ports, by words of a port mask.
     senders: Vec<Senders>,
-    /// The first block of each sender, and the end of the last one's.
+    /// The first block of each sender, and the end of the last sender's blocks.
     firsts: Vec<u32>,
     blocks: Vec<Block>,
-    /// By block: the word, and which of its flows are live. Apart from the rest, since most looks end here.
+    /// By block: index of its word, and its live flows. Separate from `blocks`, because most look-ups need only these
+    /// vectors.
     words: Vec<u32>,
     live: Vec<u64>,
 }
@@ -45,12 +47,12 @@ pub(super) struct Grid {
 #[derive(Debug, Clone, Default)]
 struct Senders {
     all: u64,
-    /// How many senders come before them.
+    /// Number of senders before these ports.
     before: u32,
 }
 
 impl Senders {
-    /// The number of the sender at the port that has this bit.
+    /// The number of the sender at the port of this bit.
     #[inline]
     fn rank(&self, bit: usize) -> usize {
         (self.before + (self.all & ((1 << bit) - 1)).count_ones()) as usize
@@ -58,8 +60,10 @@ impl Senders {
 }
 
 impl Grid {
-    /// The grid of flows given as (sending port, layer, receiving port), sorted, none of them live, and their places.
-    /// `receivers` has every receiving port once, sorted.
+    /// Creates a grid without live flows, and the places of the flows.
+    ///
+    /// `flows` are (sending port, layer, receiving port), sorted. `receivers` contains every receiving port once,
+    /// sorted.
     pub fn new(flows: &[(u32, u32, u32)], receivers: &[u32]) -> (Grid, Vec<Place>) {
         let ports = flows.last().map_or(0, |&(src, ..)| src as usize + 1);
         let mut senders = vec![Senders::default(); ports.div_ceil(64)];
@@ -93,22 +97,23 @@ impl Grid {
         (Grid { senders, firsts, blocks, words, live }, places)
     }
 
-    /// A flow to `port` goes live.
+    /// Adds a live flow to `port`.
     pub fn insert(&mut self, at: Place, port: u32) {
         self.live[at.block as usize] |= 1 << (port % 64);
     }
 
-    /// A live flow to `port` is so no longer.
+    /// Removes a live flow to `port`.
     pub fn remove(&mut self, at: Place, port: u32) {
         self.live[at.block as usize] &= !(1 << (port % 64));
     }
 
-    /// Calls `visit` with each live flow between open ports, and with its ports, in their order. `visit` answers whether
-    /// that closes the sending and the receiving port; what is closed is skipped from then on. `senders` and `receivers` are the
-    /// ports that live flows send and receive at.
+    /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
     ///
-    /// Senders that are closed cost nothing, the others one look a word of 64 receivers; with few receivers open, senders
-    /// that do not reach them cost nothing.
+    /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports. `senders`
+    /// and `receivers` are the ports of the live flows.
+    ///
+    /// Closed senders cost nothing, other senders one look-up for each word of 64 receivers. The iteration ends when
+    /// it has closed the last open receiver.
     #[inline]
     pub fn visit_open(
         &self,
@@ -123,7 +128,7 @@ impl Grid {
         for (at, (live, of)) in senders.words().iter().zip(&self.senders).enumerate() {
             for port in Bits(live & send[at]) {
                 let blocks = self.blocks_of(of.rank(port));
-                // Most senders reach nobody who is open: one branch for all of their blocks, not one for each.
+                // Most senders reach no open receiver. One branch covers all blocks of the sender.
                 let reached = self.live[blocks.clone()].iter().zip(&self.words[blocks.clone()]);
                 if reached.fold(0, |any, (live, &word)| any | live & recv[word as usize]) == 0 {
                     continue;
@@ -156,7 +161,7 @@ impl Grid {
         self.firsts[sender] as usize..self.firsts[sender + 1] as usize
     }
 
-    /// The blocks of a sender with live flows to ports of `open`: their words, and which.
+    /// The blocks of a sender with live flows to ports of `open`: block, word, and the bits of these flows.
     #[inline]
     fn open_blocks(&self, sender: usize, open: &Mask) -> impl Iterator<Item = (usize, u32, u64)> {
         self.blocks_of(sender).map(move |block| {
@@ -165,7 +170,7 @@ impl Grid {
         })
     }
 
-    /// Calls `visit` with the live flows, and their receiving ports, of the `sender`-th sender to ports of `open`.
+    /// Calls `visit` with the live flows, and their receiving ports, from the `sender`-th sender to ports of `open`.
     #[inline]
     pub fn visit_sender(&self, sender: usize, open: &Mask, mut visit: impl FnMut(u32, u32)) {
         for (block, word, live) in self.open_blocks(sender, open) {
@@ -175,7 +180,7 @@ impl Grid {
         }
     }
 
-    /// How many live flows the `sender`-th sender has to ports of `open`.
+    /// Number of live flows from the `sender`-th sender to ports of `open`.
     #[inline]
     pub fn count_sender(&self, sender: usize, open: &Mask) -> u32 {
         self.open_blocks(sender, open).map(|(.., live)| live.count_ones()).sum()

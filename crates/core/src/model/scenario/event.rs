@@ -1,4 +1,4 @@
-//! Cables that fail, come back, or carry more or less from some time on.
+//! Failures, repairs and rate changes of cables at fixed times.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use super::{Place, Scenario, ScenarioError, wrong};
 use crate::model::topology::{LinkId, Topology};
 use crate::units::{Rate, Time};
 
-/// What becomes of a cable, both ways.
+/// The new state of a cable, in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change {
-    /// Nothing crosses it any more; connections over it take another path where there is one.
+    /// The cable fails. Its connections take another path, if one exists.
     Down,
-    /// It is as before it went down.
+    /// The cable is repaired.
     Up,
-    /// It has another rate from now on, or from when it comes up.
+    /// The rate changes now, or when the cable is repaired.
     Rate(Rate),
 }
 
 impl Change {
-    /// The change's name.
+    /// Name of the change.
     pub fn name(self) -> &'static str {
         match self {
             Change::Down => "down",
@@ -27,28 +27,29 @@ impl Change {
         }
     }
 
-    /// Whether other links are up after it.
+    /// Whether the change affects which links are up.
     pub fn reroutes(self) -> bool {
         !matches!(self, Change::Rate(_))
     }
 }
 
-/// A change of a cable at a time.
+/// A change of a cable at a fixed time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Event {
-    /// When.
+    /// Time of the change.
     pub at: Time,
     /// One of the cable's two links.
     pub cable: LinkId,
-    /// What becomes of both.
+    /// The change of both links.
     pub change: Change,
 }
 
 impl Scenario {
-    /// The most events.
+    /// Maximum number of events.
     pub const MAX_EVENTS: usize = 1_000;
 
-    /// The most paths that are looked for: one for each connection at the start, and again whenever cables go down or come up.
+    /// Maximum number of path computations: one for each connection at the start, and again after each failure or
+    /// repair of cables.
     pub const MAX_PATHS: u64 = 1 << 26;
 
     pub(super) fn check_events(&self, connections: u64) -> Result<(), ScenarioError> {

@@ -1,4 +1,4 @@
-//! Rates that services are guaranteed on single links.
+//! Guaranteed rates of services on single links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,54 +6,59 @@ use super::{Change, Place, Scenario, ScenarioError, wrong};
 use crate::model::topology::{LinkId, Topology};
 use crate::units::{Rate, Time};
 
-/// What a service has on a link before anybody has more (NetShare, 3.3: "minimum and excess weights"). On a link with any, they
-/// are all that is guaranteed, and the rest is divided by excess weights, or by the weight of a service without one; other
-/// links are shared as without. Only a central allocator can heed them.
+/// A guaranteed rate: the rate on a link that a service gets before any service gets more (NetShare, 3.3: "minimum
+/// and excess weights").
+///
+/// On a link with guarantees, weights guarantee nothing more: the rest is divided by excess weights, or by the weight
+/// of a service without an excess weight. Links without guarantees are shared by weight. Only a central allocator
+/// applies guarantees.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guarantee {
-    /// The service, as a position in the list.
+    /// Position of the service in the list.
     pub service: usize,
     /// The link, one direction of a cable.
     pub link: LinkId,
-    /// How much.
+    /// The guaranteed rate.
     pub rate: Rate,
 }
 
-/// Rates that add up to this part more than a link carries fit on it: they were read from decimals. The allocator's own margin
-/// is twice that, so that in any order of adding it takes what passed here.
+/// Relative tolerance for the sum of guarantees on a link, because rates are parsed from decimals. The allocator's
+/// own tolerance is twice this value, so that the allocator accepts the accepted sums in any order of addition.
 const ROUNDING: f64 = 5e-13;
 
 /// The weight of a service without any share of a link, as a part of the link's rate: below the rounding of rates.
 const NO_SHARE: f64 = 1e-15;
 
-/// Whether guarantees that add up to so much are more than a link carries.
+/// Whether the sum of guarantees exceeds the rate of a link.
 fn beyond(guaranteed: f64, carries: Rate) -> bool {
     guaranteed > carries.get() * (1.0 + ROUNDING)
 }
 
-/// A time in which the guarantees on a link are reduced, because they add up to more than the link carries.
+/// A period in which the guarantees on a link are reduced, because their sum exceeds the rate of the link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reduction {
     /// The link.
     pub link: LinkId,
-    /// The start of the reduction.
+    /// Start of the reduction.
     pub from: Time,
-    /// Its end.
+    /// End of the reduction.
     pub to: Time,
-    /// The part of each guarantee that holds, below 1: the link's rate divided by the sum of the guarantees.
+    /// The applied part of each guarantee, below 1: the rate of the link divided by the sum of its guarantees.
     pub factor: f64,
 }
 
 impl Scenario {
-    /// The reductions of guarantees by events that lower a link's rate below the sum of its guarantees, in the order of the
-    /// events. A change of the factor ends one reduction and starts the next. O((guarantees + events) x log links).
+    /// The reductions of guarantees, in the order of the events that lower the rate of a link below the sum of its
+    /// guarantees.
+    ///
+    /// A change of the factor ends one reduction and starts the next. O((guarantees + events) x log links).
     pub fn reductions(&self) -> Vec<Reduction> {
         let mut sums: BTreeMap<LinkId, f64> = BTreeMap::new();
         for guarantee in &self.guarantees {
             *sums.entry(guarantee.link).or_default() += guarantee.rate.get();
         }
         let mut reductions: Vec<Reduction> = Vec::new();
-        // The position of the reduction under way on a link.
+        // Position of the current reduction, by link.
         let mut open: BTreeMap<LinkId, usize> = BTreeMap::new();
         for event in &self.events {
             let Change::Rate(rate) = event.change else { continue };
@@ -77,9 +82,11 @@ impl Scenario {
         reductions
     }
 
-    /// The weights of the queues of services at a port with the guarantees `on_link`, if its link carries `rate`: each
-    /// service's guarantee, reduced by the link's factor, and its part by excess weight of the rest. The queue of a service
-    /// then has at least its guarantee as its share of the link. O(services + guarantees on the link).
+    /// The weights of the queues of services at a port with the guarantees `on_link` and a link of rate `rate`.
+    ///
+    /// A weight is the service's guarantee, reduced by the link's factor, plus the service's part of the rest by
+    /// excess weight. The queue of a service therefore gets at least the reduced guarantee. O(services + guarantees
+    /// on the link).
     pub fn guaranteed_weights(&self, on_link: &[Guarantee], rate: Rate) -> Vec<f64> {
         let carries = rate.get();
         let sum: f64 = on_link.iter().map(|guarantee| guarantee.rate.get()).sum();
@@ -87,7 +94,7 @@ impl Scenario {
         let excess: Vec<f64> = self.services.iter().map(|s| s.excess.unwrap_or(s.weight)).collect();
         let all: f64 = excess.iter().sum();
         let rest = if all > 0.0 { (carries - sum).max(0.0) / all } else { 0.0 };
-        // A queue has to have a weight, also if its service is entitled to nothing.
+        // Every queue needs a weight, even if its service has no share.
         let mut weights: Vec<f64> = excess.iter().map(|x| (x * rest).max(carries * NO_SHARE)).collect();
         for guarantee in on_link {
             weights[guarantee.service] += guarantee.rate.get() * factor;

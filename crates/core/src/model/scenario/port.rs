@@ -1,4 +1,4 @@
-//! The queues of ports: how many, with which weights, and which services are in which.
+//! Queues of ports: their number and weights, and the queue of each service.
 
 use super::{Place, Scenario, ScenarioError, wrong};
 use crate::model::topology::{LinkId, Topology};
@@ -6,27 +6,27 @@ use crate::model::topology::{LinkId, Topology};
 /// A queue of a port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
-    /// Its part of the link, in proportion to those of the port's other queues.
+    /// Weight, relative to the other queues of the port.
     pub weight: f64,
-    /// The services in it, as positions in the list.
+    /// Positions of the services in the queue.
     pub services: Vec<usize>,
 }
 
-/// The queues of one port, or of several that are alike. Every service is in one of them.
+/// The queues of one port, or of several equal ports. Every service is in one of the queues.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Port {
-    /// The links that leave there.
+    /// The links that leave these ports.
     pub links: Vec<LinkId>,
-    /// Its queues.
+    /// The queues.
     pub queues: Vec<Queue>,
 }
 
-/// A port's queues, and which of them each service is in.
+/// The queues of a port, and the queue of each service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// Of each queue.
+    /// Weight by queue.
     pub weights: Vec<f64>,
-    /// Of each service, the position of its queue.
+    /// Position of the queue, by service.
     pub queue_of: Vec<u32>,
 }
 
@@ -34,17 +34,17 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queueing {
     tables: Vec<Table>,
-    /// Of each link, the position of its table.
+    /// Position of the table, by link.
     of_link: Vec<u32>,
 }
 
 impl Table {
-    /// One queue for so many services.
+    /// One queue for all services.
     fn one(services: usize) -> Table {
         Table { weights: vec![1.0], queue_of: vec![0; services] }
     }
 
-    /// A queue for each service, with its weight.
+    /// One queue for each service, with the service's weight.
     pub fn by_service(weights: &[f64]) -> Table {
         Table { weights: weights.to_vec(), queue_of: (0..weights.len() as u32).collect() }
     }
@@ -61,16 +61,16 @@ impl Table {
 }
 
 impl Queueing {
-    /// One queue at every port, for so many services.
+    /// One queue at every port, for all services.
     pub fn one(topology: &Topology, services: usize) -> Queueing {
         Queueing { tables: vec![Table::one(services)], of_link: vec![0; topology.links().len()] }
     }
 
-    /// A queue for each service, with its weight, at every port of a switch, and one queue at the hosts' own; but at `ports` what
-    /// they say.
+    /// One queue for each service at every port of a switch, and one queue at the ports of hosts. `ports` replaces
+    /// these queues at single ports.
     ///
     /// # Panics
-    /// If `ports` name services or links that are not there.
+    /// If `ports` refers to services or links that do not exist.
     pub fn by_service(topology: &Topology, weights: &[f64], ports: &[Port]) -> Queueing {
         let services = weights.len();
         let mut tables = vec![Table::one(services), Table::by_service(weights)];
@@ -92,10 +92,10 @@ impl Queueing {
 }
 
 impl Scenario {
-    /// The most queues of a port.
+    /// Maximum number of queues of a port.
     pub const MAX_PORT_QUEUES: usize = 64;
 
-    /// Which queues there are where services have queues. The scenario has to hold together.
+    /// The queues of all ports, if services have queues. The scenario has to be valid.
     pub fn queueing(&self) -> Queueing {
         let weights: Vec<f64> = self.services.iter().map(|service| service.weight).collect();
         Queueing::by_service(&self.topology, &weights, &self.ports)

@@ -1,23 +1,24 @@
-//! Topologies by a few parameters: the papers' and the usual ones.
+//! Topologies with few parameters: those of the papers, and common ones.
 //!
-//! The texts of the papers lack their drawings, so some of what follows is a reconstruction:
+//! The available texts of the papers lack their figures, so parts of these topologies are reconstructions:
 //!
-//! - NetShare, Fig. 1: four edge switches, one core, 10 Gbit links. No hosts are drawn; here every edge has three, one
-//!   for each of its services, so that no host's link is short.
-//! - NetShare, Fig. 3 (and 2, and 4): the text names H1 and H3 on the link from E1 to C1, H2 and the source of A1 on the
-//!   link from C1 to E2, and H4, where H1 sends to. H2 is put under E3, the source of A1 (here H5) under E4, the
-//!   destinations of A1 and H2 (H6, H7) under E2, and that of H3 (H8) under E4.
-//! - NetShare, Fig. 6 and 7: three pods of four servers, one or two cores, everything at 1 Gbit. Hosts are numbered
+//! - *NetShare, Fig. 1*: four edge switches, one core, 10 Gbit links. The figure shows no hosts. Here every edge has
+//!   three hosts, one for each of its services, so that no link of a host is a bottleneck.
+//! - *NetShare, Fig. 3 (and 2, and 4)*: the text names H1 and H3 on the link from E1 to C1, H2 and the source of A1
+//!   on the link from C1 to E2, and H4 as the destination of H1. Here H2 is under E3, the source of A1 (H5) under E4,
+//!   the destinations of A1 and H2 (H6, H7) under E2, and the destination of H3 (H8) under E4.
+//! - *NetShare, Fig. 6 and 7*: three pods of four servers, one or two cores, all links at 1 Gbit. Hosts are numbered
 //!   pod by pod.
-//! - NetShare, Fig. 16: two cores, four pods of two aggregation and two edge switches at 10 Mbit, and at every edge a
-//!   host of each service. Inside a pod all are connected; here every aggregation switch has a link to both cores. With one
-//!   each, two edges would share 20 Mbit out of their pod, to which 6/7 of all pairs go: at most 93 Mbit in all, and Table 3
-//!   measured 131.7. Table 3 also asks more of a host's link than 10 Mbit; at 100 Mbit it is never short.
-//! - Saba, 8.1: 54 spine, 102 leaf and 108 top-of-rack switches, 18 servers each, at 56 Gbit. How they are wired is
-//!   not said. 36-port switches, such as the paper's testbed has, would make a full three-level tree of 54, 108 and
-//!   108; 102 is 6 x 17. So here are six pods of 18 racks and 17 leaves, each rack with a link to each leaf of its pod
-//!   (17 up for 18 down), and each leaf with 18 down and 18 up: leaf `i` of a pod goes to the `i mod 3`-rd
-//!   third of the spines, of which each switch has at most 36 links.
+//! - *NetShare, Fig. 16*: two cores, four pods of two aggregation and two edge switches at 10 Mbit, and at every edge
+//!   a host of each service. Inside a pod, all aggregation and edge switches are connected. Here every aggregation
+//!   switch has a link to both cores. With one link each, two edges would share 20 Mbit out of their pod, the path of
+//!   6/7 of all pairs: at most 93 Mbit in total, but Table 3 measured 131.7. Table 3 also requires more than 10 Mbit
+//!   on a host's link; at 100 Mbit it is never a bottleneck.
+//! - *Saba, 8.1*: 54 spine, 102 leaf and 108 top-of-rack switches with 18 servers each, at 56 Gbit. The paper does
+//!   not describe the cabling. 36-port switches, as in the paper's testbed, would make a full three-level tree of 54,
+//!   108 and 108; 102 is 6 x 17. So here are six pods of 18 racks and 17 leaves. Each rack has a link to each leaf of
+//!   its pod (17 up for 18 down), and each leaf 18 down and 18 up. Leaf `i` of a pod connects to the `i mod 3`-rd
+//!   third of the spines; each spine uses at most 36 links.
 
 use super::{Builder, Topology, TopologyError};
 use crate::units::Rate;
@@ -25,11 +26,11 @@ use crate::units::Rate;
 /// A topology that a few parameters describe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Plan {
-    /// One switch that is never short.
+    /// One switch that is never a bottleneck.
     BigSwitch {
-        /// Hosts in all.
+        /// Number of hosts.
         hosts: u32,
-        /// Of the hosts' links.
+        /// Rate of the hosts' links.
         rate: Rate,
     },
     /// NetShare, Fig. 1.
@@ -42,43 +43,43 @@ pub enum Plan {
     NetShareFig7,
     /// NetShare, Fig. 16: three tiers.
     NetShareFig16 {
-        /// Every edge switch has a host of each.
+        /// Number of services; every edge switch has a host of each.
         services: u32,
     },
-    /// Every leaf has a link to every spine.
+    /// Leaf-spine: every leaf has a link to every spine.
     LeafSpine {
-        /// Spine switches.
+        /// Number of spine switches.
         spines: u32,
-        /// Leaf switches.
+        /// Number of leaf switches.
         leaves: u32,
-        /// Hosts at each leaf.
+        /// Number of hosts at each leaf.
         hosts: u32,
-        /// Of the hosts' links.
+        /// Rate of the hosts' links.
         rate: Rate,
-        /// What the hosts of a leaf can send over what its links to the spines carry; finite and above zero.
+        /// Rate of a leaf's hosts divided by the rate of its links to spines; finite and above zero.
         oversubscription: f64,
     },
-    /// A fat tree of switches with `ports` ports: `ports` pods of `ports / 2` edge and as many aggregation
-    /// switches, `ports^3 / 4` hosts.
+    /// Fat tree of switches with `ports` ports: `ports` pods of `ports / 2` edge and as many aggregation switches,
+    /// and `ports^3 / 4` hosts.
     FatTree {
-        /// Even, and at least 2.
+        /// Ports of a switch: even, and at least 2.
         ports: u32,
-        /// Of the hosts' links.
+        /// Rate of the hosts' links.
         rate: Rate,
-        /// What the hosts of an edge switch can send over what its links up carry: all links between switches carry the hosts' rate
-        /// over this. Finite and above zero.
+        /// Rate of an edge switch's hosts divided by the rate of its uplinks; finite and above zero. All links
+        /// between switches have the rate of a host's link divided by it.
         oversubscription: f64,
     },
     /// Saba, 8.1: 1,944 servers under three tiers of switches.
     SabaTiers {
-        /// All links between switches carry the servers' rate over this; finite and above zero, 1 in the paper. A rack has 18 servers and 17
-        /// links up.
+        /// Oversubscription: all links between switches have the rate of a server's link divided by it. Finite and
+        /// above zero, 1 in the paper. A rack has 18 servers and 17 uplinks.
         oversubscription: f64,
     },
 }
 
 impl Plan {
-    /// The plan's name, as in a file.
+    /// Name of the plan in a file.
     pub const fn name(&self) -> &'static str {
         match self {
             Plan::BigSwitch { .. } => "big-switch",
@@ -93,11 +94,11 @@ impl Plan {
         }
     }
 
-    /// The topology of this plan.
+    /// Builds the topology of this plan.
     ///
     /// # Errors
-    /// If a parameter makes no sense, or there would be more nodes or cables than there can be. Nothing large is made before
-    /// it is refused.
+    /// If a parameter is invalid, or if the topology exceeds the maximum number of nodes or cables. Sizes are checked
+    /// before construction.
     pub fn build(&self) -> Result<Topology, TopologyError> {
         self.check_size()?;
         match *self {
@@ -118,13 +119,13 @@ impl Plan {
         }
     }
 
-    /// What each of so many links carries that together carry a rate, in bytes per second, over an oversubscription.
+    /// Rate of each of `links` links in bytes per second, if together they have `rate` divided by `oversubscription`.
     fn over(&self, rate: f64, links: u32, oversubscription: f64) -> Result<Rate, TopologyError> {
         if !(oversubscription.is_finite() && oversubscription > 0.0) {
             return Err(self.parameter("oversubscription", oversubscription, "a finite number above 0"));
         }
         let each = rate / (f64::from(links) * oversubscription);
-        // A rate beyond the greatest is refused where the cable is, like one below the least.
+        // The builder of cables rejects rates that are out of bounds.
         Ok(Rate::new(each.min(f64::MAX)).expect("`min` leaves a finite number, and no operand is negative"))
     }
 
@@ -137,7 +138,7 @@ impl Plan {
         TopologyError::Parameter { plan: self.name(), parameter, value: value.to_string(), expected }
     }
 
-    /// Whether there would be as many nodes and cables as there can be.
+    /// Checks the numbers of nodes and cables against their maxima.
     fn check_size(&self) -> Result<(), TopologyError> {
         let (hosts, switches, cables) = match *self {
             Plan::BigSwitch { hosts, .. } => (u128::from(hosts), 1, u128::from(hosts)),
@@ -185,7 +186,7 @@ impl Plan {
 const GBIT: f64 = 125e6;
 const MBIT: f64 = 125e3;
 
-/// Of Saba's links.
+/// Rate of Saba's links.
 const SABA: Rate = Rate::of(56.0 * GBIT);
 
 fn big_switch(hosts: u32, rate: Rate) -> Result<Topology, TopologyError> {
@@ -195,7 +196,7 @@ fn big_switch(hosts: u32, rate: Rate) -> Result<Topology, TopologyError> {
     builder.build()
 }
 
-/// Adds hosts of these numbers under a switch.
+/// Adds hosts with these numbers under a switch.
 fn add_hosts(
     builder: &mut Builder,
     switch: &str,
@@ -210,7 +211,7 @@ fn add_hosts(
     Ok(())
 }
 
-/// The edge switches of NetShare's small examples, and the core above them.
+/// The edge switches of NetShare's small examples, and their cores.
 fn netshare_edges(edges: u32, cores: u32, rate: Rate) -> Result<Builder, TopologyError> {
     let mut builder = Builder::new();
     for core in 1..=cores {

@@ -1,37 +1,38 @@
 //! Paths of flows: equal-cost shortest paths over the links that are up.
 //!
-//! All links count the same, and hosts do not forward. A flow's path is found hop by hop, as switches do it by ECMP
-//! (equal-cost multipath): of the links that come nearer to the destination, the flow takes the one whose hash with it is the
-//! highest (rendezvous hashing). Switches commonly take the hash modulo the number of links; this rule moves
-//! fewer flows. When a link fails, only the flows that crossed it choose anew, as with the "resilient" hashing
-//! of newer switches.
+//! All links have equal cost, and hosts do not forward. A path is computed hop by hop, as switches do in ECMP
+//! (equal-cost multipath). Of the links that lead nearer to the destination, the flow takes the link with the highest
+//! hash of link and flow (rendezvous hashing). Switches commonly take the hash modulo the number of links; rendezvous
+//! hashing moves fewer flows. When a link fails, only the flows that crossed it change their path, as with the
+//! "resilient" hashing of newer switches.
 //!
-//! What is kept are the distances from all switches to those switches that were asked for, two bytes each. A path
-//! costs the links of the nodes on it. Every hop is nearer to the destination than the one before, so no path has a loop.
+//! The cache contains the distances from all switches to the switches that were destinations so far, two bytes each.
+//! A path costs the links of the nodes on it. Every hop is nearer to the destination than the previous one, so no
+//! path contains a loop.
 
 use super::{LinkId, NodeId, Topology};
 
-/// The distance of what cannot be reached.
+/// The distance of an unreachable switch.
 const FAR: u16 = u16::MAX;
 
-/// A topology, which of its links are up, and the paths of flows over them.
+/// A topology, the state of its links, and the paths of flows.
 #[derive(Debug, Clone)]
 pub struct Routes {
     topology: Topology,
     seed: u64,
     up: Vec<bool>,
-    /// By switch: how many hops it is from every switch, if somebody asked.
+    /// By switch: distances from every switch to this one, in hops, if computed.
     distances: Vec<Option<Box<[u16]>>>,
-    /// The switches with a link to the destination that is asked for.
+    /// Switches with a link to the current destination.
     heads: Vec<u32>,
-    /// What [`Routes::spread`] has of the flow at each node, and the nodes where that is not nothing.
+    /// For [`Routes::spread`]: the share of the flow at each node, and the nodes with a share above zero.
     shares: Vec<f64>,
     here: Vec<NodeId>,
     next: Vec<NodeId>,
 }
 
 impl Routes {
-    /// All links are up. Another seed sends flows other ways.
+    /// Creates routes with all links up. Another seed selects other paths.
     pub fn new(topology: Topology, seed: u64) -> Routes {
         Routes {
             seed,
@@ -45,7 +46,7 @@ impl Routes {
         }
     }
 
-    /// The topology, with all its links.
+    /// The topology, including links that are down.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -55,17 +56,17 @@ impl Routes {
         self.up[link.index()]
     }
 
-    /// What each link carries now, in bytes per second: its rate, or nothing.
+    /// Capacity of each link in bytes per second; 0 if the link is down.
     pub fn capacities(&self) -> Vec<f64> {
         let links = self.topology.links().iter().zip(&self.up);
         links.map(|(link, &up)| if up { link.rate.get() } else { 0.0 }).collect()
     }
 
-    /// Takes a link down; the cable's other link stays as it is. The answer is whether the link was up.
+    /// Takes a link down. The other link of the cable keeps its state. Returns whether the link was up.
     pub fn fail(&mut self, link: LinkId) -> bool {
         let was = std::mem::replace(&mut self.up[link.index()], false);
         if let (true, Some((from, to))) = (was, self.switches(link)) {
-            // Distances change only if this was the one way on from its switch.
+            // Distances change only if no other link leads from the switch nearer to the destination.
             let (topology, up) = (&self.topology, &self.up);
             let out = topology.out(topology.link(link).from);
             for kept in &mut self.distances {
@@ -84,7 +85,7 @@ impl Routes {
         was
     }
 
-    /// Takes a link up again. The answer is whether it was down.
+    /// Takes a link up. Returns whether it was down.
     pub fn restore(&mut self, link: LinkId) -> bool {
         let was = std::mem::replace(&mut self.up[link.index()], true);
         if let (false, Some((from, to))) = (was, self.switches(link)) {
@@ -97,15 +98,16 @@ impl Routes {
         !was
     }
 
-    /// The two switches of a link, unless one of its ends is a host.
+    /// The two switches of a link; `None` if one end is a host.
     fn switches(&self, link: LinkId) -> Option<(usize, usize)> {
         let hosts = self.topology.hosts();
         let link = self.topology.link(link);
         Some((link.from.index().checked_sub(hosts)?, link.to.index().checked_sub(hosts)?))
     }
 
-    /// Puts the path of a flow between two hosts into `path`; the answer is whether there is one. `flow` tells the flows
-    /// between two hosts apart. A flow from a host to itself crosses no link.
+    /// Writes the path of a flow between two hosts to `path`. Returns whether a path exists.
+    ///
+    /// `flow` distinguishes the flows between two hosts. A flow from a host to itself crosses no link.
     ///
     /// # Panics
     /// If one of the nodes is not a host of this topology.
@@ -133,8 +135,10 @@ impl Routes {
         true
     }
 
-    /// Puts into `spread` the links that a flow between two hosts can take and the share of it on each, if every node splits
-    /// it evenly over the links that come nearer; the answer is whether there is a path. Each link is there once.
+    /// Writes the links that a flow between two hosts can take to `spread`, with the share of the flow on each link.
+    ///
+    /// Every node divides the flow evenly among the links that lead nearer to the destination. Each link occurs once.
+    /// Returns whether a path exists.
     ///
     /// # Panics
     /// If one of the nodes is not a host of this topology.
@@ -150,7 +154,7 @@ impl Routes {
         here.clear();
         here.push(from);
         shares[from.index()] = 1.0;
-        // All nodes here are equally far from the destination, so what comes to them has come.
+        // All nodes of `here` have the same distance to the destination, so their shares are complete.
         while here.first().is_some_and(|&node| node != to) {
             next.clear();
             for &node in &here {
@@ -175,8 +179,9 @@ impl Routes {
         found
     }
 
-    /// Puts into `links` those out of a node over which a flow to a host may leave: what a router's table has for it. There
-    /// are none at that host itself, or if there is no path.
+    /// Writes the outgoing links of a node for flows to a host to `links`: the entry of a router's forwarding table.
+    ///
+    /// The result is empty at that host itself, and if no path exists.
     ///
     /// # Panics
     /// If `to` is not a host of this topology.
@@ -192,7 +197,7 @@ impl Routes {
         assert!(self.topology.is_host(node), "node {} is not a host", node.0);
     }
 
-    /// Makes the distances to a host ready.
+    /// Computes the distances to a host.
     fn aim(&mut self, to: NodeId) {
         self.check_host(to);
         self.heads.clear();
@@ -207,13 +212,13 @@ impl Routes {
         }
     }
 
-    /// How many links it is from a switch to the host that was aimed at.
+    /// Distance from a switch to the current destination, in links.
     fn distance(&self, switch: usize) -> u16 {
         let rows = self.heads.iter().filter_map(|&head| self.distances[head as usize].as_ref());
         rows.map(|row| row[switch].saturating_add(1)).min().unwrap_or(FAR)
     }
 
-    /// Calls `way` with the links out of a node that come nearest to the host that was aimed at.
+    /// Calls `way` with the outgoing links of a node that lead nearest to the current destination.
     fn ways(&self, node: NodeId, to: NodeId, mut way: impl FnMut(LinkId)) {
         let hosts = self.topology.hosts();
         let distance = |link: LinkId| {
@@ -238,7 +243,7 @@ impl Routes {
         }
     }
 
-    /// The distances of all switches to one, by breadth-first search against the direction of links. O(links).
+    /// Distances of all switches to one switch, by breadth-first search against the direction of links. O(links).
     fn search(&self, head: usize) -> Box<[u16]> {
         let hosts = self.topology.hosts();
         let mut row = vec![FAR; self.distances.len()].into_boxed_slice();
@@ -251,7 +256,7 @@ impl Routes {
             for &link in self.topology.out(NodeId((hosts + switch) as u32)) {
                 let Some(other) = self.topology.link(link).to.index().checked_sub(hosts) else { continue };
                 if row[other] == FAR && self.up[link.reverse().index()] {
-                    // Below FAR: there are at most MAX_SWITCHES of them.
+                    // Below `FAR`: the number of switches is at most `MAX_SWITCHES`.
                     row[other] = row[switch] + 1;
                     reached.push(other);
                 }
@@ -261,7 +266,7 @@ impl Routes {
     }
 }
 
-/// SplitMix64's scrambling of a number: the same everywhere and always.
+/// The mixing function of SplitMix64; independent of platform and version.
 pub(crate) fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Who comes first: coflows by what they have left, and so the reducers of each host, and hosts.
+//! The order of coflows, of the reducers of each host, and of the hosts, by remaining bytes.
 
 use std::cmp::Ordering;
 
@@ -7,39 +7,39 @@ use crate::model::{Mask, Sizes, Slot, View};
 /// A host with reducers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    /// Of the first reducer's coflow.
+    /// Rank of the first reducer's coflow.
     rank: u32,
-    /// What that reducer has left, in bytes.
+    /// Remaining bytes of that reducer.
     left: f64,
     pub port: u32,
-    /// The first reducer's coflow.
+    /// Coflow of the first reducer.
     pub first: Slot,
 }
 
-/// The order of all reducers, of which only the first of each host is looked for.
+/// The order of all reducers. Only the first reducer of each host is computed in advance.
 #[derive(Debug, Default)]
 pub(super) struct Reducers {
-    /// By slot: what its coflow has left, in bytes.
+    /// By slot: remaining bytes of the coflow.
     left: Vec<f64>,
-    /// Slots of which that may have changed.
+    /// Slots whose remaining bytes may have changed.
     stale: Mask,
-    /// Coflows that have something to send, in order: what they have left, order of release, slot.
+    /// Coflows with live flows, sorted: remaining bytes, order of release, slot.
     order: Vec<(f64, u64, Slot)>,
-    /// By slot: its place in that order.
+    /// By slot: position in `order`.
     ranks: Vec<u32>,
-    /// By host: the coflow of the first reducer.
+    /// By host: coflow of the first reducer.
     firsts: Vec<Option<Slot>>,
     missing: Mask,
     turns: Vec<Turn>,
 }
 
 impl Reducers {
-    /// Something was sent of the coflow in a slot, or its flows are others.
+    /// Marks a coflow that sent bytes, or whose flows changed.
     pub(super) fn changed(&mut self, slot: Slot) {
         self.stale.insert(slot as usize);
     }
 
-    /// Coflows in order of what they have left, with its place for each.
+    /// Coflows in the order of remaining bytes, each with its position.
     pub(super) fn order(&self) -> impl Iterator<Item = (u32, Slot)> {
         (0..).zip(self.order.iter().map(|&(_, _, slot)| slot))
     }
@@ -48,7 +48,7 @@ impl Reducers {
         self.ranks[slot as usize]
     }
 
-    /// Hosts with reducers, in the order in which they decide.
+    /// Hosts with reducers, in the order in which the hosts decide.
     pub(super) fn turns(&self) -> &[Turn] {
         &self.turns
     }
@@ -58,7 +58,8 @@ impl Reducers {
         self.firsts[port].is_some()
     }
 
-    /// Puts all in order. O(C log C + C P / 64 + P log P) for C coflows and P ports, and the ports of the coflows that changed.
+    /// Recomputes the order. O(C log C + C P / 64 + P log P) for C coflows and P ports, and the ports of the coflows
+    /// that changed.
     pub(super) fn look(&mut self, view: &View<'_, Sizes>) {
         self.left.resize(view.slots(), 0.0);
         self.order.clear();
@@ -83,8 +84,10 @@ impl Reducers {
         self.take_turns(view);
     }
 
-    /// Algorithm 2, line 1, of which the first is needed everywhere and the others seldom: each coflow in order is first wherever it
-    /// has a reducer and none was before it.
+    /// Algorithm 2, line 1: finds the first reducer of every host.
+    ///
+    /// Every host needs its first reducer, and few hosts need the others. So each coflow, in order, becomes first at
+    /// every host with a reducer of this coflow and none of an earlier coflow.
     fn find_firsts(&mut self, view: &View<'_, Sizes>) {
         let (mut firsts, mut missing) = (std::mem::take(&mut self.firsts), std::mem::take(&mut self.missing));
         firsts.clear();
@@ -119,12 +122,13 @@ impl Reducers {
         });
     }
 
-    /// Coflows in order, those together that have as much left.
+    /// Groups of coflows with equal remaining bytes, in order.
     fn equals(&self) -> impl Iterator<Item = &[(f64, u64, Slot)]> {
         self.order.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq())
     }
 
-    /// Which of two reducers of a host is first: that of the smaller coflow; if these are equal, the smaller reducer; or the earlier.
+    /// Orders two reducers of a host: by the remaining bytes of their coflows, then of the reducers, then by the
+    /// release of the coflows.
     pub(super) fn compare(&self, a: Slot, b: Slot, port: usize, view: &View<'_, Sizes>) -> Ordering {
         let left = |slot: Slot| view.loads(slot).received_at(port);
         let coflows = self.left[a as usize].total_cmp(&self.left[b as usize]);
@@ -132,7 +136,7 @@ impl Reducers {
         coflows.then_with(equal)
     }
 
-    /// Asks for the reducers of a host in order, until one is found. O(coflows).
+    /// Calls `found` with the reducers of a host in order, until it returns true. O(coflows).
     pub(super) fn find(&self, port: usize, view: &View<'_, Sizes>, mut found: impl FnMut(Slot) -> bool) {
         let is_here = |slot: Slot| view.coflow(slot).recv_mask().contains(port);
         for equals in self.equals() {

@@ -1,35 +1,35 @@
-//! The tracker (Algorithm 4): what links have left, and which mappers a reducer may connect to.
+//! The tracker (Algorithm 4): residual capacities of links, and the choice of the mapper for a connection.
 
 use crate::model::{Fabric, Mask, Slot};
 
-/// What a reducer without priority gets of the candidates of one with it.
+/// A reducer without priority gets 1/`FEWER` of the candidates of a prioritized one.
 const FEWER: usize = 4;
 
-/// A flow without a connection that could have one.
+/// A flow without a connection that could get one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
     pub flow: u32,
-    /// The mapper's host.
+    /// Host of the mapper.
     pub src: u32,
-    /// In bytes.
+    /// Remaining bytes.
     pub left: f64,
 }
 
-/// What is known of all hosts. Rates are in bytes per second.
+/// State of all hosts. Rates are in bytes per second.
 #[derive(Debug)]
 pub(super) struct Tracker {
-    /// The most candidates of a prioritized reducer.
+    /// Maximum number of candidates of a prioritized reducer.
     most: usize,
     lambda: f64,
     theta: f64,
-    /// The links, and what they have left.
+    /// Capacities of the links, and their residual capacities.
     uplinks: Vec<f64>,
     up: Vec<f64>,
     downlinks: Vec<f64>,
     down: Vec<f64>,
-    /// The prioritized mapper's coflow at each sending host.
+    /// By sending host: coflow of the prioritized mapper.
     mappers: Vec<Option<Slot>>,
-    /// Sending hosts without one.
+    /// Sending hosts without a prioritized mapper.
     idle: Mask,
     candidates: Vec<usize>,
 }
@@ -50,7 +50,7 @@ impl Tracker {
         }
     }
 
-    /// Begins with idle links; says whether they are others than before.
+    /// Resets all links to idle. Returns whether the capacity of a link has changed.
     pub(super) fn reset(&mut self, fabric: &Fabric) -> bool {
         let changed = self.uplinks != fabric.send() || self.downlinks != fabric.recv();
         if changed {
@@ -65,7 +65,7 @@ impl Tracker {
         changed
     }
 
-    /// A coflow sends from these hosts; those with the least left are told first.
+    /// Registers the sending hosts of a coflow. The caller passes coflows in the order of remaining bytes.
     pub(super) fn prioritize(&mut self, slot: Slot, senders: &Mask) {
         for port in self.idle.both(senders) {
             self.mappers[port] = Some(slot);
@@ -73,15 +73,15 @@ impl Tracker {
         self.idle.take_out(senders);
     }
 
-    /// A connection has a rate.
+    /// Subtracts the rate of a connection.
     pub(super) fn take(&mut self, src: u32, dst: usize, rate: f64) {
-        // Links may have slowed down since it had this rate.
+        // Links may have slowed down since the rate was computed.
         for left in [&mut self.up[src as usize], &mut self.down[dst]] {
             *left = (*left - rate).max(0.0);
         }
     }
 
-    /// A connection is closed.
+    /// Restores the rate of a closed connection.
     pub(super) fn give_back(&mut self, src: u32, dst: usize, rate: f64) {
         for (left, link) in [
             (&mut self.up[src as usize], self.uplinks[src as usize]),
@@ -91,25 +91,28 @@ impl Tracker {
         }
     }
 
-    /// A connection is opened: it will have what both ends have left. Answers with that.
+    /// Reserves the expected rate of a new connection, the residual capacity of both ends. Returns the rate in bytes
+    /// per second.
     pub(super) fn expect(&mut self, src: u32, dst: usize) -> f64 {
         let rate = self.up[src as usize].min(self.down[dst]);
         self.take(src, dst, rate);
         rate
     }
 
-    /// What a host's downlink has left.
+    /// Residual capacity of a host's downlink.
     pub(super) fn down(&self, port: usize) -> f64 {
         self.down[port]
     }
 
-    /// Whether mappers are looked for that reducers without priority of a host may connect to.
+    /// Whether reducers without priority of a host may get more connections (theta).
     pub(super) fn looks_for_more(&self, port: usize) -> bool {
         self.down[port] > self.theta * self.downlinks[port]
     }
 
-    /// The mapper that a reducer of a host connects to: the candidates by Algorithm 4, and which of these by Algorithm 3 (lines 7 to
-    /// 10). Answers with its place among those that are pending; ties go to who has most left, then to the first flow. O(pending).
+    /// Chooses the mapper that a reducer of a host connects to. O(pending).
+    ///
+    /// Algorithm 4 selects the candidates, and Algorithm 3 (lines 7 to 10) one of the candidates. Returns a position
+    /// in `pending`. Ties go to the flow with the most remaining bytes, then to the first flow.
     pub(super) fn choose(
         &mut self,
         pending: &[Pending],
@@ -146,7 +149,8 @@ impl Tracker {
                 .copied()
                 .min_by(|&a, &b| vacant(b).total_cmp(&vacant(a)).then_with(|| by_balanced(&a, &b)));
         }
-        // The one whose vacancy is nearest to the host's own, and of those that have less the nearest to that one.
+        // Starts at the sender whose residual capacity is nearest to the host's, and continues with senders that have
+        // less.
         let down = self.down[dst];
         let gap = |at: usize| (down - vacant(at)).abs();
         let by_vacancy = |&a: &usize, &b: &usize| vacant(b).total_cmp(&vacant(a)).then(most_left(a, b));
