@@ -19,8 +19,8 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 pub struct Marks(#[expect(dead_code, reason = "what it holds ends with it")] Ebpf);
 
 impl Marks {
-    /// Marks packets that leave an interface of the calling thread's network namespace while its queues hold `threshold` or more, if
-    /// their senders support ECN.
+    /// Marks packets that leave an interface of the calling thread's network namespace while its root queue holds `threshold` packets or
+    /// more, if their senders support ECN.
     ///
     /// # Errors
     /// If the program was not built, or the kernel refuses it.
