@@ -22,9 +22,9 @@ mod tests {
         assert_eq!(left(&[], &[0.5]), None);
         // With one run, all of its time counts as sending.
         assert_eq!(left(&[(1.0, 2.0)], &[0.5, 0.25]), Some(12.0));
-        // One second of two.
+        // Sending takes one second of two.
         assert_eq!(left(&[(1.0, 2.0), (0.5, 3.0)], &[0.25]), Some(5.0));
-        // Nothing of it, and no less than that.
+        // The estimated sending time is not negative.
         assert_eq!(left(&[(1.0, 2.0), (0.5, 1.9)], &[0.25, 0.25]), Some(4.0));
         assert_eq!(left(&[(1.0, 2.0), (0.5, 9.0)], &[0.25]), Some(8.0));
     }
