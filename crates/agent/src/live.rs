@@ -3,7 +3,7 @@
 //! - `coordinator_stream` keeps the stream to the coordinator open, and opens it again when it ends.
 //! - `report_timer` decides when to send a report.
 //! - `local_socket` receives the sockets of flows from programs.
-//! - `flows` paces these sockets, and measures what they have sent.
+//! - `flows` paces these sockets, and measures their progress.
 //! - `socket` sets and reads socket options.
 //! - [`load_generator`] simulates many agents to measure coordinators.
 //! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
