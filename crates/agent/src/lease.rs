@@ -7,8 +7,8 @@
 //! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`LONGEST`].
 //!   Interfaces are those of this host.
 //! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate. Weights hold for
-//!   [`WEIGHTS`] after the last order. Guaranteed weights then stay until another order: they take no bandwidth from other queues of an
-//!   idle link. For other weights, all packets then share one queue, as without weights.
+//!   [`WEIGHTS`] after the last order. Guaranteed weights then stay until another order, since other queues can use their unused
+//!   bandwidth. For other weights, all packets then share one queue, as without weights.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub enum Refused {
     /// Weights are not 1 to [`MAX_SERVICES`] positive finite numbers.
     #[error("weights that are not 1 to {MAX_SERVICES} finite numbers above zero")]
     Weights,
-    /// More classes than [`MAX_SERVICES`], none, or a class without a queue.
+    /// More classes than [`MAX_SERVICES`], none, a class without a queue, or an application whose class does not exist.
     #[error("classes that are not 1 to {MAX_SERVICES}, each with a queue that is there")]
     Classes,
     /// More limits of applications than [`MAX_FOUND`].

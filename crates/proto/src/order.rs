@@ -125,7 +125,7 @@ impl Mark {
     }
 }
 
-/// The UDP packets of one class from one address to another.
+/// The UDP packets of one class from one address to another, which throttling treats as one flow (NetShare, section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Way {
     /// The source.

@@ -45,7 +45,7 @@ pub enum CommandError {
 /// Why a lock is not poisoned.
 pub(crate) const UNPOISONED: &str = "no thread panics while it holds the lock";
 
-/// The maximum number of concurrent programs. They mostly wait for the kernel, so the number does not depend on that of processors.
+/// The maximum number of concurrent programs. They mostly wait for the kernel, so there may be more of them than processors.
 const AT_A_TIME: usize = 4;
 
 /// Runs stages one after the other, and the steps of each stage concurrently. Started programs inherit `held`, so its lock ends with the

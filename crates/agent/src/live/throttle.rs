@@ -337,7 +337,7 @@ mod tests {
         };
         // However often the agent checks, up to once a period.
         assert_eq!([1, 8, 30, 49, 50].map(measures), [160; 5]);
-        // Missed periods are not made up for.
+        // The agent does not make up for missed periods.
         let mut due = Due::default();
         let measures = [0, 500, 508, 549, 550].map(|ms| due.is_now(began + after(ms)));
         assert_eq!(measures, [true, true, false, false, true]);

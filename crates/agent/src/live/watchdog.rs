@@ -81,7 +81,7 @@ impl Message {
 pub struct Start {
     /// The program, which calls [`run`] with its standard input.
     pub program: PathBuf,
-    /// Its arguments: the local socket of the agent, by which the watchdog finds a successor, follows, and then the numbers of the interfaces.
+    /// The first arguments. The agent appends its local socket, by which the watchdog finds a successor, and the numbers of the interfaces.
     pub args: Vec<String>,
     /// The local socket of the agent.
     pub local_socket: PathBuf,

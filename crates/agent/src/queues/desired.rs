@@ -110,7 +110,7 @@ impl Desired {
     /// segments of a packet before the card splits it.
     ///
     /// # Errors
-    /// If the link, a weight or a rate is out of range, or the limited flows take more than 99 % of the link.
+    /// If the link, a weight, or the number or rate of a limited flow is out of range, or limited flows take more than 99 % of the link.
     pub fn new(
         link: Rate,
         segments: u32,

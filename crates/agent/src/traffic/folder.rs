@@ -66,10 +66,10 @@ impl Folder {
         }
     }
 
-    /// Makes the folder again if another process deleted it, and returns whether one had.
+    /// Creates the folder again if another process deleted it, and returns whether one had.
     ///
     /// # Errors
-    /// If the folder cannot be made, or another agent made it meanwhile.
+    /// If the folder cannot be created, or another agent created it meanwhile.
     pub fn restore(&mut self) -> Result<bool, TrafficError> {
         let failed = |error| TrafficError::file(&self.path, error);
         let held = self.lock.metadata().map_err(failed)?.ino();

@@ -28,10 +28,10 @@ type Key = [u8; 12];
 /// The kernel's `struct limit` and `struct bucket`: two numbers each.
 type Pair = [u8; 16];
 
-/// The bytes of a UDP aggregate that have arrived so far.
+/// The bytes of a UDP flow ([`Way`]) that have arrived so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
-    /// The aggregate.
+    /// The flow.
     pub way: Way,
     /// The number of bytes.
     pub bytes: u64,
@@ -85,7 +85,7 @@ impl Throttling {
         Ok((Throttling { arrivals, limits, buckets: map(&mut bpf, "buckets")? }, programs))
     }
 
-    /// The bytes that have arrived, by aggregate, in no order.
+    /// The bytes that have arrived, by flow, in no order.
     ///
     /// # Errors
     /// If the map cannot be read.
@@ -103,7 +103,7 @@ impl Throttling {
         Ok(list)
     }
 
-    /// Removes the count of an aggregate that has ended. Its next packet starts a new count at zero.
+    /// Removes the count of a flow that has ended. Its next packet starts a new count at zero.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -111,7 +111,7 @@ impl Throttling {
         gone(self.arrivals.remove(&key(way)), "arrivals")
     }
 
-    /// Limits the rate of an aggregate for a lease.
+    /// Limits the rate of a flow for a lease.
     ///
     /// # Errors
     /// If the map is full.
@@ -128,7 +128,7 @@ impl Throttling {
         put(&mut self.limits, "limits", key, [rate, until])
     }
 
-    /// Removes the limit of an aggregate.
+    /// Removes the limit of a flow.
     ///
     /// # Errors
     /// If the kernel refuses.
