@@ -17,7 +17,8 @@ const LONGEST: usize = WORD.len() + MAX_ID_LENGTH + 13;
 /// How long a sender may take for the first line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The maximum number of connections that wait for [`Inbox::get`], including those without a complete first line. Others wait in the kernel.
+/// The maximum number of connections that wait for [`Inbox::get`], including those without a complete first line. Others wait in the
+/// kernel.
 const MAX: usize = 1024;
 
 /// The first line of a connection.
