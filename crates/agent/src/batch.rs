@@ -1,37 +1,37 @@
-//! Feeds lines to `ip` and `tc`, and reads what they say.
+//! Runs `ip` and `tc` with a batch of lines, and reads their output.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// What kept a program from doing what it was told.
+/// Why `ip` or `tc` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// It is not there, or does not start.
+    /// The program is not installed, or does not start.
     #[error("{tool} cannot be run: {error}")]
     Start {
         /// The program.
         tool: &'static str,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It refused a line.
+    /// The program refused a line.
     #[error("{tool}{place}: `{line}`: {said}")]
     Refused {
         /// The program.
         tool: &'static str,
-        /// In which namespace, in words; empty in the one that this process is in.
+        /// The network namespace, in words; empty for that of this process.
         place: String,
-        /// The line; all of the batch's first where the program does not say which.
+        /// The line, or the first line of the batch if the program does not report a line number.
         line: String,
-        /// What it said.
+        /// The first line of the program's error output.
         said: String,
     },
 }
 
-/// Feeds lines to `tool`, which stops at the first that it cannot do. `command` is `tool` with all that goes before `-batch`.
+/// Feeds lines to `tool`, which stops at the first line that fails. `command` is `tool` with the arguments before `-batch`.
 ///
 /// # Errors
-/// Which line was refused, and why.
+/// If `tool` cannot be started, or refuses a line.
 pub fn feed(
     mut command: Command,
     tool: &'static str,
@@ -43,7 +43,7 @@ pub fn feed(
     let mut child = command.spawn().map_err(failed)?;
     let mut stdin = child.stdin.take().expect("the standard input is piped");
     match stdin.write_all(lines.as_bytes()) {
-        // It stopped before the end, and says why.
+        // A broken pipe means that the program stopped early; its error output contains the reason.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
         _ => drop(stdin),
     }
@@ -52,16 +52,16 @@ pub fn feed(
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    // As in `Command failed -:3`.
+    // The error output names the line, as in `Command failed -:3`.
     let number = said.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
     let line = lines.lines().nth(number.unwrap_or(1).saturating_sub(1)).unwrap_or_default();
     Err(refused(tool, place(), line.to_owned(), &said))
 }
 
-/// What `tool` prints when it is asked.
+/// Runs `tool` with arguments, and returns its standard output.
 ///
 /// # Errors
-/// If it fails.
+/// If `tool` cannot be started, or exits with an error.
 pub fn ask(tool: &'static str, args: &[&str]) -> Result<String, BatchError> {
     let output = Command::new(tool).args(args).stdin(Stdio::null()).output();
     let output = output.map_err(|error| BatchError::Start { tool, error })?;

@@ -1,6 +1,6 @@
-//! Marks of congestion (ECN), as switches of a network for DCTCP give them, at a port of the testbed's.
+//! Sets ECN marks at a port of the testbed, as a switch for DCTCP does.
 //!
-//! The kernel's own queues that mark (RED and its kin) are often not built; this needs programs in the kernel and its types (BTF).
+//! The kernel's queueing disciplines that mark (RED and similar) are often not built. This module needs BPF, and the kernel's types (BTF).
 
 use std::fs;
 
@@ -11,16 +11,16 @@ use crate::traffic::{TrafficError, at_egress};
 
 static CONGESTION: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/congestion.o"));
 
-/// The kernel's types.
+/// The kernel's types (BTF).
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// An interface whose packets are marked, as long as this lives.
+/// An interface whose packets are marked until this value is dropped.
 #[derive(Debug)]
 pub struct Marks(#[expect(dead_code, reason = "what it holds ends with it")] Ebpf);
 
 impl Marks {
-    /// Marks packets that leave an interface of the calling thread's network namespace and find `threshold` or more in its queues, if
-    /// their senders understand marks.
+    /// Marks packets that leave an interface of the calling thread's network namespace while its root queue holds `threshold` packets or
+    /// more, if their senders support ECN.
     ///
     /// # Errors
     /// If the program was not built, or the kernel refuses it.

@@ -1,13 +1,14 @@
-//! The numbers of a link: one HTB class at what it carries, or one for each service.
+//! Computes the parameters of HTB classes (hierarchical token bucket, `tc-htb(8)`): one class at the rate of a link, or one per service.
 //!
-//! A simulated link carries its rate whatever comes; HTB (hierarchical token bucket) does so if its numbers fit:
+//! A simulated link sends at its rate under any load. HTB does the same if its parameters fit:
 //!
-//! - Kernels hand on several packets of a connection as one (GSO). Such a one leaves a class whole, so it has to be small against
-//!   what a class may send at once. [`segments`] keeps it to a millisecond of the slowest link.
-//! - A class sends what it saved up when its timer was late: its burst is what that may be.
-//! - Weighted queues have rates in proportion, which hold while all are busy, and may borrow up to the link's rate. What they
-//!   borrow goes by quanta: these are in proportion too, and none below the largest packet, or all would come out equal.
-//! - Queues hold bytes, not packets, so that packets of several segments count as what they are.
+//! - Kernels pass several packets of a connection on as one (GSO). HTB sends such a packet as a whole, so it has to be small relative to
+//!   the burst. [`segments`] limits it to a millisecond of the slowest link.
+//! - A class catches up after its timer was late: its burst limits the number of bytes that it sends at once.
+//! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up to the
+//!   link's rate. HTB divides borrowed bandwidth by quanta: they are proportional as well, and at least the size of the largest packet,
+//!   or all queues would borrow equal amounts.
+//! - Queue limits are in bytes, not packets, so that a packet of several segments counts with its size.
 
 use std::fmt;
 
@@ -15,59 +16,59 @@ use weir_core::units::Rate;
 
 pub use weir_proto::{FRAME, PAYLOAD};
 
-/// What a late timer may cost, in seconds.
+/// The maximum delay of a timer that a burst compensates, in seconds.
 const LATE: f64 = 1e-3;
 
-/// What a queue holds, in seconds of its link.
+/// The length of a queue, in seconds of its link.
 const BUFFER: f64 = 20e-3;
 
-/// The least burst, in bytes.
+/// The minimum burst, in bytes.
 const MIN_BURST: u32 = 16 << 10;
 
-/// The most segments of one packet: 64 KiB in all.
+/// The maximum number of segments of a packet: 64 KiB in total.
 const MAX_SEGMENTS: u32 = 43;
 
-/// Left-over bandwidth is split by weight up to this ratio: a service's turn would take too long otherwise.
+/// The maximum ratio of quanta. Beyond it, unused bandwidth is not divided by weight: the turn of a service would take too long.
 const MAX_TURN: f64 = 100.0;
 
-/// What packets without a mark have for sure, as a part of the link; they are none of a scenario's.
+/// The guaranteed part of the link for packets without a mark, which belong to no service.
 const REST: f64 = 1e-3;
 
-/// The most services with queues of their own: each has a mark.
+/// The maximum number of services with separate queues: each has a mark.
 pub const MAX_SERVICES: usize = weir_proto::MAX_CLASSES;
 
-/// The mark of a service's packets. Those beyond [`MAX_SERVICES`] share the last.
+/// The mark (DSCP) of a service's packets. Services from [`MAX_SERVICES`] on share the last mark.
 pub fn dscp(service: usize) -> u8 {
     (service + 1).min(MAX_SERVICES) as u8
 }
 
-/// The most segments that one packet has, so that it takes at most a millisecond of a link at `slowest`.
+/// The maximum number of segments of a packet, at which it takes at most a millisecond on a link at `slowest`.
 pub fn segments(slowest: Rate) -> u32 {
     (slowest.get() * LATE / f64::from(FRAME)).clamp(1.0, f64::from(MAX_SEGMENTS)) as u32
 }
 
-/// A class of HTB, in bits per second and bytes.
+/// The parameters of an HTB class, in bits per second and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Class {
-    /// What it has for sure.
+    /// Guaranteed rate.
     pub rate: u64,
-    /// What it may have.
+    /// Maximum rate, with borrowed bandwidth.
     pub ceil: u64,
-    /// What it may send at once.
+    /// Maximum number of bytes that are sent at once.
     pub burst: u32,
-    /// Its turn when it borrows.
+    /// Bytes per turn while the class borrows.
     pub quantum: u32,
-    /// What waits at most.
+    /// Maximum number of bytes in the queue.
     pub buffer: u32,
 }
 
-/// What a class may send at once.
+/// The burst of a class: a late timer, a minimum and the largest packet each give a lower bound.
 fn burst(link: Rate, segments: u32) -> u32 {
     ((link.get() * LATE) as u32).max(MIN_BURST).max(segments * FRAME)
 }
 
 impl Class {
-    /// A link as a whole.
+    /// The class of a whole link.
     pub fn whole(link: Rate, segments: u32) -> Class {
         let packet = segments * FRAME;
         let rate = bits(link.get());
@@ -80,7 +81,7 @@ impl Class {
         }
     }
 
-    /// The classes of services with these weights, then that of the packets without a mark.
+    /// The classes of services with these weights, then that of packets without a mark.
     pub fn weighted(link: Rate, segments: u32, weights: &[f64]) -> Vec<Class> {
         let whole = Class::whole(link, segments);
         let sum: f64 = weights.iter().sum();
@@ -95,7 +96,7 @@ impl Class {
     }
 }
 
-/// As `tc` is told, after `htb`.
+/// The parameters as `tc` expects them after `htb`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Class { rate, ceil, burst, quantum, .. } = self;
@@ -103,7 +104,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Whole bits per second; HTB counts bytes, so at least one of those.
+/// Whole bits per second. HTB counts bytes, so the minimum is one byte.
 fn bits(bytes: f64) -> u64 {
     (bytes * 8.0).round().max(8.0) as u64
 }

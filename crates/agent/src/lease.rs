@@ -1,13 +1,14 @@
-//! Orders of a coordinator, kept as long as they hold. No clock, thread or socket: calls bring the time.
+//! Lease state: keeps the orders of a coordinator while their lease holds. Sans-I/O: callers pass the time.
 //!
-//! An order is believed as a whole or not at all, and one that is refused changes nothing but a count. What holds:
+//! An order is accepted or refused as a whole. A refused order leaves the state unchanged, and is counted. Invariants:
 //!
-//! - *One master.* An order of an older epoch is refused, and so is one that was there already. A newer epoch begins with an order that
-//!   names everything, and so does whatever comes after a gap: what is left out goes on as before only if nothing was lost.
-//! - *No nonsense.* A rate is above zero and at most what a link carries, a lease ends, interfaces are those of this host.
-//! - *Nothing for ever.* When the lease is over, all flows are free: they go as the transport lets them, and so do the connections of
-//!   applications. Weights hold for [`WEIGHTS`] after the last order. Then those that were promised to somebody stay until others are
-//!   ordered, as they keep nobody from a link that is idle; of others all packets share one queue, as if nobody had weighed them.
+//! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a complete order, and so does the
+//!   sequence after a gap: what an order does not name stays unchanged only if no order was lost.
+//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`LONGEST`].
+//!   Interfaces are those of this host.
+//! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate. Weights hold for
+//!   [`WEIGHTS`] after the last order. Guaranteed weights then stay until another order, since other queues can use their unused
+//!   bandwidth. For other weights, all packets then share one queue, as without weights.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,52 +22,52 @@ use weir_proto::{FlowKey, Limit, MAX_FLOWS, MAX_FOUND, Order, Pace, Queues, Refu
 
 use crate::htb::MAX_SERVICES;
 
-/// How long weights hold that nobody was promised, from the last order on; as long as its lease if that is longer.
+/// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
 pub const WEIGHTS: Duration = Duration::from_secs(30);
 
 /// Why an order is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Another coordinator has taken over.
+    /// The epoch is older: another coordinator has taken over.
     #[error("an older epoch")]
     Older,
-    /// This order, or one after it, was there already.
+    /// This order, or a later one, has been accepted already.
     #[error("an order that was there already")]
     Repeated,
-    /// Something is missing before it.
+    /// An earlier order is missing.
     #[error("orders before it are missing: expected one that names everything")]
     Gap,
-    /// Its lease.
+    /// The lease is zero, or above [`LONGEST`].
     #[error("a lease that is not above 0 s, or is above {} s", LONGEST.as_secs())]
     Lease,
-    /// Flows that are not in order, or twice.
+    /// Flows or limits are not sorted, or occur twice.
     #[error("flows out of order: expected each once, in order")]
     Unsorted,
-    /// Too many flows.
+    /// More flows than [`MAX_FLOWS`].
     #[error("more than {MAX_FLOWS} flows")]
     Flows,
-    /// An interface that this host does not have.
+    /// An interface that this host or switch does not have.
     #[error(
         "an interface that is not there: expected as many as this host or switch has by the coordinator's configuration"
     )]
     Interface,
-    /// A rate.
+    /// A rate is zero, or above that of all links.
     #[error(
         "a rate that is not above zero, or is above that of every link: expected links as the coordinator's configuration has them"
     )]
     Rate,
-    /// Weights.
+    /// Weights are not 1 to [`MAX_SERVICES`] positive finite numbers.
     #[error("weights that are not 1 to {MAX_SERVICES} finite numbers above zero")]
     Weights,
-    /// Classes, of applications or with their queues.
+    /// More classes than [`MAX_SERVICES`], none, a class without a queue, or an application whose class does not exist.
     #[error("classes that are not 1 to {MAX_SERVICES}, each with a queue that is there")]
     Classes,
-    /// Too many limits of applications.
+    /// More limits of applications than [`MAX_FOUND`].
     #[error("limits for more than {MAX_FOUND} applications with other hosts")]
     Limits,
 }
 
-/// Counts an order that was refused.
+/// Counts a refused order.
 fn count(refusals: &mut Refusals, why: Refused) {
     let count = match why {
         Refused::Older => &mut refusals.older,
@@ -84,11 +85,11 @@ fn count(refusals: &mut Refusals, why: Refused) {
     *count += 1;
 }
 
-/// Keeps the orders to one host or switch.
+/// The orders of one host or switch, and their lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseState {
     links: Vec<Rate>,
-    /// Epoch and number of the last order that was believed; zeros before the first.
+    /// Epoch and sequence number of the last accepted order; zeros before the first.
     obeys: (u64, u64),
     ends: Option<Duration>,
     lease: Duration,
@@ -102,18 +103,18 @@ pub struct LeaseState {
 pub type Peer = (Arc<str>, IpAddr);
 
 impl LeaseState {
-    /// For a host whose link carries so much, or a switch whose ports do.
+    /// For a host whose link has this rate, or a switch whose ports have these.
     pub fn new(links: Vec<Rate>) -> LeaseState {
         let (rates, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (ends, lease) = (None, Duration::ZERO);
         LeaseState { links, obeys: (0, 0), ends, lease, rates, limits, queues, refusals: Refusals::default() }
     }
 
-    /// Believes an order at a time, which counts from any point and does not go back, or refuses it. O(f log F) of f flows named
-    /// and F known; one that names everything takes F besides.
+    /// Accepts or refuses an order. The time `now` counts from any point and is monotonic. O(f log F) for f flows in the order and F known
+    /// flows, and O(F) in addition for a complete order.
     ///
     /// # Errors
-    /// Why it is refused. What was in force stays so.
+    /// Why the order is refused. The state stays unchanged, except for the count.
     pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), Refused> {
         self.check(&order).inspect_err(|&why| count(&mut self.refusals, why))?;
         if order.whole {
@@ -138,7 +139,7 @@ impl LeaseState {
         Ok(())
     }
 
-    /// Whether an order can be believed.
+    /// Whether an order is valid here; changes nothing.
     fn check(&self, order: &Order) -> Result<(), Refused> {
         let (epoch, seq) = self.obeys;
         if order.epoch < epoch {
@@ -170,7 +171,7 @@ impl LeaseState {
                 Pace::Free | Pace::Gone => over += usize::from(was_there),
             }
         }
-        // Each counts once before the list is known to have none twice.
+        // Entries may still be duplicates here, so each counts; the order of the list is checked next.
         if limits > MAX_FOUND + over || order.limits.len() > 2 * MAX_FOUND {
             return Err(Refused::Limits);
         }
@@ -204,39 +205,39 @@ impl LeaseState {
         Ok(())
     }
 
-    /// Epoch and number of the last order that was believed, as coordinators are told; zeros before the first.
+    /// Epoch and sequence number of the last accepted order, as reported to the coordinator; zeros before the first.
     pub fn obeys(&self) -> (u64, u64) {
         self.obeys
     }
 
-    /// When the lease is over, unless another order comes; none before the first.
+    /// The end of the lease unless another order arrives; none before the first order.
     pub fn ends(&self) -> Option<Duration> {
         self.ends
     }
 
-    /// For how long the last order that was believed holds; nothing before the first.
+    /// The lease of the last accepted order; zero before the first.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// The rate of a flow at a time, in bytes per second; none if it goes as the transport lets it, as flows do that nobody named.
+    /// The rate of a flow at a time, in bytes per second. None if the flow is not paced, or no order named it.
     pub fn rate(&self, key: &FlowKey, now: Duration) -> Option<u64> {
         self.rates.get(key).copied().filter(|_| self.holds(now))
     }
 
-    /// All flows that have a rate at a time, in order.
+    /// All flows that have a rate at a time, sorted by key.
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
         let rates = self.holds(now).then_some(&self.rates).into_iter().flatten();
         rates.map(|(key, rate)| (key, *rate))
     }
 
-    /// What all connections of each application with each other host may send at a time, in bytes per second; those that are not there are
-    /// free.
+    /// The limit of all connections of each application with each other host at a time, in bytes per second. Connections without an entry
+    /// are not paced. None if the lease has ended.
     pub fn limits(&self, now: Duration) -> Option<&BTreeMap<Peer, u64>> {
         self.holds(now).then_some(&self.limits)
     }
 
-    /// The queues of all interfaces that have some, as they are to be at a time.
+    /// The queues of all interfaces that have some, at a time.
     pub fn queues(&self, now: Duration) -> Cow<'_, BTreeMap<u32, Queues>> {
         if self.weigh(now) {
             return Cow::Borrowed(&self.queues);
@@ -250,12 +251,12 @@ impl LeaseState {
         Cow::Owned(self.queues.iter().map(|(&interface, queues)| (interface, open(queues))).collect())
     }
 
-    /// Whether weights hold that nobody was promised.
+    /// Whether weights that are not guaranteed hold.
     pub fn weigh(&self, now: Duration) -> bool {
         self.ends.is_some_and(|ends| now + self.lease < ends + WEIGHTS.max(self.lease))
     }
 
-    /// What was refused so far, as coordinators are told.
+    /// The number of refused orders by reason, as reported to the coordinator.
     pub fn refusals(&self) -> Refusals {
         self.refusals
     }

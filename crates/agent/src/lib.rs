@@ -1,17 +1,17 @@
-//! Carries out on a host what was decided elsewhere, and decides nothing itself.
+//! Applies the coordinator's orders on a host or switch, and reports what its flows send. The agent makes no scheduling decisions.
 //!
-//! - [`htb`] has the numbers of a link: rates, bursts, turns and buffers of its classes.
-//! - [`queues`] compares the queues that an interface should have with those that it has, changes what differs, and puts back
-//!   what was there before.
-//! - [`lease`] keeps orders of a coordinator: which are believed, and which are in force at a time.
-//! - [`report_delta`] is the other way: what of a host's flows is worth a report.
-//! - [`live`] is the agent as it runs: orders from a coordinator, put on sockets that programs hand over.
-//! - [`traffic`] finds the traffic of applications, marks it, follows its connections and paces them.
-//! - [`congestion`] marks packets as a switch for DCTCP does, for the testbed's.
-//! - [`notifications`] of the kernel say which interfaces and queues changed.
-//! - [`batch`] feeds lines to `ip` and `tc`.
+//! - [`htb`] computes the parameters of HTB classes: rates, bursts, quanta and buffers.
+//! - [`queues`] compares the queues of an interface with the desired ones, applies the differences, and restores the previous root
+//!   queueing discipline.
+//! - [`lease`] keeps the coordinator's orders: which orders are accepted, and which hold at a time.
+//! - [`report_delta`] selects the flows of a host that a report has to contain.
+//! - [`live`] is the running agent: it applies orders to sockets that programs hand over, and to interfaces.
+//! - [`traffic`] observes, marks and paces the connections of unmodified programs.
+//! - [`congestion`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
+//! - [`notifications`] receives rtnetlink notifications about changed interfaces and queues.
+//! - [`batch`] runs `ip` and `tc` with a batch of lines.
 //!
-//! Everything here is on Linux only.
+//! This crate works on Linux only.
 
 #![cfg(target_os = "linux")]
 

@@ -1,21 +1,20 @@
-//! The agent as it runs: orders come, programs hand over their sockets, and the rates in force are put on these. The queues in force
-//! are put on the host's interfaces, and applications that are found by themselves get the classes of theirs.
+//! Runs the agent: applies the coordinator's rates to handed-over sockets, its queues to interfaces, and its classes to applications.
 //!
-//! - `coordinator_stream` is the stream to the coordinator, opened again whenever it ends.
-//! - `report_timer` is when to report.
-//! - `local_socket` is where programs hand over the sockets of their flows.
-//! - `flows` are those: what they are told, and what they have sent.
-//! - `socket` is what TCP of the kernel takes and says.
-//! - [`load_generator`] is many agents without any of that but the stream, to measure coordinators.
-//! - `observed_connections` are applications whose traffic is found: what is told of their connections, and their classes.
-//! - `demands` are what these connections ask for, and what they may send.
-//! - `throttle` measures what arrives of UDP, and limits what is sent of it by what arrives elsewhere.
-//! - [`watchdog`] is a second process, which frees sockets when this one dies.
+//! - `coordinator_stream` keeps the stream to the coordinator open, and opens it again when it ends.
+//! - `report_timer` decides when to send a report.
+//! - `local_socket` receives the sockets of flows from programs.
+//! - `flows` paces these sockets, and measures their progress.
+//! - `socket` sets and reads socket options.
+//! - [`load_generator`] simulates many agents to measure coordinators.
+//! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
+//! - `demands` predicts the demands of these connections, and divides limits between them.
+//! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
+//! - [`watchdog`] is a second process that removes pacing rates if this one is killed.
 //! - `interfaces` keeps the interfaces as ordered.
 //!
-//! One thread does all of it, once an interval: what was sent is read, what is in force is put on sockets that differ, and what goes
-//! otherwise than the coordinator reckons is reported. If nothing comes from the coordinator the same goes on, and with the end of the lease all sockets are free.
-//! Interfaces are changed beside it, since that takes longer than an interval.
+//! One thread does this work once an interval: it reads the bytes sent, sets the pacing rates that differ, and reports the flows that
+//! deviate from the coordinator's estimate. Without a coordinator it continues to do so, and removes all rates when the lease ends.
+//! Other threads change interfaces, since a change takes longer than an interval.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -55,79 +54,79 @@ use observed_connections::Applications;
 use report_timer::ReportTimer;
 use watchdog::Watchdog;
 
-/// How often what is measured is compared with what is in force before a coordinator has said what its interval is.
+/// How often the agent measures and sets rates before a coordinator has sent its interval.
 const ALONE: Duration = Duration::from_millis(8);
 
-/// How often everything is reported anew: a coordinator may have heard of a flow before it heard of its coflow.
+/// How often the agent reports again what the coordinator has not confirmed: a report may arrive before the flow's coflow.
 const ANEW: Duration = Duration::from_secs(1);
 
-/// What an agent has to know.
+/// The configuration of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the coordinator is.
+    /// The coordinator's address.
     pub coordinator: Endpoint,
-    /// Which host or switch this is, by its number there.
+    /// The number of this host or switch at the coordinator.
     pub host: u32,
-    /// The link of a host, or those of a switch as the coordinator numbers them.
+    /// The link of a host, or the links of a switch in the coordinator's order.
     pub links: Vec<Link>,
-    /// Where programs find the agent: the path of a Unix socket; none if they are not to.
+    /// The path of the Unix socket for programs; none to accept no programs.
     pub local_socket: Option<PathBuf>,
-    /// How to start a watchdog over the sockets of programs; none for a switch, and where `dry_run`.
+    /// How to start a watchdog for the sockets of programs; none for a switch, and with `dry_run`.
     pub watchdog: Option<watchdog::Start>,
-    /// Whether interfaces stay as they are, and the `tc` commands that would change them are printed.
+    /// Whether to print the `tc` commands instead of running them.
     pub dry_run: bool,
 }
 
-/// A link out of a host or switch.
+/// A link of a host or switch.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// What it carries: orders above it are refused.
+    /// The rate of the link. Orders with higher rates are refused.
     pub rate: Rate,
-    /// The interfaces that are this link, which get the queues of orders. Several share its rate evenly.
+    /// The interfaces of this link, which get the ordered queues. Several interfaces share the rate evenly.
     pub interfaces: Vec<Interface>,
 }
 
-/// What is known on this host, for the loop and for programs that come in between.
+/// The state of the agent. The loop and the connections of programs share it.
 struct Host {
     keeper: LeaseState,
-    /// Why the last order was refused, if it was.
+    /// Why the last order was refused; none if it was accepted.
     refused: Option<Refused>,
     flows: Flows,
     voice: ReportHistory,
-    /// The applications that it finds by itself, if it does.
+    /// The applications that the agent observes, if it observes any.
     applications: Option<Applications>,
-    /// Whether it is a host's that measures and limits nothing, and has not said so yet.
+    /// Whether this agent cannot throttle, which it has not logged yet.
     is_deaf: bool,
-    /// Whether weights held that nobody was promised when it was looked last.
+    /// Whether weights that are not guaranteed held at the last check.
     weighed: bool,
-    /// Where what its links should have goes when it is something else.
+    /// Receives the desired state of the links when it changes.
     wanted: watch::Sender<Wanted>,
-    /// What the interfaces differ in from orders, and what was restored at them.
+    /// The conflicts of interfaces, the number of restored objects, and the present names.
     interfaces: interfaces::Status,
     watchdog: Option<Watchdog>,
     /// Whether a watchdog could not be started, which was logged.
     is_unwatched: bool,
-    /// What its link carries in bytes per second, if it has interfaces.
+    /// The rate of the host's link in bytes per second, if it has interfaces.
     shaped: Option<f64>,
     began: Instant,
 }
 
-/// What is wanted of interfaces.
+/// The desired state of interfaces.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Wanted {
     /// The queues of links.
     queues: BTreeMap<u32, Queues>,
-    /// The classes of flows of UDP, at a host's link.
+    /// The classes of UDP flows, at a host's link.
     limited: BTreeMap<u16, Limited>,
 }
 
-/// The same for all who work on it.
+/// The state of the agent, shared between tasks.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Host>>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Host> {
-        // Nobody leaves it half done: a panic elsewhere says nothing about what is in there.
+        // No task leaves the state half changed, so it stays valid after a panic of another task.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -137,14 +136,14 @@ impl Host {
         self.began.elapsed()
     }
 
-    /// Puts the rates in force on all sockets that differ.
+    /// Sets the ordered rates on all sockets that differ.
     fn pace(&mut self) {
         let now = self.now();
         let keeper = &self.keeper;
         self.flows.pace(|key| keeper.rate(key, now));
     }
 
-    /// Says what interfaces should have, if that is something else than before.
+    /// Sends the desired state of interfaces if it has changed.
     fn want(&self) {
         let limited = self.shaped.map(|link| self.flows.limited(link)).unwrap_or_default();
         let queues = self.keeper.queues(self.now());
@@ -164,7 +163,7 @@ impl Host {
         Ok(())
     }
 
-    /// Lets the watchdog know of the sockets, and until when they have rates.
+    /// Passes new sockets and the end of the lease on to the watchdog.
     fn watch(&mut self) {
         let now = self.now();
         match self.watchdog.as_mut().map_or(Ok(false), Watchdog::ensure) {
@@ -186,7 +185,7 @@ impl Host {
         }
     }
 
-    /// A coordinator is there, which wants to know what arrives, and what applications ask for, or does not.
+    /// Starts with a new stream to a coordinator, which wants UDP measurements and demands, or does not.
     fn begin(&mut self, arrivals: bool, demands: bool) {
         self.report_all();
         if let Some(applications) = &mut self.applications {
@@ -216,7 +215,7 @@ impl Host {
                     applications.throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
                 }
             }
-            // What comes after one that was refused has a gap before it, and many that are alike are said once.
+            // An order after a refused one has a gap before it. Identical refusals in a row are logged once.
             Some(Refused::Gap) if self.refused.is_some() => {}
             Some(_) if self.refused == refused => {}
             Some(why) => say(&format!("an order was refused: {why}")),
@@ -226,7 +225,7 @@ impl Host {
         self.want();
     }
 
-    /// Nothing was told to whoever listens now.
+    /// Reports everything again, since a new coordinator knows none of it.
     fn report_all(&mut self) {
         self.voice = ReportHistory::default();
         self.flows.report_delta.report_all();
@@ -235,7 +234,7 @@ impl Host {
         }
     }
 
-    /// What is to be said now, if anything is.
+    /// The report to send now; none if there is no news, and the last one is recent.
     fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
         let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
@@ -251,15 +250,15 @@ impl Host {
     }
 }
 
-/// What an agent leaves in the kernel when it has stopped.
+/// What an agent leaves in the kernel when it stops.
 pub struct Left {
-    /// The traffic of applications.
+    /// The programs and maps for the traffic of applications.
     pub traffic: Option<Traffic>,
     /// The interfaces that may have queues of the agent's, by their present names.
     pub interfaces: Vec<Interface>,
 }
 
-/// Runs an agent until `stop`. Then all sockets are free, and interfaces and the traffic of applications stay as they are.
+/// Runs an agent until `stop`. All sockets are then unpaced; interfaces and the traffic of applications stay unchanged.
 ///
 /// # Errors
 /// If the socket for programs cannot be opened.
@@ -339,7 +338,7 @@ async fn keep_interfaces(shared: &Shared, settings: &Settings, ordered: watch::R
     }
 }
 
-/// Lets programs in, if there is a local_socket.
+/// Accepts programs, if there is a local socket.
 async fn serve(local_socket: Option<local_socket::LocalSocketServer>, shared: Shared) -> io::Result<()> {
     match local_socket {
         Some(local_socket) => local_socket.serve(shared).await,
@@ -347,9 +346,9 @@ async fn serve(local_socket: Option<local_socket::LocalSocketServer>, shared: Sh
     }
 }
 
-/// Tells whoever looks after the host.
+/// Logs a line to the standard error.
 fn say(what: &str) {
-    // Whoever listens there may have gone, which is no reason to go too.
+    // The reader of the log may have exited, which must not stop the agent.
     let _ = writeln!(io::stderr(), "weir agent: {what}");
 }
 
@@ -368,7 +367,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 }
                 Some(Event::Order(order)) => {
                     shared.lock().obey(order);
-                    // Orders more often than that do not keep it from looking.
+                    // Orders that arrive more often than that must not delay the measurements.
                     if looked.elapsed() < interval {
                         clock.reset_at(report_timer.order(Instant::now()).into());
                     }
@@ -383,7 +382,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                 host.flows.measure();
                 host.pace();
                 host.watch();
-                // Queues are others with orders, or when weights end, which a switch with many ports need not look for each time.
+                // Queues change with orders, or when weights end. A switch with many ports does not compute them each time.
                 let weighed = host.keeper.weigh(host.now());
                 if host.shaped.is_some() || weighed != host.weighed {
                     host.weighed = weighed;
@@ -396,7 +395,7 @@ async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
                     anew = Instant::now();
                     host.flows.report_delta.report_unsettled();
                 }
-                // While the last report is not under way, what changes is kept for the next.
+                // While the previous report is not sent, changes wait for the next one.
                 if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve())
                     && let Some(report) = host.report(interval, Instant::now())
                 {

@@ -1,11 +1,11 @@
-//! The queues of an interface: those that it should have against those that it has.
+//! Compares the queues of an interface with the desired ones, and applies the differences.
 //!
-//! [`Desired`] says what there should be, [`Actual`] what the kernel has, and [`changes`] what differs, as lines of `tc`:
-//! all three pure. [`Interface`] reads the kernel, has the lines done in one batch, remembers what was there before, and puts
-//! that back.
+//! [`Desired`] is the desired state, [`Actual`] is the state that the kernel reports, and [`changes`] returns the differences as lines for
+//! `tc`. All three are pure. [`Interface`] reads the kernel, applies the lines in one batch, and records and restores the previous root.
 //!
-//! Ours are the root queue with the handle 7765:, below it classes and filters with the numbers in [`ids`], and the queues of
-//! these classes. Nothing else is changed, but a root queue gives way, and with it all that was below it.
+//! The agent's objects are the root queueing discipline with the handle 7765:, the classes and filters below it with the numbers in
+//! [`ids`], and the queues of these classes. The agent changes no other objects, but it replaces the root queueing discipline and, with
+//! it, everything below.
 
 mod actual;
 mod change;

@@ -1,18 +1,20 @@
-//! What is worth a report: the coordinator reckons that flows send as they were told, and so hears only of what goes otherwise. No clock,
-//! thread or socket, as in [`crate::lease`], which is the other way: calls bring the time, which counts from any point and does not go back.
+//! Selects the flows that a report has to contain: those that deviate from the coordinator's estimate.
+//!
+//! The coordinator estimates the progress of a flow: it assumes that the flow sends at its ordered rate. A flow is reported only if it
+//! deviates from this estimate. Sans-I/O, like [`crate::lease`]: callers pass the time, which counts from any point and is monotonic.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use weir_proto::{FlowKey, FlowProgress, MAX_SEEN, Report, estimate_sent};
 
-/// How far what a flow has sent may be from what the coordinator reckons, in bytes: a large packet more or less.
+/// The maximum difference between the bytes that a flow has sent and the coordinator's estimate: about one large packet (GSO), in bytes.
 const SLACK: f64 = 65_536.0;
 
-/// How many flows that are over are remembered, the last ones.
+/// The maximum number of ended flows that are remembered; the oldest are dropped first.
 pub const MAX_OVER: usize = 1 << 14;
 
-/// What a coordinator was told of a flow last.
+/// The last reported state of a flow.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     sent: u64,
@@ -21,7 +23,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether the same flow is something else by now. With another rate it is: from when on it has that, nobody else knows.
+    /// Whether the last report of a flow is out of date. It is if the rate has changed, since only the agent knows from what time on.
     fn is_old(&self, now: &Told) -> bool {
         let Some(rate) = self.rate.filter(|_| self.rate == now.rate) else {
             return (self.sent, self.rate) != (now.sent, now.rate);
@@ -35,43 +37,45 @@ impl Told {
 struct Over {
     sent: u64,
     told: bool,
-    /// Whether the coordinator has said that it knows.
+    /// Whether the coordinator has confirmed the end of the flow.
     settled: bool,
 }
 
-/// What a coordinator was told of a host's flows.
+/// The reported state of a host's flows.
 #[derive(Debug, Clone, Default)]
 pub struct ReportDelta {
     open: BTreeMap<FlowKey, Option<Told>>,
     over: BTreeMap<FlowKey, Over>,
-    /// Those that are over, in the order in which they ended; some of them may have begun again.
+    /// Ended flows, in the order of their ends. A flow that has been opened again since then is still in the list.
     ended: VecDeque<FlowKey>,
 }
 
 impl ReportDelta {
-    /// A flow begins, or goes on over another connection; the answer is what it has sent before.
+    /// Adds a flow that begins, or continues over another connection. Returns the bytes that it has sent before.
     pub fn open(&mut self, key: FlowKey) -> u64 {
         let before = self.over.remove(&key).map_or(0, |over| over.sent);
         self.open.insert(key, None);
         before
     }
 
-    /// A flow is over, and has sent so many bytes.
+    /// Records the end of a flow, and the bytes that it has sent.
     pub fn end(&mut self, key: FlowKey, sent: u64) {
         self.open.remove(&key);
         self.ended.push_back(key.clone());
         self.over.insert(key, Over { sent, told: false, settled: false });
         while self.ended.len() > MAX_OVER {
             let Some(key) = self.ended.pop_front() else { break };
-            // One that ended again since then is in the list again.
+            // A flow that has ended again since then occurs in the list again.
             if !self.ended.contains(&key) {
                 self.over.remove(&key);
             }
         }
     }
 
-    /// What is otherwise than was told, in order, as much as fits into a report. `flows` are those that are open, in order, each with the
-    /// bytes that it has sent, and its rate in bytes per second or none if it goes as its transport lets it.
+    /// Returns the flows that deviate from the last report, sorted by key, at most [`MAX_SEEN`].
+    ///
+    /// `flows` are the open flows, sorted by key. Each has the bytes that it has sent, and its rate in bytes per second, or none if it is
+    /// not paced.
     pub fn changes<'a>(
         &mut self,
         flows: impl Iterator<Item = (&'a FlowKey, u64, Option<u64>)>,
@@ -96,19 +100,19 @@ impl ReportDelta {
         seen
     }
 
-    /// Nothing was told to whoever listens now.
+    /// Reports every flow again: the coordinator has changed, and knows of none.
     pub fn report_all(&mut self) {
         self.over.values_mut().for_each(|over| (over.told, over.settled) = (false, false));
         self.report_unsettled();
     }
 
-    /// What the coordinator has not said it knows is told again: it may have heard of a flow before it heard of its coflow.
+    /// Reports again each flow whose end the coordinator has not confirmed: the report may have arrived before the flow's coflow did.
     pub fn report_unsettled(&mut self) {
         self.open.values_mut().for_each(|told| *told = None);
         self.over.values_mut().filter(|over| !over.settled).for_each(|over| over.told = false);
     }
 
-    /// The coordinator knows that a flow is over.
+    /// Records that the coordinator knows the end of a flow.
     pub fn settle(&mut self, key: &FlowKey) {
         if let Some(over) = self.over.get_mut(key) {
             over.settled = true;
@@ -116,17 +120,17 @@ impl ReportDelta {
     }
 }
 
-/// How long a host with nothing to say says nothing, where orders have such leases: a coordinator gives orders to whom it heard of within one.
+/// The maximum time between two reports of a host. A coordinator sends orders only to agents that reported within the lease.
 pub fn max_silence(lease: Duration, interval: Duration) -> Duration {
     (lease / 4).max(interval)
 }
 
-/// When a report was sent last, and with what in it that is no change of flows.
+/// The last report without its flows, and its time.
 #[derive(Debug, Clone, Default)]
 pub struct ReportHistory(Option<(Duration, Report)>);
 
 impl ReportHistory {
-    /// Whether a report has to be sent, for what is in it or since the last was `most` ago; it counts as sent then.
+    /// Whether a report has to be sent: it contains news, or the last one was sent `most` ago. If so, the report counts as sent.
     pub fn is_due(&mut self, report: &Report, most: Duration, now: Duration) -> bool {
         let is_news = !report.flows.is_empty() || !report.found.is_empty() || !report.arrivals.is_empty();
         let silent = self.0.as_ref().is_some_and(|(at, last)| {
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn a_flow_that_sends_as_told_is_no_news() {
         let told = |sent, rate, ms| Told { sent, rate, at: Duration::from_millis(ms) };
-        // A thousand full packets a second.
+        // 1000 full packets a second.
         let rate = Some(1_514_000);
         let first = told(1000, rate, 0);
         let reckoned = 1000 + 144_800;
@@ -162,7 +166,7 @@ mod tests {
         }
         assert!(first.is_old(&told(reckoned, Some(1_514_001), 100)));
         assert!(first.is_old(&told(reckoned, None, 100)));
-        // Of what nobody paces each byte is report_delta.
+        // For a flow that is not paced, each byte is a deviation.
         let free = told(1000, None, 0);
         assert!(free.is_old(&told(1001, None, 0)));
         assert!(!free.is_old(&told(1000, None, 1000)));

@@ -1,13 +1,13 @@
-//! The traffic of a host's applications, found without their help: an application is a cgroup or a port, and unmodified programs in it are
-//! marked, followed and paced by programs in the kernel (`bpf/` of the repository).
+//! Observes, marks and paces the traffic of a host's applications. An application is a cgroup or a port, and its programs are unmodified:
+//! BPF programs (`bpf/` of the repository) do the work in the kernel.
 //!
-//! - Packets leave the interfaces that were named with their application's class: its mark (DSCP), and its queue without any filter.
-//! - Connections of TCP say when they open and close, and how many bytes went over them.
-//! - The pace of a connection can be set as long as it is there.
-//! - What arrives of UDP is counted, and what is sent of it limited, while that is wanted ([`Throttling`]).
+//! - Packets that leave the given interfaces get the class of their application: the mark (DSCP), and the queue, without a filter.
+//! - TCP connections are recorded when they open and close, with the bytes that they carried.
+//! - The pacing rate of a connection can be set while the connection exists.
+//! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`Throttling`]).
 //!
-//! [`Traffic`] does all of this for the network namespace that it is started in. What is in the kernel stays there until
-//! [`Traffic::stop`] or [`cleanup`]: when the agent dies, classes hold, paces hold for their lease, and the next one takes over.
+//! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until [`Traffic::stop`] or
+//! [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent takes over.
 
 mod attached;
 mod cgroup;
@@ -40,60 +40,60 @@ pub(crate) use program::at_egress;
 pub use record::{ApplicationId, Connection, Ends, Event, EventKind};
 pub use throttle::{Arrived, Throttling};
 
-/// The least pace, in bytes per second: 100 kbit/s. Whoever is told less has this, and nobody is stopped.
+/// The minimum pacing rate, in bytes per second: 100 kbit/s. A lower rate is raised to it, so that no connection stops.
 pub const MIN_PACE: u32 = 12_500;
 
-/// What keeps traffic from being found.
+/// Why traffic cannot be observed, marked or paced.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// The programs were not built.
+    /// The BPF programs were not built.
     #[error(
         "this Weir was built without its programs in the kernel, which find traffic ({0}); queues, orders and programs that mark their packets \
          themselves work without"
     )]
     NotBuilt(&'static str),
-    /// No cgroups of version 2.
+    /// No cgroups of version 2 are mounted.
     #[error(
         "no cgroups of version 2 are mounted: expected a line with `cgroup2` in /proc/self/mountinfo (`ip netns exec` hides them, and `nsenter \
          --net=/run/netns/NAME` does not)"
     )]
     NoCgroups,
-    /// Another agent.
+    /// Another agent runs in this network namespace.
     #[error("another agent follows the traffic of this network namespace")]
     Busy,
-    /// Two applications with something in common.
+    /// Two applications have the same name or port, or the cgroup of one contains that of the other.
     #[error(
         "{0} and {1}: expected applications with other names, cgroups that are not inside each other, and other ports"
     )]
     Overlap(String, String),
-    /// An interface without Ethernet's headers.
+    /// The interface has no Ethernet headers.
     #[error("{interface} is of the kind `{kind}`: expected an interface with Ethernet's headers")]
     Interface {
-        /// Where.
+        /// The interface.
         interface: String,
-        /// What it is.
+        /// Its link type, as `ip` prints it.
         kind: String,
     },
-    /// A pace.
+    /// The lease of a pacing rate is out of range.
     #[error("lease of {0:?}: expected more than 0 s, and at most {most:?}", most = lease::LONGEST)]
     Lease(Duration),
-    /// `ip`.
+    /// `ip` failed.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// A file or folder.
+    /// A file or folder could not be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The kernel refused a program or a map.
+    /// The kernel refused a program, a map or an entry of a map.
     #[error("{place}: {said}")]
     Kernel {
-        /// For which place or map.
+        /// The cgroup, interface, program or map.
         place: String,
-        /// What it said.
+        /// The kernel's message; of a long one, the first and the last lines.
         said: String,
     },
 }
@@ -114,7 +114,7 @@ impl TrafficError {
             }
             source = error.source();
         }
-        // Of a program that it refuses the kernel tells each step; why is at the end.
+        // For a program that it refuses, the kernel prints each step of the verifier. The reason is at the end.
         let lines: Vec<&str> = said.lines().collect();
         if let [first, _, .., _, _, _, _] = lines[..] {
             said = format!("{first} ... {}", lines[lines.len() - 4..].join("; "));
@@ -123,22 +123,22 @@ impl TrafficError {
     }
 }
 
-/// What the kernel could not tell or follow, since the maps are there.
+/// Losses since the maps were created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Events that found no room, since nobody read those before.
+    /// Events that were lost because the agent had not read earlier ones.
     pub lost: u64,
-    /// Times that a connection was not followed, since there were too many; it is tried again.
+    /// Attempts to follow a connection that failed because the map of connections was full; the kernel tries again later.
     pub refused: u64,
 }
 
 struct Application {
     rule: Rule,
-    /// The number of the cgroup that the programs are at.
+    /// The number of the cgroup to which the programs are attached.
     id: u64,
 }
 
-/// What has to be there for all programs and maps to be.
+/// The programs, files and interfaces that have to exist, to be inspected without the [`Traffic`].
 #[derive(Debug)]
 pub struct Inspection {
     programs: Vec<Evidence>,
@@ -147,7 +147,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Whether nothing was removed, as far as this shows. A few system calls for each program, which can wait for locks of the kernel's.
+    /// Whether no program or file was removed. Makes a few system calls for each program, which can wait for kernel locks.
     pub fn is_intact(&self) -> bool {
         self.programs.iter().all(Evidence::is_intact)
             && self.files.iter().all(|file| std::fs::symlink_metadata(file).is_ok())
@@ -155,26 +155,28 @@ impl Inspection {
     }
 }
 
-/// The traffic of a host's applications.
+/// The programs and maps for the traffic of a host's applications.
 pub struct Traffic {
     folder: Folder,
     maps: Maps,
     applications: Vec<Application>,
-    /// With their numbers.
+    /// With their interface numbers.
     interfaces: Vec<(Interface, u32)>,
-    /// The programs at cgroups and interfaces.
+    /// The programs attached to cgroups and interfaces.
     programs: Programs,
     throttling: Option<Throttling>,
 }
 
 impl Traffic {
-    /// Follows these applications' traffic, and marks what of it leaves these interfaces. What an earlier agent left in this network
-    /// namespace is taken over: connections that it knew, their paces, and events that nobody has read, and the classes of applications
-    /// for which the rules have none. Nothing goes without its mark meanwhile. Sockets that were there before the first agent are marked; they are not followed.
+    /// Follows the traffic of these applications, and marks their packets that leave these interfaces.
+    ///
+    /// It takes over from an earlier agent in this network namespace: its connections, their pacing rates, events that were not read, and
+    /// the classes of applications whose rules set no class. No packet loses its mark meanwhile. Sockets that were opened before the
+    /// first agent are marked, but not followed.
     ///
     /// # Errors
-    /// If the programs were not built, something is not there, or the kernel refuses. Then some of it may be done, which the next
-    /// time finds, or [`cleanup`] removes.
+    /// If the programs were not built, the applications overlap, a cgroup or interface does not exist, another agent runs, or the kernel
+    /// refuses a program or map. Some programs may then be attached: the next call takes them over, or [`cleanup`] removes them.
     pub fn start(rules: &[Rule], interfaces: &[Interface]) -> Result<Traffic, TrafficError> {
         if !(program::is_built() && throttle::is_built()) {
             return Err(TrafficError::NotBuilt(env!("WEIR_BPF_LACKS")));
@@ -196,7 +198,7 @@ impl Traffic {
             let attached = program::mark(&folder, interface, number, has_ports(rules))?;
             programs.insert(program::name(number), attached);
         }
-        // A port has what no cgroup has.
+        // A port applies to packets that no cgroup has a class for, so the programs at cgroups are attached first.
         let (at_cgroups, ports): (Vec<&Cgroup>, Vec<&Cgroup>) =
             cgroups.iter().partition(|cgroup| cgroup.port.is_none());
         for cgroup in at_cgroups.into_iter().chain(ports) {
@@ -208,21 +210,21 @@ impl Traffic {
         let interfaces = interfaces.iter().cloned().zip(numbers).collect();
         let mut traffic = Traffic { folder, maps, applications, interfaces, programs, throttling: None };
         traffic.forget_others()?;
-        // Of another version of Weir: what it knows cannot be taken over.
+        // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other in Folder::found(Some(&traffic.folder))? {
             other.remove()?;
         }
         Ok(traffic)
     }
 
-    /// Follows applications whose cgroups have gone and come again, as those of services do when they start anew; the answer is how
-    /// many. To be called now and then: their packets have no class until then. A cgroup that is not there is waited for.
+    /// Follows applications whose cgroups were deleted and created again, as by a service restart. Returns their number. Call it
+    /// periodically: until then, their packets have no class. A missing cgroup is no error: a later call finds it.
     ///
     /// # Errors
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
-        // What is a port stays at the root, which does not go.
+        // An application that is a port is attached to the root cgroup, which is never deleted.
         for application in self.applications.iter_mut().filter(|known| known.rule.port.is_none()) {
             let cgroup = match Cgroup::of(&application.rule) {
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -239,13 +241,13 @@ impl Traffic {
             count += 1;
         }
         if count > 0 {
-            // Nobody saw the last of what was in the cgroups before.
+            // The programs at the deleted cgroups did not see the end of their last connections.
             self.forget_others()?;
         }
         Ok(count)
     }
 
-    /// What [`Traffic::repair`] would look at, to be inspected without this.
+    /// Returns what [`Traffic::repair`] would check, so that it can be inspected without a lock on this.
     pub fn inspection(&self) -> Inspection {
         let programs = self.programs.iter().map(|(name, attached)| attached.evidence(&self.folder, name));
         let maps = Maps::names().map(|name| self.folder.path().join(name));
@@ -257,7 +259,7 @@ impl Traffic {
     /// deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
     ///
     /// # Errors
-    /// The first of all steps; the others are done all the same, and the next call tries again.
+    /// The first error of all steps. The other steps are done, and the next call tries again.
     pub fn repair(&mut self) -> (Restored, Result<(), TrafficError>) {
         let mut restored = Restored::default();
         let folder = self.folder.restore().map(drop);
@@ -292,7 +294,7 @@ impl Traffic {
                     self.programs.insert(name, attached);
                     result = result.map(|count| count + u64::from(was_deleted));
                 }
-                // The link is lost, and the next step loads the program again.
+                // The link is lost. The next step loads the program again.
                 Err(error) => result = result.and(Err(error)),
             }
         }
@@ -303,8 +305,7 @@ impl Traffic {
         self.programs.get(name).is_some_and(Attached::is_in_place)
     }
 
-    /// Puts programs at interfaces again where they are missing, and returns how many. Those of an interface that was created again do
-    /// not count.
+    /// Attaches the missing programs of interfaces, and returns how many. Programs of an interface that was created again do not count.
     fn restore_marks(&mut self) -> Result<u64, TrafficError> {
         let (mut count, mut is_any, mut result) = (0, false, Ok(()));
         for at in 0..self.interfaces.len() {
@@ -345,7 +346,7 @@ impl Traffic {
         self.applications.iter().map(|application| &application.rule)
     }
 
-    /// Puts programs at cgroups again where they are missing, and returns how many.
+    /// Attaches the missing programs of cgroups, and returns how many.
     fn restore_followers(&mut self) -> Result<u64, TrafficError> {
         let mut count = 0;
         for at in 0..self.applications.len() {
@@ -354,7 +355,7 @@ impl Traffic {
                 continue;
             }
             let cgroup = match Cgroup::of(rule) {
-                // It is followed when it is created again.
+                // `refresh` follows the cgroup when it is created again.
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                 cgroup => cgroup?,
             };
@@ -379,7 +380,7 @@ impl Traffic {
         self.interfaces.iter().filter_map(named).collect()
     }
 
-    /// Removes what is not of these applications and interfaces, as they are now.
+    /// Removes programs, classes and connections of other applications and interfaces.
     fn forget_others(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
         let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, number)| number).collect();
@@ -388,7 +389,7 @@ impl Traffic {
         self.maps.keep_connections(&ids)
     }
 
-    /// Removes programs that are not wanted any more.
+    /// Removes the programs of other applications and interfaces.
     fn keep_programs(&mut self) -> Result<(), TrafficError> {
         let ids = self.applications.iter().map(|known| known.id);
         let mut wanted: Vec<String> = ids.flat_map(program::names).collect();
@@ -396,49 +397,49 @@ impl Traffic {
         if self.throttling.is_some() {
             wanted.extend(self.interfaces.iter().flat_map(|&(_, number)| throttle::names(number)));
         }
-        // A link that is held keeps its program in place without a file.
+        // An open link keeps its program attached without a file.
         self.programs.retain(|name, _| wanted.contains(name));
         self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
     }
 
-    /// Says whether what arrives of UDP is to be counted, and what is sent of it can be limited. At the beginning it is not. Once it is
-    /// not wanted any more there are no limits.
+    /// Enables or disables counting of UDP that arrives, and limits of UDP that is sent. Both are disabled at first. Disabling removes all
+    /// limits.
     ///
     /// # Errors
-    /// If the kernel refuses. Then it is not done.
+    /// If the kernel refuses. Throttling is disabled then.
     pub fn throttle(&mut self, is_wanted: bool) -> Result<(), TrafficError> {
         if is_wanted == self.throttling.is_some() {
             return Ok(());
         }
         self.throttling = None;
         let started = if is_wanted { self.start_throttling() } else { Ok(()) };
-        // Also what is half there.
+        // Also removes the programs of a failed start.
         self.keep_programs()?;
         started
     }
 
-    /// What is counted and limited of UDP, while that is wanted.
+    /// The counts and limits of UDP; none while throttling is disabled.
     pub fn throttling(&mut self) -> Option<&mut Throttling> {
         self.throttling.as_mut()
     }
 
-    /// What an application is called; none if it is none of these, but was before.
+    /// The name of an application; none if it is no longer one of these.
     pub fn name(&self, id: ApplicationId) -> Option<&str> {
         self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
 
-    /// Whose queue the packets have that leave from a connection of this application: as where they are marked, those of an application without
-    /// a class have that of their own port, or else of the other end's.
+    /// The application whose class the packets of a connection have. Packets of an application without a class have that of the
+    /// application of the local port, or else of the remote port, as the programs mark them.
     pub fn marked(&self, id: ApplicationId, ends: &Ends) -> ApplicationId {
         marked(&self.applications, id, ends)
     }
 
-    /// The applications, in the order of the rules. One whose cgroup comes anew has another number then.
+    /// The applications, in the order of the rules. An application whose cgroup is created again gets another number.
     pub fn applications(&self) -> impl Iterator<Item = (&Rule, ApplicationId)> {
         self.applications.iter().map(|known| (&known.rule, ApplicationId(known.id)))
     }
 
-    /// Gives an application's packets another class, or none, from the next one on; the answer is whether there is such an application.
+    /// Sets or removes the class of an application, from the next packet on. Returns whether the application exists.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -453,20 +454,21 @@ impl Traffic {
         Ok(true)
     }
 
-    /// The connections that are there, in no order. Some that open or close meanwhile may be missing.
+    /// The open connections, in no order. Connections that open or close meanwhile may be missing.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the map of connections cannot be read.
     pub fn connections(&self) -> Result<Vec<(Ends, Connection)>, TrafficError> {
         self.maps.connections()
     }
 
-    /// Sets the pace of a connection for a while, or takes it back; the answer is whether the connection is there. It is in force
-    /// when the other end acknowledges the next data. Programs that pace themselves by less stay so. From 2^32 bytes per second
-    /// on it is none.
+    /// Sets the pacing rate of a connection for a lease, or removes it. Returns whether the connection exists.
+    ///
+    /// The rate applies when the peer acknowledges the next data. A lower rate that the program has set itself stays. A rate of 2^32 bytes
+    /// per second or more is no limit.
     ///
     /// # Errors
-    /// If the lease is not above 0 s or above [`lease::LONGEST`], or there are 65,536 paces already.
+    /// If the lease is zero or above [`lease::LONGEST`], or 65,536 connections have a pacing rate already.
     pub fn pace(&mut self, ends: Ends, pace: Option<Rate>, lease: Duration) -> Result<bool, TrafficError> {
         let Some(rate) = pace else {
             self.maps.free(ends)?;
@@ -479,30 +481,30 @@ impl Traffic {
         self.maps.set_pace(ends, rate, now() + lease)?;
         let there = self.maps.connection(ends)?.is_some();
         if !there {
-            // It may have closed before, and nobody else removes it then.
+            // The connection may have closed before, and no event will remove the entry.
             self.maps.free(ends)?;
         }
         Ok(there)
     }
 
-    /// The next event; none if all were read. [`AsFd`] says when there are more.
+    /// The next event; none if all have been read. [`AsFd`] gives a descriptor that is readable if there are more.
     pub fn event(&mut self) -> Option<Event> {
         self.maps.event()
     }
 
-    /// What was lost so far.
+    /// The losses so far.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the map of counts cannot be read.
     pub fn counts(&self) -> Result<Counts, TrafficError> {
         self.maps.counts()
     }
 
-    /// Takes everything out of the kernel. Paces are taken back before; the answer is how many connections keep theirs, as the
-    /// other ends acknowledged nothing for a second.
+    /// Removes all programs and maps from the kernel, after the pacing rates. Returns the number of connections that keep their pacing rate
+    /// because their peers acknowledged nothing for a second.
     ///
     /// # Errors
-    /// If something cannot be removed.
+    /// If a program, map or file cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
         let left = self.maps.let_go(&[], &[])?;
         self.folder.remove()?;
@@ -517,15 +519,15 @@ impl AsFd for Traffic {
     }
 }
 
-/// Removes what agents of this network namespace left in the kernel; the answer is whether something was there.
+/// Removes the programs and maps of earlier agents in this network namespace. Returns whether there were any.
 ///
 /// # Errors
-/// If an agent runs, or something cannot be removed.
+/// If an agent runs, or a program, map or file cannot be removed.
 pub fn cleanup() -> Result<bool, TrafficError> {
     let found = Folder::found(None)?;
     let was_there = !found.is_empty();
     for folder in found {
-        // What is half there has no paces to take back.
+        // A folder that is incomplete has no pacing rates to remove.
         if folder.is_current()
             && let Ok(mut maps) = Maps::open(&folder)
         {
@@ -536,26 +538,26 @@ pub fn cleanup() -> Result<bool, TrafficError> {
     Ok(was_there)
 }
 
-/// Whether what agents left in the kernel would be found from here. Where `/sys` is another one, as under `ip netns exec`, it is not.
+/// Whether [`cleanup`] can find programs and maps. It cannot if another file system is mounted on `/sys`, as under `ip netns exec`.
 pub fn is_seen() -> bool {
     Folder::is_seen()
 }
 
-/// The time that the kernel's programs go by.
+/// The time of the BPF programs' clock, CLOCK_MONOTONIC.
 pub fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux always has CLOCK_MONOTONIC").into()
 }
 
-/// Whether an application is a port.
+/// Whether any application is a port.
 fn has_ports<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> bool {
     rules.into_iter().any(|rule| rule.port.is_some())
 }
 
-/// No application is in two, or inside another: both would count.
+/// Checks that no two applications overlap: their traffic would count twice.
 fn apart(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
     for (index, (rule, cgroup)) in rules.iter().zip(cgroups).enumerate() {
         for (other, known) in rules.iter().zip(cgroups).take(index) {
-            // A port is of what is in none of the cgroups, so it is not among them.
+            // A port applies to packets that no cgroup has a class for, so it cannot overlap with a cgroup.
             let inside = match (rule.port, other.port) {
                 (None, None) => cgroup.path.starts_with(&known.path) || known.path.starts_with(&cgroup.path),
                 (one, another) => one == another,
@@ -568,7 +570,7 @@ fn apart(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
     Ok(())
 }
 
-/// The number of an interface of the calling thread's network namespace.
+/// Returns the number of an interface of the calling thread's network namespace.
 fn number(interface: &Interface) -> Result<u32, TrafficError> {
     #[derive(Deserialize)]
     struct Link {
@@ -617,11 +619,11 @@ mod tests {
             let ends = Ends { local: ([10, 0, 0, 1], local).into(), remote: ([10, 0, 0, 2], remote).into() };
             marked(&applications, ApplicationId(id), &ends).0
         };
-        // Who has a class by the cgroup keeps it, and who has none has the port's.
+        // A class of the cgroup applies first. Without one, the port's class applies.
         assert_eq!([of(0, 8080, 5), of(1, 8080, 5), of(1, 5, 8081), of(1, 5, 6)], [0, 2, 3, 1]);
-        // The own port comes first, whichever was first to see the connection, and one without a class has none to give.
+        // The local port applies first, whichever application saw the connection first. A port without a class is ignored.
         assert_eq!([of(3, 8080, 8081), of(2, 8081, 8080), of(1, 9000, 8081), of(4, 9000, 5)], [2, 3, 3, 4]);
-        // Somebody who is none of these any more.
+        // An application that is no longer one of these.
         assert_eq!([of(9, 8080, 5), of(9, 5, 6)], [9, 9]);
     }
 

@@ -1,4 +1,4 @@
-//! How programs hand the sockets of their flows to the agent on their host.
+//! Hands the sockets of flows over to the agent of this host.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -16,31 +16,31 @@ use rustix::net::{
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why something was not done.
+/// Why a request to the agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// There is no agent, or it does not answer.
+    /// No agent runs, or it does not answer.
     #[error("the agent cannot be asked: {0}")]
     Io(#[from] io::Error),
-    /// The agent says no.
+    /// The agent refused the request, for this reason.
     #[error("the agent says no: {0}")]
     Refused(String),
-    /// It answers something else.
+    /// The answer has an unexpected form.
     #[error("the agent answered `{0}`: expected ok, or no and a reason")]
     Answer(String),
 }
 
-/// A way to the agent of this host.
+/// A connection to the agent of this host.
 #[derive(Debug)]
 pub struct Agent {
     socket: Mutex<OwnedFd>,
 }
 
 impl Agent {
-    /// Finds the agent by the path of its Unix socket.
+    /// Connects to the agent by the path of its Unix socket.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If no agent listens there.
     pub fn connect(path: impl AsRef<Path>) -> Result<Agent, AgentError> {
         let address = SocketAddrUnix::new(path.as_ref()).map_err(io::Error::from)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -52,25 +52,25 @@ impl Agent {
         Ok(Agent { socket: Mutex::new(socket) })
     }
 
-    /// Hands over the socket of a flow: TCP, or UDP over IPv4 where the agent has an interface, and connected. `flow` is its place in the
+    /// Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface. `flow` is the flow's position in the
     /// coflow's registration.
     ///
     /// # Errors
-    /// Why it is not paced.
+    /// If the agent refuses the socket, or does not answer. The flow is not paced then.
     pub fn open(&self, coflow: &str, flow: u32, socket: &impl AsFd) -> Result<(), AgentError> {
         self.ask(&format!("open {coflow} {flow}"), &[socket.as_fd()])
     }
 
-    /// Nothing more will be written to a flow: when what was written has arrived, the agent lets go of its socket.
+    /// Marks a flow as done: the program will write no more. The agent closes its duplicate when all data has arrived.
     ///
     /// # Errors
-    /// If it is none of those that were handed over here, or over already.
+    /// If the flow was not handed over by this [`Agent`] or has ended, or the agent does not answer.
     pub fn done(&self, coflow: &str, flow: u32) -> Result<(), AgentError> {
         self.ask(&format!("done {coflow} {flow}"), &[])
     }
 
     fn ask(&self, text: &str, with: &[BorrowedFd<'_>]) -> Result<(), AgentError> {
-        // One question at a time: an answer does not say to which.
+        // One request at a time: an answer does not name its request.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);

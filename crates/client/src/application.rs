@@ -1,4 +1,4 @@
-//! Saba's library (section 6): an application registers, creates and destroys connections, and deregisters.
+//! Registers applications, and creates and destroys their connections (the library of Saba, section 6).
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -11,13 +11,13 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::coordinator::{Coordinator, CoordinatorError, escaped};
 
-/// How long the other end may take to take a connection.
+/// How long the other end may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// Levels are from 0, and DSCPs have six bits, of which 0 is nobody's: level 0 is DSCP 1.
+/// The maximum level: levels start at 0, and level n has DSCP n + 1, of six bits.
 const MAX_LEVEL: u64 = 62;
 
-/// An application that is registered. It may be so from several programs on several hosts, by the same id.
+/// A registered application. Several programs on several hosts may register the same id.
 #[derive(Debug)]
 pub struct Application {
     coordinator: Coordinator,
@@ -26,12 +26,13 @@ pub struct Application {
 }
 
 impl Application {
-    /// Registers the application `id` (1 to 128 printable characters without spaces), whose sensitivity the table has as `model`, which
-    /// only a coordinator whose queues go by services does without. The service is a framework's own, or `default`, if there is none given.
-    /// The same again changes nothing.
+    /// Registers the application `id` (1 to 128 printable characters without spaces). Repeating a registration has no effect.
+    ///
+    /// `model` is the name of its model in the sensitivity table, which is required unless the coordinator orders queues by service.
+    /// Without a `service`, the service is that of the framework, or `default`.
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// If the coordinator cannot be reached, or refuses the registration.
     pub fn register(
         coordinator: &Coordinator,
         id: &str,
@@ -44,25 +45,27 @@ impl Application {
         Ok(Application { coordinator: coordinator.clone(), id: id.to_owned(), level })
     }
 
-    /// Its priority level, from 0, as far as it was heard of: each connection that is created asks anew.
+    /// The priority level, from 0, as of the last connection created.
     pub fn level(&self) -> u8 {
         self.level.load(Ordering::Relaxed)
     }
 
-    /// What its packets are marked with: level 0 is DSCP 1, level 1 is DSCP 2 and so on.
+    /// The DSCP of the packets: the level plus 1.
     pub fn dscp(&self) -> u8 {
         self.level() + 1
     }
 
-    /// Creates a connection: TCP, from the host `from`, which is this one, to `address` on the host `to`. Hosts are called as the
-    /// coordinator calls them. Its packets have the application's class, the first one included. If that is another one by
-    /// now, as others came and went, it has that from then on; connections that were there before keep theirs.
+    /// Creates a TCP connection from the host `from`, which is this one, to `address` on the host `to`. Host names are those of the
+    /// coordinator.
+    ///
+    /// All packets have the application's class, including the first. If the level has changed since the last connection, this connection
+    /// gets the new class, after its first packets; earlier connections keep theirs.
     ///
     /// # Errors
-    /// If the other end does not take it within 30 s. That the coordinator was not told is no error: see [`Connection::untold`].
+    /// If the other end does not accept the connection within 30 s. A failed registration is no error: see [`Connection::untold`].
     pub fn connect(&self, from: &str, to: &str, address: impl ToSocketAddrs) -> io::Result<Connection> {
         let stream = self.dial(address)?;
-        // Ids only have to be different from each other.
+        // Ids only have to be unique.
         let id = format!("{:016x}{:016x}", chance(), chance());
         let place = path("connections", &id);
         let body = json!({ "application": self.id, "from": from, "to": to });
@@ -83,7 +86,7 @@ impl Application {
     fn dial(&self, address: impl ToSocketAddrs) -> io::Result<TcpStream> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no addresses");
         for address in address.to_socket_addrs()? {
-            // An address of IPv4 in one of IPv6 is marked as IPv4.
+            // The packets of a mapped address are IPv4, and so is the mark.
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             let dial = || {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
@@ -99,47 +102,47 @@ impl Application {
         Err(last)
     }
 
-    /// Deregisters it. Connections have to be destroyed before, also those of its programs on other hosts.
+    /// Deregisters the application. Destroy all its connections before, including those of programs on other hosts.
     ///
     /// # Errors
-    /// Why it is still registered.
+    /// If the coordinator cannot be reached, or refuses the request. The application stays registered.
     pub fn deregister(self) -> Result<(), CoordinatorError> {
         self.coordinator.delete(&path("applications", &self.id))
     }
 }
 
-/// A connection of an application. Dropping it is as [`Connection::destroy`], but errors are lost.
+/// A connection of an application. Dropping it calls [`Connection::destroy`] and ignores errors.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    /// Where the coordinator has it, until it is told that it has ended.
+    /// The path of the connection at the coordinator, until it is deleted there.
     told: Option<(Coordinator, String)>,
     untold: Option<CoordinatorError>,
 }
 
 impl Connection {
-    /// The connection itself.
+    /// The TCP stream.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Why the coordinator does not know of it, if so. It has the application's class all the same, but does not count for
-    /// the weights of queues.
+    /// Why the connection is not registered at the coordinator, if it is not. It has the application's class, but does not count for the
+    /// weights of queues.
     pub fn untold(&self) -> Option<&CoordinatorError> {
         self.untold.as_ref()
     }
 
-    /// Ends the connection both ways, and tells the coordinator.
+    /// Closes the connection in both directions, and deletes it at the coordinator.
     ///
     /// # Errors
-    /// If the coordinator was not told; the connection has ended.
+    /// If the coordinator cannot be reached, or refuses the request. The connection is closed.
     pub fn destroy(mut self) -> Result<(), CoordinatorError> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), CoordinatorError> {
         let Some((coordinator, place)) = self.told.take() else { return Ok(()) };
-        // It may have ended already.
+        // The connection may have been closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
         coordinator.delete(&place)
     }
@@ -163,7 +166,7 @@ fn level_of(answer: &Value) -> Result<u8, CoordinatorError> {
     })
 }
 
-/// The bits of ECN are below those of DSCP, and the kernel's own.
+/// Sets the DSCP. The ECN bits are below it, and the kernel sets them.
 fn mark(socket: &SockRef<'_>, to: SocketAddr, dscp: u8) -> io::Result<()> {
     let field = u32::from(dscp) << 2;
     match to.ip() {
@@ -172,7 +175,7 @@ fn mark(socket: &SockRef<'_>, to: SocketAddr, dscp: u8) -> io::Result<()> {
     }
 }
 
-/// A number that nobody else has: hashers begin with keys that the system gave by chance.
+/// A random number: `RandomState` has random keys of the system.
 fn chance() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -1,4 +1,4 @@
-//! Coflows: frameworks register them, and their programs send their flows (Saath, section 5).
+//! Registers, updates and deregisters coflows for frameworks, and sends their flows for programs (Saath, section 5).
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -11,33 +11,33 @@ use crate::agent::{Agent, AgentError};
 use crate::coordinator::{Coordinator, CoordinatorError, escaped};
 use crate::inbox;
 
-/// A flow of a coflow, which is called by its place there.
+/// A flow of a coflow. Its number is its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Flow {
-    /// The host that sends, as the coordinator calls it.
+    /// The name of the sending host, as the coordinator knows it.
     pub from: String,
-    /// The host that receives.
+    /// The name of the receiving host.
     pub to: String,
-    /// How many bytes; nothing if nobody knows, which policies that go by sizes refuse.
+    /// The number of bytes; none if unknown. Policies that order coflows by size refuse flows without it.
     pub bytes: Option<u64>,
 }
 
-/// How a coflow registers.
+/// The registration of a coflow.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Registration {
-    /// The service that it belongs to; a framework's own, or `default`, if it does not say.
+    /// The service of the coflow. If none is given, it is the service of the framework, or `default`.
     pub service: Option<String>,
-    /// An application of that service; `default` if it does not say.
+    /// The application of the service; `default` if none is given.
     pub application: Option<String>,
-    /// Its importance to weighted policies, above 0; 1 if it does not say.
+    /// The weight for weighted policies, above 0; 1 if none is given.
     pub weight: Option<f64>,
-    /// How long after its registration it should be done.
+    /// The time from the registration by which the coflow should complete.
     pub deadline: Option<Duration>,
-    /// Its flows, at least one.
+    /// The flows, at least one.
     pub flows: Vec<Flow>,
 }
 
-/// A coflow that is registered.
+/// A registered coflow.
 #[derive(Debug)]
 pub struct Coflow {
     coordinator: Coordinator,
@@ -45,10 +45,10 @@ pub struct Coflow {
 }
 
 impl Coflow {
-    /// Registers a coflow as `id`: 1 to 128 printable characters without spaces. The same again changes nothing.
+    /// Registers a coflow as `id`: 1 to 128 printable characters without spaces. Repeating a registration has no effect.
     ///
     /// # Errors
-    /// Why it is not registered.
+    /// If the coordinator cannot be reached, or refuses the registration.
     pub fn register(
         coordinator: &Coordinator,
         id: &str,
@@ -64,37 +64,37 @@ impl Coflow {
         Ok(Coflow { coordinator: coordinator.clone(), path })
     }
 
-    /// Gives it other flows, for tasks that moved or were started anew. Those in the same place with the same ends go on.
+    /// Replaces the flows, for tasks that moved or were restarted. A flow with the same position and hosts continues.
     ///
     /// # Errors
-    /// Why it has those that it had.
+    /// If the coordinator cannot be reached, or refuses the flows. The earlier flows stay.
     pub fn update(&self, flows: &[Flow]) -> Result<(), CoordinatorError> {
         self.coordinator.put(&format!("{}/flows", self.path), &json!(flows)).map(drop)
     }
 
-    /// Deregisters it, whatever is left of it.
+    /// Deregisters the coflow, complete or not.
     ///
     /// # Errors
-    /// Why it is still registered.
+    /// If the coordinator cannot be reached, or refuses the request. The coflow stays registered.
     pub fn deregister(self) -> Result<(), CoordinatorError> {
         self.coordinator.delete(&self.path)
     }
 }
 
-/// What was sent.
+/// The result of [`put`].
 #[derive(Debug)]
 pub struct Put {
-    /// Bytes of data.
+    /// The number of data bytes sent.
     pub bytes: u64,
-    /// Why it was not paced, if so: then it went as fast as TCP does.
+    /// Why the flow was not paced, if it was not: it was then sent as plain TCP.
     pub unpaced: Option<AgentError>,
 }
 
-/// Sends all of `data` as a flow of a coflow to the [`Inbox`](crate::Inbox) at `to`, at the pace that the agent has for it from the first
-/// byte on. It ends when all is handed to the kernel; the connection goes on until it has arrived.
+/// Sends all of `data` as a flow of a coflow to the [`Inbox`](crate::Inbox) at `to`. The agent paces the flow from the first byte on.
+/// Returns when the kernel has all data; the connection stays open until the data has arrived.
 ///
 /// # Errors
-/// If the other end does not take it, or `data` cannot be read; then the other end gets what was sent until then.
+/// If the receiver does not accept the connection or closes it, or `data` cannot be read. The receiver gets the bytes sent until then.
 pub fn put(
     agent: &Agent,
     coflow: &str,
@@ -106,7 +106,7 @@ pub fn put(
     let mut stream = TcpStream::connect(to)?;
     let unpaced = agent.open(coflow, flow, &stream).err();
     let sent = stream.write_all(head.as_bytes()).and_then(|()| io::copy(data, &mut stream));
-    // The agent has a duplicate, so that closing it would not end it.
+    // The agent holds a duplicate of the socket, so dropping the stream would not close the connection.
     let ended = stream.shutdown(Shutdown::Write);
     let bytes = sent?;
     ended?;

@@ -1,4 +1,4 @@
-//! The coordinator's API over HTTP/1.1, as docs/api.md has it.
+//! Sends requests to the coordinator's API over HTTP/1.1 (docs/api.md).
 
 use std::fs;
 use std::io::Read;
@@ -11,53 +11,53 @@ use serde_json::Value;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
-/// How long a coordinator may take to be reached, and to answer.
+/// How long a coordinator may take to accept a connection, and to answer.
 const NEAR: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Why something was not asked for or not done.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
-    /// It is not reached, or does not answer.
+    /// The coordinator cannot be reached, or does not answer.
     #[error("{place}: {why}")]
     Unreached {
-        /// Where it should be.
+        /// The base URL of the coordinator.
         place: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// It says no.
+    /// The coordinator refused the request.
     #[error("{status} {title}: {detail}")]
     Refused {
-        /// The status of the answer: 409 if the id is taken by another body, and so on as docs/api.md lists them.
+        /// The HTTP status, such as 409 if the id has another body. docs/api.md lists them.
         status: u16,
-        /// What that means.
+        /// The reason phrase of the status.
         title: String,
-        /// What is wrong.
+        /// The detail of the answer.
         detail: String,
     },
-    /// It answers something else.
+    /// The answer has an unexpected form.
     #[error("the coordinator answered `{found}`: expected {expected}")]
     Answer {
-        /// What it answered.
+        /// The answer.
         found: String,
-        /// What it should have.
+        /// The expected form.
         expected: &'static str,
     },
-    /// It is on another host, and nobody proves who they are.
+    /// The coordinator is on another host, and no certificate was given: plain text is for this host only.
     #[error("{0}: expected a coordinator on this host, or a certificate, its key and an authority")]
     Elsewhere(String),
-    /// A file that cannot be read, or is none.
+    /// A file cannot be read, or is not PEM.
     #[error("{}: {why}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
 }
 
-/// A coordinator. Copies share their connections.
+/// A client of a coordinator. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Coordinator {
     agent: Agent,
@@ -65,10 +65,10 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// One on this host, over plain text, at an address and a port such as `127.0.0.1:7701`.
+    /// A coordinator on this host, over plain text, at an address and port such as `127.0.0.1:7701`.
     ///
     /// # Errors
-    /// If that is another host.
+    /// If the address is that of another host.
     pub fn local(place: &str) -> Result<Coordinator, CoordinatorError> {
         if !is_own(place) {
             return Err(CoordinatorError::Elsewhere(place.to_owned()));
@@ -76,11 +76,11 @@ impl Coordinator {
         Ok(Coordinator::new(format!("http://{place}"), TlsConfig::default()))
     }
 
-    /// One that proves who it is, at a host and a port, by the authority of its certificate; who this is says `certificate`, whose key is
-    /// `key`. All are files in PEM.
+    /// A coordinator at a host and port, over TLS. `authority` has signed the coordinator's certificate; `certificate` and its `key`
+    /// identify this client. All files are PEM.
     ///
     /// # Errors
-    /// The file that is wrong.
+    /// The first file that cannot be read, or is not PEM.
     pub fn secure(
         place: &str,
         certificate: &Path,
@@ -101,16 +101,16 @@ impl Coordinator {
             .timeout_connect(Some(NEAR))
             .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
-            // What the environment has is for the way to the world.
+            // A proxy in the environment is for external addresses.
             .proxy(None)
             .tls_config(tls);
         Coordinator { agent: config.build().into(), base }
     }
 
-    /// What there is at a path, such as `/v1/hosts`.
+    /// Returns the JSON at a path, such as `/v1/hosts`. Null if the answer is not JSON.
     ///
     /// # Errors
-    /// If it is not reached, or says no.
+    /// If the coordinator cannot be reached, or refuses the request.
     pub fn get(&self, path: &str) -> Result<Value, CoordinatorError> {
         self.answer(self.agent.get(format!("{}{path}", self.base)).call())
     }
@@ -139,26 +139,26 @@ impl Coordinator {
         }
     }
 
-    /// Puts a body at a path; the same again changes nothing. The answer is nothing where there is none.
+    /// Puts a JSON body at a path. Repeating a request has no effect. Returns the answer, or null if it has no body.
     ///
     /// # Errors
-    /// If it is not reached, or says no.
+    /// If the coordinator cannot be reached, or refuses the request.
     pub fn put(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         self.put_text(path, &body.to_string())
     }
 
-    /// Puts a text at a path, such as a sensitivity table, which is TOML.
+    /// Puts a text at a path, such as a sensitivity table in TOML.
     ///
     /// # Errors
-    /// If it is not reached, or says no.
+    /// If the coordinator cannot be reached, or refuses the request.
     pub fn put_text(&self, path: &str, text: &str) -> Result<Value, CoordinatorError> {
         self.answer(self.agent.put(format!("{}{path}", self.base)).send(text))
     }
 
-    /// Removes what there is at a path.
+    /// Deletes the object at a path.
     ///
     /// # Errors
-    /// If it is not reached, or says no.
+    /// If the coordinator cannot be reached, or refuses the request.
     pub fn delete(&self, path: &str) -> Result<(), CoordinatorError> {
         self.answer(self.agent.delete(format!("{}{path}", self.base)).call()).map(drop)
     }
@@ -196,7 +196,7 @@ impl Coordinator {
         }
     }
 
-    /// The body of an answer, or why there is none.
+    /// The JSON of an answer; null if it is not JSON.
     fn answer(
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
@@ -237,13 +237,13 @@ fn not_pem(path: &Path, error: &ureq::Error) -> CoordinatorError {
     CoordinatorError::File { path: path.to_owned(), why: format!("expected PEM: {error}") }
 }
 
-/// Whether a host and a port are this host's own whatever names mean.
+/// Whether an address with a port is certainly this host's: a loopback address, or `localhost`.
 pub fn is_own(place: &str) -> bool {
     place.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
         || place.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
 }
 
-/// A text as it stands in a path or a query.
+/// Percent-encodes a text for a path or a query.
 pub fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -271,7 +271,7 @@ mod tests {
         let here = Path::new(file!()).with_file_name("absent.pem");
         let error = Coordinator::secure("localhost:1", &here, &here, &here).unwrap_err();
         assert!(error.to_string().contains("absent.pem: cannot be read"), "{error}");
-        // Nobody listens at a port that was given back.
+        // No process listens at a port that was closed.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Coordinator::local(&free.to_string()).unwrap().get("/livez").unwrap_err();
         assert!(matches!(error, CoordinatorError::Unreached { .. }), "{error}");

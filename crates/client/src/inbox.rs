@@ -1,4 +1,4 @@
-//! Where a program receives flows. A connection begins with a line `weir-flow COFLOW FLOW`, which is not part of the data.
+//! Receives the flows of coflows. A connection starts with the line `weir-flow COFLOW FLOW`, which is not part of the data.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
@@ -7,20 +7,21 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What a connection begins with.
+/// The first word of a connection.
 const WORD: &str = "weir-flow";
 
-/// The longest id, and the longest first line: the word, an id, a number of ten digits, and what is between and after.
+/// The maximum length of an id, and of a first line: the word, an id, a number of ten digits, and separators.
 const MAX_ID_LENGTH: usize = 128;
 const LONGEST: usize = WORD.len() + MAX_ID_LENGTH + 13;
 
-/// How long a first line may take.
+/// How long a sender may take for the first line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most connections that wait for [`Inbox::get`], those that have not yet said what they are included. More of them wait in the system.
+/// The maximum number of connections that wait for [`Inbox::get`], including those without a complete first line. Others wait in the
+/// kernel.
 const MAX: usize = 1024;
 
-/// What a connection begins with.
+/// The first line of a connection.
 pub(crate) fn head(coflow: &str, flow: u32) -> io::Result<String> {
     if !is_id(coflow) {
         let expected = format!("coflow: expected 1 to {MAX_ID_LENGTH} printable characters without spaces");
@@ -33,7 +34,7 @@ fn is_id(text: &str) -> bool {
     (1..=MAX_ID_LENGTH).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Which flow a first line is about, without its end.
+/// Parses a first line, without its line end.
 fn flow_of(line: &[u8]) -> Option<(String, u32)> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let (word, coflow, flow) = (words.next()?, words.next()?, words.next()?);
@@ -41,11 +42,11 @@ fn flow_of(line: &[u8]) -> Option<(String, u32)> {
     Some((coflow.to_owned(), flow.parse().ok().filter(|_| known)?))
 }
 
-/// A port at which a program receives flows. Whoever reaches it can send any flow: as sockets of programs are, it is as safe as its network.
+/// A port at which a program receives flows. Any program that can reach the port can send any flow: it is as safe as its network.
 #[derive(Debug)]
 pub struct Inbox {
     listener: TcpListener,
-    /// Connections that have not yet said what they are.
+    /// Connections whose first line is incomplete.
     new: Vec<New>,
     waiting: BTreeMap<(String, u32), TcpStream>,
 }
@@ -57,7 +58,7 @@ struct New {
     until: Instant,
 }
 
-/// What has become of a connection.
+/// The result of reading a first line.
 enum Heard {
     Nothing,
     Flow(String, u32),
@@ -65,7 +66,7 @@ enum Heard {
 }
 
 impl New {
-    /// Reads what is there of the first line, and nothing beyond it.
+    /// Reads the available part of the first line, and nothing after it.
     fn hear(&mut self) -> Heard {
         let mut byte = [0];
         while self.line.len() < LONGEST {
@@ -90,30 +91,31 @@ impl New {
 }
 
 impl Inbox {
-    /// Listens at an address; port 0 is any that is free.
+    /// Listens at an address; port 0 selects a free port.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If the address is not available.
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Inbox> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Inbox { listener, new: Vec::new(), waiting: BTreeMap::new() })
     }
 
-    /// Where senders reach it.
+    /// The address for senders.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the operating system does not return it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The connection of a flow: what is read from it is its data. If the sender connects twice, the later one counts. That it ends says that no
-    /// more comes, also where the sender was killed: whoever knows the size compares. Flows may be asked for in any order; those that nobody
-    /// asks for wait.
+    /// Waits for the connection of a flow, whose bytes are the flow's data. Flows can be requested in any order, and others wait. If a
+    /// sender connects twice before, the later connection counts.
+    ///
+    /// The end of the stream means only that the sender has closed it, even by being killed: compare the length if the size is known.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if nobody sends it within `patience`.
+    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `patience`.
     pub fn get(&mut self, coflow: &str, flow: u32, patience: Duration) -> io::Result<TcpStream> {
         let began = Instant::now();
         let wanted = (coflow.to_owned(), flow);
@@ -131,11 +133,11 @@ impl Inbox {
         }
     }
 
-    /// Waits until something comes, or somebody's time is over.
+    /// Waits until a socket is readable, or until the next time limit.
     fn wait(&self, most: Duration) -> io::Result<()> {
         let ends = self.new.iter().map(|new| new.until.saturating_duration_since(Instant::now()));
         let most = ends.fold(most, Duration::min);
-        // The longest time that the kernel takes is none.
+        // A time that the kernel cannot represent means no limit.
         let time = Timespec::try_from(most).ok();
         let mut polled: Vec<PollFd<'_>> =
             self.new.iter().map(|new| PollFd::new(&new.stream, PollFlags::IN)).collect();
@@ -152,7 +154,7 @@ impl Inbox {
         self.new.len() + self.waiting.len() < MAX
     }
 
-    /// Takes what has come.
+    /// Accepts connections, and reads their first lines.
     fn take(&mut self) -> io::Result<()> {
         while self.has_room() {
             match self.listener.accept() {
@@ -161,7 +163,7 @@ impl Inbox {
                     self.new.push(New { stream, line: Vec::new(), until: Instant::now() + PATIENCE });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // Who went away before they were let in.
+                // A connection that was closed before it was accepted.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => return Err(error),
@@ -228,7 +230,7 @@ mod tests {
         }
         let last = say(&inbox, head(&longest, u32::MAX).unwrap().as_bytes());
         inbox.get(&longest, u32::MAX, SOON).unwrap();
-        // They came before it did.
+        // The earlier connections were processed before this one.
         assert_eq!((inbox.new.len(), inbox.waiting.len()), (0, 0));
         drop((sent, last));
         for id in ["", "a b", "a\n", &"x".repeat(MAX_ID_LENGTH + 1)] {

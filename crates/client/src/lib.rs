@@ -1,9 +1,9 @@
-//! What programs and frameworks ask of Weir: classes for their connections, and paces for their coflows.
+//! Lets programs and frameworks use Weir: classes for their connections, and rates for their coflows.
 //!
 //! # Saba's interface
 //!
-//! Section 6 of the paper has register, create connection, destroy connection and deregister. A connection has its application's class
-//! from its first packet on:
+//! Section 6 of the paper defines four calls: register, create connection, destroy connection and deregister. A connection has its
+//! application's class from its first packet on:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -20,7 +20,7 @@
 //!
 //! # Coflows
 //!
-//! Section 5 of Saath has register, update and deregister for the framework, and sending and receiving for its programs: here [`put`] and
+//! Section 5 of Saath defines register, update and deregister for the framework, and send and receive for its programs: here [`put`] and
 //! [`Inbox::get`].
 //!
 //! ```no_run
@@ -41,14 +41,14 @@
 //! let agent = Agent::connect("/run/weir/agent.sock")?;
 //! put(&agent, "shuffle-7", 0, "10.0.0.3:7000", &mut &b"..."[..])?;
 //!
-//! // The framework, when the job is over.
+//! // The framework, when the job has completed.
 //! coflow.deregister()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # A socket of one's own
+//! # A program's own socket
 //!
-//! A program that sends flow 3 of coflow `shuffle-7` in its own way connects a TCP socket as ever and says so:
+//! A program can send flow 3 of coflow `shuffle-7` over its own TCP socket. It connects the socket and hands it over:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -63,10 +63,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The agent paces the socket from then on and reports what it sends. It has a duplicate of it, so closing is not enough to end the
-//! connection: shut it down for writing, or say that it is done. A program that ends, or drops its [`Agent`], is done with all of its flows.
+//! From then on, the agent paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket
+//! does not close the connection: shut it down for writing, or call [`Agent::done`]. When a program exits or drops its [`Agent`], all its
+//! flows are done.
 //!
-//! Without a coordinator or an agent nothing is different but class and pace: an error here is no reason not to send.
+//! Without a coordinator or an agent, a program can send all the same: only the class and the rate are missing. Do not stop at an error
+//! of this library.
 
 mod coordinator;
 

@@ -1,4 +1,4 @@
-//! What ends a command early, and the exit code that says so.
+//! Defines the failures of commands, and their exit codes.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -15,41 +15,41 @@ use weir_trace::{TraceError, WriteError};
 
 use crate::interrupt;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// 1 could not be done, 2 wrong usage or bad input, above 128 stopped by a signal.
+    /// The exit code: 1 for a failure, 2 for wrong usage or invalid input, above 128 for a signal.
     pub code: u8,
-    /// What to say; nothing if whoever reads has gone.
+    /// The message; empty if the reader of the output has closed it.
     pub message: String,
 }
 
 impl Failure {
-    /// It could not be done.
+    /// The command failed.
     pub fn undone(message: impl Display) -> Failure {
         Failure { code: 1, message: message.to_string() }
     }
 
-    /// It was asked for wrongly, or the input is bad.
+    /// Wrong usage, or invalid input.
     pub fn input(message: impl Display) -> Failure {
         Failure { code: 2, message: message.to_string() }
     }
 
-    /// An output did not take what was written.
+    /// An output could not be written.
     pub fn output(path: &Path, error: &io::Error) -> Failure {
         let message = format!("{}: cannot be written: {error}", path.display());
         if interrupt::asked() { Failure::interrupted(message) } else { Failure::undone(message) }
     }
 
-    /// Somebody asked to stop.
+    /// A signal stopped the command.
     pub fn interrupted(message: impl Display) -> Failure {
         Failure { code: interrupt::exit_code(), message: message.to_string() }
     }
 
-    /// Goes on unless somebody asked to stop; for work whose results are written at its end.
+    /// Fails if a signal has asked to stop; for work that writes its results at its end.
     ///
     /// # Errors
-    /// If somebody did.
+    /// If a signal has arrived.
     pub fn unless_asked() -> Result<(), Failure> {
         if interrupt::asked() {
             return Err(Failure::interrupted("interrupted; nothing was written"));
@@ -57,7 +57,7 @@ impl Failure {
         Ok(())
     }
 
-    /// Simulated jobs have no outcome.
+    /// The failure for an error in the simulation of jobs.
     pub fn jobs(error: &ClusterError) -> Failure {
         match error {
             ClusterError::Interrupted { .. } => {
@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// A replay under `policy` has no outcome.
+    /// The failure for an error in a replay under `policy`.
     pub fn replay(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
@@ -86,7 +86,7 @@ impl Failure {
         }
     }
 
-    /// A replay over a wide area under `policy` has no outcome.
+    /// The failure for an error in a wide-area replay under `policy`.
     pub fn wide_area(policy: &str, error: &WideAreaReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
@@ -136,7 +136,7 @@ impl From<WriteError> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Of the standard output. A reader that has seen enough, as `head` does, is no failure to speak of.
+    /// An error of the standard output. A reader that closes it early, such as `head`, is no failure.
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure { code: 0, message: String::new() };

@@ -1,5 +1,5 @@
-//! Ctrl-C and termination. They end the process at once, as ever, until there is work that heeds them: then they are noted when
-//! they come, and heeded at the next schedule or the next bytes of a file.
+//! Handles Ctrl-C and SIGTERM. They end the process at once, until [`watch`] is called: then they are recorded, and work stops at its next
+//! check, such as the next schedule or the next bytes of a file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once, OnceLock};
@@ -13,8 +13,8 @@ fn signal() -> &'static Arc<AtomicUsize> {
     SIGNAL.get_or_init(Arc::default)
 }
 
-/// From now on, signals that ask to stop are noted instead of ending the process at once, so that it can say how far it came and
-/// tidy up. Where the system does not allow it, they still end it.
+/// Records SIGINT and SIGTERM from now on instead of ending the process, so that it can report its progress and clean up. If the system
+/// does not allow it, the signals still end the process.
 pub fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -24,12 +24,12 @@ pub fn watch() {
     });
 }
 
-/// Whether to stop.
+/// Whether a signal has asked to stop.
 pub fn asked() -> bool {
     signal().load(Ordering::Relaxed) != 0
 }
 
-/// What shells expect of a process that a signal stopped.
+/// The exit code of a process that a signal stopped, as shells expect it.
 pub fn exit_code() -> u8 {
     128 + signal().load(Ordering::Relaxed) as u8
 }

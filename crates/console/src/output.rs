@@ -1,4 +1,4 @@
-//! Outputs: files that are there in full or not at all, and the standard output.
+//! Writes outputs: files that appear complete or not at all, and the standard output.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -9,29 +9,29 @@ use tempfile::NamedTempFile;
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// A file that appears under its name when it is complete, and not before.
+/// A file that appears under its name once it is complete.
 ///
-/// It is written under another name beside it (`.weir-*`), from its first bytes on and not while they are worked out. What
-/// cannot be tidied up after, as `kill -9` or a power cut, leaves that file only in the moment of writing.
+/// It is written as a temporary file (`.weir-*`) in the same folder, which is created at the first byte and not while results are computed.
+/// Only `kill -9` or a power cut while it is written leaves the temporary file behind.
 pub struct Pending {
     target: PathBuf,
     file: Destination,
 }
 
 enum Destination {
-    /// Written beside the target, then renamed; nothing until there is something to write.
+    /// A temporary file in the same folder, which is renamed at the end; none before the first byte.
     Renamed(Option<BufWriter<NamedTempFile>>),
-    /// A device or a pipe, which has no name to take over.
+    /// A device or a pipe, which cannot be replaced by renaming.
     Direct(BufWriter<fs::File>),
-    /// The standard output. If that is a file, what else is written there has to go on where this ends.
+    /// The standard output. If it is a file, later output of other programs continues at its end.
     Stdout(BufWriter<io::Stdout>),
 }
 
 impl Pending {
-    /// Begins the file `path`. Failing here, before the work, is better than after it.
+    /// Prepares the file `path`. Call it before the work, so that an invalid path fails first.
     ///
     /// # Errors
-    /// If there can be no such file.
+    /// If the file cannot be created.
     pub fn begin(path: &Path) -> Result<Pending, Failure> {
         Pending::open(path).map_err(|error| Failure::output(path, &error))
     }
@@ -42,21 +42,21 @@ impl Pending {
             return Ok(Pending { target: PathBuf::from("standard output"), file });
         }
         if is_device(path) {
-            // It may be a file that others write to as well: what they wrote stays.
+            // The path may lead to a file that other processes write to as well, so their output is kept.
             let file = fs::OpenOptions::new().append(true).open(path)?;
             return Ok(Pending { target: path.to_owned(), file: Destination::Direct(BufWriter::new(file)) });
         }
-        // A link stays one: what it points at is replaced.
+        // A symbolic link stays; its target is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if target.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        // Only to see whether there can be one.
+        // Checks that a file can be created in the folder.
         drop(beside(&target)?);
         Ok(Pending { target, file: Destination::Renamed(None) })
     }
 
-    /// Where its bytes go.
+    /// The buffer to write to. Creates the temporary file at the first byte.
     fn buffer(&mut self) -> io::Result<&mut dyn Write> {
         if interrupt::asked() {
             return Err(io::Error::other("interrupted"));
@@ -72,13 +72,13 @@ impl Pending {
         }
     }
 
-    /// Gives the file its name.
+    /// Writes the rest, and renames the file.
     ///
     /// # Errors
-    /// If the last of it cannot be written. Then the name is as it was.
+    /// If the rest cannot be written. An earlier file of this name stays.
     pub fn finish(mut self) -> Result<(), Failure> {
         let stdout = self.is_stdout();
-        // Also a file without bytes gets its name.
+        // An empty file is created as well.
         let done = self.flush().and_then(|()| match self.file {
             Destination::Renamed(Some(buffer)) => {
                 let temp = buffer.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -89,10 +89,10 @@ impl Pending {
         done.map_err(|error| wrong(&self.target, stdout, &error))
     }
 
-    /// Writes all of `text` and gives the file its name.
+    /// Writes all of `text`, and renames the file.
     ///
     /// # Errors
-    /// If that fails.
+    /// If the file cannot be written.
     pub fn fill(mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
         match self.write_all(text.as_ref()) {
             Ok(()) => self.finish(),
@@ -100,7 +100,7 @@ impl Pending {
         }
     }
 
-    /// What to say about an error in writing it.
+    /// The failure for an error in writing this file.
     pub fn failure(&self, error: &io::Error) -> Failure {
         wrong(&self.target, self.is_stdout(), error)
     }
@@ -117,12 +117,12 @@ fn wrong(target: &Path, stdout: bool, error: &io::Error) -> Failure {
     }
 }
 
-/// Whether this is `-`, the standard output as it is the standard input elsewhere, or another name of it.
+/// Whether a path means the standard output: `-`, which elsewhere means the standard input, or another name of it.
 pub fn is_stdout(path: &Path) -> bool {
     ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
-/// Whether this names something that is no file of its own: a device, a pipe, or what is behind `/dev/stdout`.
+/// Whether a path names a device, a pipe, or the target of `/dev/stdout`.
 fn is_device(path: &Path) -> bool {
     let special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
     is_stdout(path)
@@ -131,7 +131,7 @@ fn is_device(path: &Path) -> bool {
         || fs::metadata(path).is_ok_and(special)
 }
 
-/// Readable by everybody, writable by the owner, less what the umask takes away.
+/// The permissions of new files: readable and writable by all, minus the umask.
 #[cfg(unix)]
 fn ordinary() -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
@@ -151,7 +151,7 @@ impl Write for Pending {
     }
 }
 
-/// A file with a name of its own beside `target`, which goes away when it is dropped.
+/// Creates a temporary file in the folder of `target`, which is deleted when it is dropped.
 fn beside(target: &Path) -> io::Result<NamedTempFile> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -164,7 +164,7 @@ fn beside(target: &Path) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// Where a result goes.
+/// Where a result is written.
 pub enum Sink {
     /// A file.
     File(Pending),
@@ -173,10 +173,10 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// The file if there is one to write, else the standard output.
+    /// The file if there is a path, else the standard output.
     ///
     /// # Errors
-    /// If there can be no such file.
+    /// If the file cannot be created.
     pub fn new(path: Option<&Path>) -> Result<Sink, Failure> {
         Ok(match path {
             Some(path) if !is_stdout(path) => Sink::File(Pending::begin(path)?),
@@ -187,7 +187,7 @@ impl Sink {
     /// Writes all of `text`.
     ///
     /// # Errors
-    /// If that fails.
+    /// If the file or the standard output cannot be written.
     pub fn fill(self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
         match self {
             Sink::File(file) => file.fill(text),
@@ -196,10 +196,10 @@ impl Sink {
     }
 }
 
-/// Writes to the standard output.
+/// Writes to the standard output, and flushes it.
 ///
 /// # Errors
-/// If nobody takes it.
+/// If the standard output cannot be written.
 pub fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_ref())?;
@@ -211,7 +211,7 @@ pub fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
 /// # Errors
 /// The first pair of names for one file.
 pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
-    // Without outputs there is no need to look into the input.
+    // Without outputs, the input need not be read.
     if outputs.iter().all(|(_, path)| path.is_none()) {
         return Ok(());
     }
@@ -235,7 +235,7 @@ pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result
     Ok(())
 }
 
-/// A file's name without links and dots, also of one that does not exist yet.
+/// The canonical path of a file, which need not exist.
 fn place(path: &Path) -> PathBuf {
     if let Ok(path) = fs::canonicalize(path) {
         return path;

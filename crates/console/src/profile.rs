@@ -19,20 +19,20 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::table::whole_percent;
 
-/// All runs of a command.
+/// The measured runs of a command.
 pub struct Runs {
-    /// How long each took, in seconds, by parts of the bandwidth from little to all.
+    /// The durations in seconds, by fraction of the bandwidth in ascending order.
     pub times: Vec<(Fraction, Vec<f64>)>,
-    /// By the medians.
+    /// The profile, from the medians.
     pub profile: Profile,
 }
 
-/// A command as a job: each of its runs is several, and the median counts.
+/// A command as a job: it runs several times at each fraction, and the median counts.
 struct Repeated<'a> {
     command: &'a Timed,
     place: &'a Place<'a>,
     runs: usize,
-    /// From all bandwidth to little, as they come.
+    /// The durations so far, by fraction in descending order.
     times: Vec<(Fraction, Vec<f64>)>,
     bar: ProgressBar,
 }
@@ -44,7 +44,7 @@ impl Repeated<'_> {
         Ok(took.as_secs_f64())
     }
 
-    /// Says how long the rest may take.
+    /// Shows the estimated time of the remaining runs.
     fn tell(&self) {
         let done: Vec<(f64, f64)> =
             self.times.iter().map(|(part, times)| (part.get(), median(times))).collect();
@@ -80,10 +80,10 @@ fn median(times: &[f64]) -> f64 {
     percentile(times, 50.0)
 }
 
-/// Profiles a command at a place: once to warm up, and `runs` times with each part of the bandwidth. Bandwidth stays as the last run had it.
+/// Profiles a command at a place: one run to warm up, then `runs` runs at each fraction of the bandwidth. The last limit stays in place.
 ///
 /// # Errors
-/// The first run that fails, or that no slowdown can be calculated from.
+/// The first run that fails, or durations that give no slowdown.
 pub fn measure(
     name: &str,
     command: &Timed,

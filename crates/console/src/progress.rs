@@ -1,4 +1,4 @@
-//! Progress of replays, for whoever waits at a terminal.
+//! Shows the progress of long work at a terminal.
 
 use std::io::{self, IsTerminal};
 
@@ -7,11 +7,11 @@ use weir_sim::{CoflowOutcome, Observer, Snapshot};
 
 use crate::interrupt;
 
-/// The bars of replays under way.
+/// The progress bars of running work.
 pub struct Progress(MultiProgress);
 
 impl Progress {
-    /// Shows bars if the standard error is a terminal, unless told not to. What goes on under them heeds [`interrupt`].
+    /// Shows bars if the standard error is a terminal and `quiet` is false. Signals then stop work by [`interrupt`].
     pub fn new(quiet: bool) -> Progress {
         interrupt::watch();
         let shown = !quiet && io::stderr().is_terminal();
@@ -31,7 +31,7 @@ impl Progress {
 }
 
 impl Progress {
-    /// A bar that counts `steps` of a longer work, and may have a message.
+    /// A bar with `steps` steps, which may show a message.
     pub fn steps(&self, name: &str, steps: usize) -> ProgressBar {
         let bar = self.0.add(ProgressBar::new(steps as u64));
         let style = ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len}  {elapsed}  {msg}");
@@ -41,13 +41,13 @@ impl Progress {
     }
 }
 
-/// Watches one replay: counts coflows, and stops it when somebody asks to.
+/// Observes one replay: counts its coflows, and stops it after a signal.
 pub struct Watch {
     bar: ProgressBar,
 }
 
 impl Watch {
-    /// So many coflows are done; says whether to go on.
+    /// Sets the number of completed coflows. Returns whether to continue.
     pub fn reached(&self, done: usize) -> bool {
         self.bar.set_position(done as u64);
         !interrupt::asked()

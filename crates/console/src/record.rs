@@ -1,11 +1,11 @@
-//! Records: what programs read, as JSON or CSV in full precision.
+//! Writes results for programs, as JSON or CSV in full precision.
 
 use std::borrow::Cow;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-/// Names and values, in order.
+/// An ordered list of names and values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record(Vec<(Cow<'static, str>, Value)>);
 
@@ -30,19 +30,19 @@ impl Record {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// The number that a name has, if it has one.
+    /// The value of a name, if it is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.as_f64()
     }
 
-    /// Puts `other` behind what there is.
+    /// Appends the names and values of `other`.
     pub fn append(&mut self, mut other: Record) {
         self.0.append(&mut other.0);
     }
 }
 
 impl From<Record> for Value {
-    /// An object.
+    /// A JSON object.
     fn from(record: Record) -> Value {
         Value::Object(record.0.into_iter().map(|(name, value)| (name.into_owned(), value)).collect())
     }
@@ -58,13 +58,13 @@ impl Serialize for Record {
     }
 }
 
-/// JSON, indented, with a last line end.
+/// Indented JSON with a final newline.
 pub fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value);
     text.expect("records have strings as keys and finite numbers as values") + "\n"
 }
 
-/// A line of names, then a line of values for each record; all records have the same names. Null is an empty cell.
+/// A line of names, then a line of values for each record. All records have the same names. Null becomes an empty cell.
 pub fn csv(records: &[Record]) -> String {
     const IN_MEMORY: &str = "lines of equal length in memory are always written";
     let mut out = csv::Writer::from_writer(Vec::new());
@@ -81,7 +81,7 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        // The same digits as in JSON: the fewest that are read back as the same number.
+        // The same digits as in JSON: the fewest that parse to the same number.
         other => other.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Running replays, one or several at a time.
+//! Runs replays, one or several concurrently.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::spec;
 
-/// One replay to run.
+/// A replay to run.
 pub struct Task<'a> {
     /// The policy and its parameters.
     pub policy: String,
-    /// What to replay.
+    /// The workload.
     pub workload: &'a Workload,
-    /// How.
+    /// The options of the replay.
     pub options: Options,
 }
 
@@ -30,10 +30,10 @@ impl Task<'_> {
         spec::build(&self.policy, Some(&self.workload.names))
     }
 
-    /// Runs it.
+    /// Runs the replay.
     ///
     /// # Errors
-    /// If the policy does not exist, or the replay has no outcome.
+    /// If the policy does not exist, or the replay fails.
     pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
         let policy = self.build()?;
         let mut watch = progress.watch(&self.policy, self.workload.coflows.len());
@@ -42,23 +42,23 @@ impl Task<'_> {
     }
 }
 
-/// Runs all tasks, up to `jobs` at a time, and hands each outcome to `each` on the way. The results are in the order
-/// of the tasks, whichever ends first.
+/// Runs all tasks, at most `jobs` concurrently, and passes each outcome to `each` when it is available. The results are in the order of the
+/// tasks.
 ///
 /// # Errors
-/// The first failure, by the order of the tasks among those that had begun; tasks that had not are not begun.
+/// The failure of the first task, in their order, that failed. No further task starts after a failure.
 pub fn run<T: Send>(
     tasks: &[Task<'_>],
     jobs: usize,
     progress: &Progress,
     each: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<Vec<T>, Failure> {
-    // A policy that does not fit its trace is refused before the others are replayed.
+    // A policy that does not fit its trace is refused before any replay starts.
     tasks.iter().try_for_each(|task| task.build().map(drop))?;
     pool(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| each(at, outcome)))
 }
 
-/// Does `count` things, up to `jobs` at a time. The results are in their order, whichever ends first.
+/// Calls `each` for 0 to `count` - 1, at most `jobs` concurrently. The results are in the order of the numbers.
 ///
 /// # Errors
 /// As [`run`].
@@ -88,14 +88,14 @@ pub fn pool<T: Send>(
         work();
     });
     let results = results.into_inner().expect("no thread panics while it holds the lock");
-    // What is missing had not begun when another failed.
+    // Missing results are of tasks that had not started when another failed.
     results.into_iter().flatten().collect()
 }
 
-/// Runs a scenario under a mechanism, until somebody asks to stop.
+/// Runs a scenario under a mechanism, until a signal arrives.
 ///
 /// # Errors
-/// If there is no outcome.
+/// If the scenario is invalid or too large, or a signal arrives.
 pub fn share(scenario: &Scenario, mechanism: Mechanism, progress: &Progress) -> Result<Shared, Failure> {
     let bar = progress.steps(mechanism.name(), scenario.end.get().ceil() as usize);
     let outcome = weir_sim::service::share(scenario, mechanism, |at| {

@@ -1,4 +1,4 @@
-//! Policies as they are asked for: one of the table, or a tree in a file.
+//! Builds policies from their command-line form: a name with parameters, or a file with a policy tree.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use weir_core::wide_area::{self, Scheme};
 
 use crate::failure::Failure;
 
-/// What a policy begins with that is a tree.
+/// The prefix of a policy tree.
 pub const TREE: &str = "tree:";
 
-/// What `spec` has after [`TREE`], if it is to be a tree.
+/// The part of `spec` after [`TREE`]; none if `spec` is not a tree.
 pub fn tree(spec: &str) -> Option<&str> {
     spec.strip_prefix(TREE).or((spec == "tree").then_some(""))
 }
 
-/// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`. A tree has to have a place for the names of
-/// the trace that it is for, if it is known which.
+/// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`. With `names`, a tree must have a leaf for each name of the
+/// trace.
 ///
 /// # Errors
-/// An unknown name or parameter, or a file that is no tree, or none for these names.
+/// An unknown name or parameter, an invalid tree file, or a tree that does not fit these names.
 pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
     match tree(spec) {
         Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(named(file)?, names)?)),
@@ -34,7 +34,7 @@ pub fn build(spec: &str, names: Option<&Names>) -> Result<AnyPolicy, Failure> {
     }
 }
 
-/// The same for a wide area: a policy for one, or a tree of such policies.
+/// Builds a policy for a wide area, or a tree of such policies.
 ///
 /// # Errors
 /// As [`build`].
@@ -48,7 +48,7 @@ pub fn build_wide(spec: &str, names: &Names) -> Result<Scheme, Failure> {
     }
 }
 
-/// The file of a tree, which is read once to be checked and once for each replay.
+/// The file of a tree. It is read once for the check, and once for each replay.
 fn named(file: &str) -> Result<&Path, Failure> {
     match file {
         "" | "-" => Err(Failure::input("a policy tree: expected `tree:FILE`, with the name of a file")),
@@ -56,10 +56,10 @@ fn named(file: &str) -> Result<&Path, Failure> {
     }
 }
 
-/// Whether there is such a policy, for one switch or for a wide area.
+/// Checks that `spec` is a policy for one switch or for a wide area.
 ///
 /// # Errors
-/// An unknown name or parameter, or a file that is no tree.
+/// An unknown name or parameter, or an invalid tree file.
 pub fn check(spec: &str) -> Result<(), Failure> {
     let name = spec.split(':').next().unwrap_or_default().trim();
     let Err(failure) = build(spec, None) else { return Ok(()) };
@@ -73,13 +73,13 @@ pub fn check(spec: &str) -> Result<(), Failure> {
     }
     match wide_area::build(spec) {
         Ok(_) => Ok(()),
-        // What is for both kinds of network is refused in the words of the switch.
+        // For a policy of both kinds, the error of the one for a switch is reported.
         Err(_) if TABLE.iter().any(|entry| entry.name == name) => Err(failure),
         Err(error) => Err(Failure::input(error)),
     }
 }
 
-/// No policy has this name.
+/// The failure for an unknown policy name.
 pub fn unknown(name: &str) -> Failure {
     let mut known: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
     let wide = wide_area::TABLE.iter().map(|entry| entry.name);
@@ -87,8 +87,8 @@ pub fn unknown(name: &str) -> Failure {
     Failure::input(format_args!("unknown policy `{name}`; expected one of {}, {TREE}FILE", known.join(", ")))
 }
 
-/// The policies to compare if none are named: all of the table. Those that share between applications are left out where
-/// there is only one, which they leave to `fair`.
+/// The policies to compare if none are named: all in the table. With only one application, policies that divide bandwidth between
+/// applications are left out, since they equal `fair`.
 pub fn all(names: &Names) -> Vec<String> {
     let shares = |name: &str| matches!(policy::build(name), Ok(AnyPolicy::Tree(_)));
     let listed = TABLE.iter().map(|entry| entry.name).filter(|name| names.count() > 1 || !shares(name));

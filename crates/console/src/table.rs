@@ -1,17 +1,17 @@
-//! Tables for people.
+//! Formats tables and numbers for people.
 
 use std::fmt::{self, Display};
 
-/// How a column is set.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Text.
+    /// Left, for text.
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// Lines of cells under a head.
+/// Lines of cells under a header.
 #[derive(Debug, Clone)]
 pub struct Table {
     head: Vec<String>,
@@ -20,7 +20,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Creates a table with these columns.
     pub fn new(columns: &[(&str, Align)]) -> Table {
         Table {
             head: columns.iter().map(|(name, _)| (*name).to_owned()).collect(),
@@ -29,14 +29,14 @@ impl Table {
         }
     }
 
-    /// Adds a line, a cell for each column.
+    /// Adds a line with a cell for each column.
     pub fn line(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.head.len());
         self.lines.push(cells);
     }
 }
 
-/// The table as text, its columns as wide as their widest cells.
+/// The table as text. Each column is as wide as its widest cell.
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut widths: Vec<usize> = self.head.iter().map(|cell| cell.chars().count()).collect();
@@ -59,7 +59,7 @@ impl Display for Table {
     }
 }
 
-/// A number as people read it: four digits that count, fewer only behind the point.
+/// A number with four significant digits, at most four decimals, and all digits before the decimal point.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() || (size != 0.0 && size < 1e-4) {
@@ -75,12 +75,12 @@ pub fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A number that may not be there.
+/// A number, or `-` without one.
 pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), number)
 }
 
-/// A number of things: `1 coflow`, `2 coflows`, `0 switches`.
+/// A count with its noun: `1 coflow`, `2 coflows`, `0 switches`.
 pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
     let plural = match one {
         _ if number == N::from(1) => "",
@@ -90,7 +90,7 @@ pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str) -> String 
     format!("{number} {one}{plural}")
 }
 
-/// A share as a percentage.
+/// A fraction as a percentage with one decimal.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -100,7 +100,7 @@ pub fn whole_percent(fraction: f64) -> String {
     format!("{:.0} %", fraction * 100.0)
 }
 
-/// A time that is read at a glance.
+/// A time in seconds, with a suitable unit.
 pub fn seconds(value: f64) -> String {
     match value {
         0.0 => "0 s".to_owned(),
@@ -110,7 +110,7 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// A number of bytes that is read at a glance.
+/// A number of bytes, with a suitable unit.
 pub fn bytes(value: f64) -> String {
     let (factor, unit) = match value {
         v if v >= 1e12 => (1e12, "TB"),
@@ -127,7 +127,7 @@ pub fn bytes(value: f64) -> String {
 /// Bits in a byte.
 pub const BITS: f64 = 8.0;
 
-/// A rate in bytes per second, in bits per second that are read at a glance.
+/// A rate in bytes per second, as bits with a suitable unit.
 pub fn rate(value: f64) -> String {
     let (factor, unit) = match value * BITS {
         v if v >= 1e12 => (1e12, "Tbit"),

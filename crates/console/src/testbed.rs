@@ -1,4 +1,4 @@
-//! Testbeds that exist for one command, and scenarios that run on them.
+//! Creates testbeds for the time of one command, and runs scenarios on them.
 
 use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;
@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Progress;
 
-/// Stops the work on a testbed between two steps after a signal.
+/// Whether work on a testbed continues, checked between two steps: false after a signal.
 pub const GO_ON: GoOn<'static> = &|| !interrupt::asked();
 
-/// What to say about a bed that could not be made, with what the machine lacks if that is why.
+/// The failure for an error of a bed, with a list of what this machine lacks.
 pub fn failure(error: &BedError) -> Failure {
     match error {
         BedError::Command(CommandError::Interrupted) => {
@@ -40,22 +40,22 @@ pub fn failure(error: &BedError) -> Failure {
     }
 }
 
-/// A bed that goes away in the end, whatever happens.
+/// A bed that is removed when this is dropped.
 struct Passing(Option<Bed>);
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        // After a panic; `on_a_bed` does it where an error can be told.
+        // Only after a panic: `on_a_bed` removes the bed where an error can be reported.
         if let Some(bed) = self.0.take() {
             let _ = bed.down();
         }
     }
 }
 
-/// Does something on the bed of this name, or on one that is there for no longer than that.
+/// Runs `work` on the bed of this name, or on a bed that exists only for this call.
 ///
 /// # Errors
-/// What `work` answers, or what keeps a bed from being made or taken away.
+/// The error of `work`, or an error in creating, resetting or removing the bed.
 pub fn on_a_bed<T>(
     name: &Name,
     topology: &Topology,

@@ -1,4 +1,4 @@
-//! What hosts are told, and what they tell.
+//! Defines orders to agents, and reports of agents.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -6,102 +6,100 @@ use std::time::Duration;
 
 use crate::{Conflict, FRAME, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD, Refusals, Restored};
 
-/// A flow: its coflow's id, and its place in the registration.
+/// The identity of a flow: its coflow's id, and its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// The coflow.
+    /// The id of the coflow.
     pub coflow: Arc<str>,
-    /// The place.
+    /// The position of the flow in the registration of its coflow.
     pub flow: u32,
 }
 
-/// What a host is to do with a flow that it sends.
+/// The rate at which a host has to send a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// At most so many bytes of packets with their headers per second; above zero.
+    /// At most this many bytes of packets with headers per second; above zero.
     Rate(u64),
-    /// As fast as the transport goes.
+    /// Without a rate: as plain TCP.
     Free,
-    /// Nothing any more: the flow is over, or somebody else's.
+    /// The flow has completed, or another host sends it.
     Gone,
 }
 
-/// What a flow at a rate sends in such a time, in seconds, without the headers of full packets.
+/// The payload that a flow of full packets sends at a rate (bytes with headers per second) in a time in seconds.
 pub fn estimate_sent(rate: u64, time: f64) -> f64 {
     rate as f64 * time * f64::from(PAYLOAD) / f64::from(FRAME)
 }
 
-/// What one host or switch is to do.
+/// An order to one host or switch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Order {
-    /// Which coordinator decided: of two, the one with the higher number is right.
+    /// The epoch of the coordinator: agents refuse orders of a lower one.
     pub epoch: u64,
-    /// Which of its decisions this is; rises by one from an order to a host to the next.
+    /// The sequence number, which rises by one with each order to the agent.
     pub seq: u64,
-    /// How long it holds without another. After that flows go as the transport lets them.
+    /// How long the order holds without another. Then flows are plain TCP.
     pub lease: Duration,
-    /// Whether flows that are not named are gone; otherwise they go on as they were told before.
+    /// Whether the order is complete: it names all flows and limits. Otherwise those that it does not name stay unchanged.
     pub whole: bool,
-    /// In order of keys, each once.
+    /// Sorted by key, each once.
     pub flows: Vec<(FlowKey, Pace)>,
-    /// Queues of interfaces, for those whose queues change, in order; interfaces are numbered as the host has them.
+    /// The changed queues by interface, sorted. Interfaces have the numbers of the host's links.
     pub queues: Vec<(u32, Queues)>,
-    /// What arrives elsewhere of what the host sends, as it was measured there since the order before; in order of ways, each once.
+    /// The rates at which UDP of this host arrives at others, measured since the last order. Sorted by [`Way`], each once.
     pub arrivals: Vec<Arrival>,
-    /// What connections that the host found may send, of those where it changes; in order of applications and addresses, each once.
+    /// The changed limits of observed connections. Sorted by application and peer, each once.
     pub limits: Vec<Limit>,
 }
 
-/// The queues of an interface, and who uses which.
+/// The queues of an interface, and their classes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Queues {
-    /// The weight of each, finite and above zero.
+    /// The weight of each queue, finite and above zero.
     pub weights: Vec<f64>,
-    /// The queue of each class, from 0. Classes are numbered from 1, which is the mark (DSCP) of their packets everywhere.
+    /// The queue of each class, from 0. Classes count from 1, and the number is the mark (DSCP) of their packets at every port.
     pub queue_of: Vec<u32>,
-    /// The class of each application that has one, by the application's name, in order. Names are ids as those of coflows are.
+    /// The class of each application that has one. Sorted by the application's name, which is an id ([`is_id`]).
     pub classes: Vec<(Arc<str>, u32)>,
-    /// Whether the weights are what somebody was promised, and so hold without a coordinator too. Others end some time after the last order.
+    /// Whether the weights are guaranteed, and so hold without a coordinator. Others end some time after the last order.
     pub guaranteed: bool,
 }
 
-/// What connections that a host found may send.
+/// A limit for the observed connections of an application with a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// Of which application.
+    /// The application.
     pub application: Arc<str>,
-    /// The other host's address.
+    /// The peer's address.
     pub peer: IpAddr,
-    /// All of them together.
+    /// The rate of all these connections together.
     pub pace: Pace,
 }
 
-/// What connections ask for, before anybody limits them.
+/// The demand of connections, as if they had no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Demand {
-    /// Nobody has measured it.
+    /// Not measured.
     #[default]
     Unknown,
-    /// So many bytes of packets with their headers per second.
+    /// This many bytes of packets with headers per second.
     Rate(u64),
-    /// As much as they can have.
+    /// All bandwidth that they can get.
     All,
 }
 
-/// What a host saw of flows that it sends.
+/// A report of a host or switch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
-    /// The last order that it carries out: epoch and number. Zeros before the first.
+    /// The last order that the agent applied: epoch and sequence number. Zeros before the first.
     pub obeys: (u64, u64),
-    /// What it says of its flows: those that are over, or have sent something else than [`estimate_sent`] has it since they were last named, in
-    /// order of keys, each once.
+    /// Flows that have ended, or that deviate from [`estimate_sent`] since they were last reported. Sorted by key, each once.
     pub flows: Vec<FlowProgress>,
-    /// What it found of connections that programs have by themselves, where something changed, in order of applications and addresses, each
-    /// once.
+    /// Changed counts of observed connections. Sorted by application and peer, each once.
     pub found: Vec<Found>,
-    /// What arrived of UDP since the last report of it, in order of ways, each once. Said only to a coordinator that asks for it.
+    /// The rates of UDP that arrived since the last report. Sorted by [`Way`], each once. Sent only if the coordinator asks for it.
     pub arrivals: Vec<Arrival>,
-    /// The orders that it refused since it began.
+    /// The orders that the agent refused since it started.
     pub refusals: Refusals,
     /// The kernel objects that the agent restored since it started.
     pub restored: Restored,
@@ -116,64 +114,64 @@ pub struct Report {
 pub struct Mark(u8);
 
 impl Mark {
-    /// The mark with this number, if there is one.
+    /// The mark with this number; none if it is not 1 to [`MAX_CLASSES`].
     pub const fn new(mark: u8) -> Option<Mark> {
         if mark >= 1 && mark as usize <= MAX_CLASSES { Some(Mark(mark)) } else { None }
     }
 
-    /// Its number.
+    /// The number.
     pub const fn get(self) -> u8 {
         self.0
     }
 }
 
-/// Packets of UDP from one address to another, of one class.
+/// The UDP packets of one class from one address to another, which throttling treats as one flow (NetShare, section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Way {
-    /// Who sends them.
+    /// The source.
     pub from: Ipv4Addr,
-    /// Who gets them.
+    /// The destination.
     pub to: Ipv4Addr,
-    /// Their class.
+    /// The mark of the class.
     pub mark: Mark,
 }
 
-/// What arrives of a way.
+/// The rate at which UDP arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Of which.
+    /// The packets that count.
     pub way: Way,
-    /// Bytes of packets with their headers per second.
+    /// Bytes of packets with headers per second.
     pub rate: u64,
 }
 
-/// The connections of an application of a host with another host.
+/// The observed connections of an application with a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The application's name.
+    /// The name of the application.
     pub application: Arc<str>,
-    /// The other host's address.
+    /// The peer's address.
     pub peer: IpAddr,
-    /// How many there are; 0 once there has been none for a while.
+    /// The number of open connections; 0 after a time without any.
     pub open: u32,
-    /// All bytes that this host has sent by them, also by those that are over.
+    /// The bytes that this host has sent over them, including closed connections.
     pub sent: u64,
-    /// What they will ask for next. Said only to a coordinator that asks for it.
+    /// The predicted demand. Sent only if the coordinator asks for it.
     pub demand: Demand,
 }
 
-/// What a host saw of one flow.
+/// The progress of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowProgress {
-    /// Which.
+    /// The flow.
     pub key: FlowKey,
-    /// All bytes that it has sent.
+    /// The bytes that the flow has sent.
     pub sent: u64,
-    /// Whether that was all.
+    /// Whether the flow has ended.
     pub closed: bool,
 }
 
-/// Whether a text can be a coflow's id: 1 to [`MAX_ID_LENGTH`] printable ASCII characters without spaces.
+/// Whether a text is a valid id of a coflow or application: 1 to [`MAX_ID_LENGTH`] printable ASCII characters without spaces.
 pub fn is_id(text: &str) -> bool {
     (1..=MAX_ID_LENGTH).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic())
 }

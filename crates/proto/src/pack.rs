@@ -1,4 +1,4 @@
-//! Orders and reports as they travel, and back.
+//! Encodes and decodes orders and reports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,60 +12,60 @@ use crate::{
     Refusals, Restored, wire,
 };
 
-/// Why a message is no order or report.
+/// Why a message is not a valid order or report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Too much of something.
+    /// A list is too long.
     #[error("{found} {what}: expected at most {most}")]
     Many {
-        /// Of what.
+        /// The entries of the list.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         found: usize,
-        /// How many there may be.
+        /// The maximum number.
         most: usize,
     },
-    /// Two lists that belong together.
+    /// Two lists that belong together have different lengths.
     #[error("{found} {what}: expected {expected}, as many as the list beside has")]
     Uneven {
-        /// Of what.
+        /// The entries of the list.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         found: usize,
-        /// How many there should be.
+        /// The number of entries of the other list.
         expected: usize,
     },
-    /// An id that is none.
+    /// An id is invalid.
     #[error("an id of a coflow or an application: expected 1 to 128 printable characters without spaces")]
     Id,
-    /// A list that is out of order, or names something twice.
+    /// A list is not sorted, or contains an entry twice.
     #[error("{0} out of order: expected each once, in order")]
     Unsorted(&'static str),
-    /// An interface that differs from the agent's orders.
+    /// A conflict is invalid.
     #[error(
         "a conflict: expected an interface's name of 1 to 15 bytes, a reason from 1 to 5 and at most 200 bytes of text"
     )]
     Conflict,
-    /// A weight.
+    /// A weight is not positive and finite.
     #[error("a weight: expected a finite number above 0")]
     Weight,
-    /// A class.
+    /// The class of an application is out of range.
     #[error("class {class} of an application: expected 1 to {most}, as many as there are")]
     Class {
-        /// What was found.
+        /// The class.
         class: u32,
-        /// How many classes there are.
+        /// The number of classes.
         most: usize,
     },
-    /// The class of what arrives.
+    /// The class of an arrival is out of range.
     #[error("class {0} of what arrives: expected 1 to 63")]
     Mark(u8),
-    /// The queue of a class.
+    /// A class refers to a queue that does not exist.
     #[error("queue {queue} of a class: expected one below {queues}")]
     Queue {
-        /// What was found.
+        /// The queue.
         queue: u32,
-        /// How many queues there are.
+        /// The number of queues.
         queues: usize,
     },
 }
@@ -78,13 +78,13 @@ fn limit(what: &'static str, found: usize, most: usize) -> Result<(), Malformed>
     if found <= most { Ok(()) } else { Err(Malformed::Many { what, found, most }) }
 }
 
-/// Whether numbers rise.
+/// Checks that numbers are strictly increasing.
 fn rising(what: &'static str, numbers: &[u32]) -> Result<(), Malformed> {
     let rise = numbers.windows(2).all(|pair| pair[0] < pair[1]);
     if rise { Ok(()) } else { Err(Malformed::Unsorted(what)) }
 }
 
-/// Keys, which are in order.
+/// Encodes keys, which are sorted.
 fn pack<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::Flows {
     let mut flows = wire::Flows::default();
     let mut last: Option<&str> = None;
@@ -130,7 +130,7 @@ fn unpack(flows: Option<wire::Flows>, most: usize) -> Result<Vec<FlowKey>, Malfo
     Ok(keys)
 }
 
-/// An address in 16 bytes.
+/// An address as 16 bytes; IPv4 is mapped.
 fn six(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(four) => four.to_ipv6_mapped(),
@@ -138,7 +138,7 @@ fn six(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Applications with other hosts, as they travel: the names, with how many hosts each has something, and the addresses of those.
+/// Pairs of applications and hosts, as encoded: the names, the number of hosts of each, and the addresses.
 struct Peers {
     applications: String,
     counts: Vec<u32>,
@@ -146,7 +146,7 @@ struct Peers {
 }
 
 impl Peers {
-    /// Of a list in order of applications and addresses.
+    /// Encodes a list that is sorted by application and address.
     fn pack<T>(list: &[T], of: impl Fn(&T) -> (&str, IpAddr)) -> Peers {
         let by_application = || list.chunk_by(|a, b| of(a).0 == of(b).0);
         Peers {
@@ -156,7 +156,7 @@ impl Peers {
         }
     }
 
-    /// As many as there should be, in order, each once.
+    /// Decodes `count` pairs, and checks that they are sorted and unique.
     fn unpack(self, what: &'static str, count: usize) -> Result<Vec<(Arc<str>, IpAddr)>, Malformed> {
         let Peers { applications, counts, addresses } = self;
         limit(what, count, MAX_FOUND)?;
@@ -181,7 +181,7 @@ impl Peers {
     }
 }
 
-/// An application's name and class, where there are so many queues.
+/// Checks the name and class of an application; `most` is the number of classes.
 fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Malformed> {
     if !is_id(name) {
         return Err(Malformed::Id);
@@ -192,7 +192,7 @@ fn classified(name: &str, class: u32, most: usize) -> Result<(Arc<str>, u32), Ma
     Ok((name.into(), class))
 }
 
-/// What arrives, as it travels; none takes no room.
+/// Encodes arrivals. An empty list takes no bytes.
 fn pack_arrivals(arrivals: &[Arrival]) -> Option<wire::Arrivals> {
     let ends = |arrival: &Arrival| [arrival.way.from.octets(), arrival.way.to.octets()];
     (!arrivals.is_empty()).then(|| wire::Arrivals {
@@ -220,38 +220,38 @@ fn unpack_arrivals(arrivals: Option<wire::Arrivals>) -> Result<Vec<Arrival>, Mal
     Ok(arrivals)
 }
 
-/// Microseconds; what is too long for them is cut, and what is not even one is one.
+/// Microseconds, rounded up, and at most `u32::MAX`.
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 impl wire::Up {
-    /// A hello of a host.
+    /// Encodes the first message of an agent, with the number of its host or switch.
     pub fn hello(host: u32) -> wire::Up {
         wire::Up { what: Some(wire::up::What::Hello(wire::Hello { host })) }
     }
 
-    /// A report.
+    /// Encodes a report.
     pub fn report(report: &Report) -> wire::Up {
         wire::Up { what: Some(wire::up::What::Report(report.into())) }
     }
 }
 
 impl wire::Down {
-    /// A welcome: how long to wait from a report to the next, and whether to say what arrives, and what applications ask for.
+    /// Encodes the first message of a coordinator: the report interval, and whether to report UDP arrivals and demands.
     pub fn welcome(interval: Duration, arrivals: bool, demands: bool) -> wire::Down {
         let welcome = wire::Welcome { interval_us: micros(interval), arrivals, demands };
         wire::Down { what: Some(wire::down::What::Welcome(welcome)) }
     }
 
-    /// An order.
+    /// Encodes an order.
     pub fn order(order: &Order) -> wire::Down {
         wire::Down { what: Some(wire::down::What::Order(order.into())) }
     }
 }
 
 impl wire::Welcome {
-    /// How long to wait from a report to the next.
+    /// The report interval.
     pub fn interval(&self) -> Duration {
         Duration::from_micros(u64::from(self.interval_us))
     }
@@ -302,7 +302,7 @@ impl TryFrom<wire::Report> for Report {
         let peers =
             Peers { applications, counts, addresses }.unpack("connections found", report.open.len())?;
         even("counts of bytes", report.carried.len(), peers.len())?;
-        // An agent that was not asked says nothing of any.
+        // An agent that was not asked for demands sends no list.
         let mut demands = report.demands;
         if demands.is_empty() {
             demands.resize(peers.len(), 0);

@@ -1,4 +1,4 @@
-//! Scripts: what `ip` and `tc` are told, and which settings of the kernel are written.
+//! Generates the scripts of a bed: lines for `ip` and `tc`, and kernel settings.
 
 use std::fmt::{self, Write as _};
 use std::net::Ipv4Addr;
@@ -10,21 +10,21 @@ use weir_core::units::Rate;
 use crate::plan::{Node, Plan, Port, Route};
 use crate::queues::{Class, dscp, segments};
 
-/// What controls congestion of TCP in a bed: what Linux has unless told otherwise, whatever this machine was told. Hosts have it by
-/// their routes, since the setting of a namespace takes only what the machine lets everybody have.
+/// The TCP congestion control of a bed: the default of Linux, whatever this machine has configured. It is set by the routes of hosts,
+/// since the setting of a namespace accepts only controls that the machine allows for all processes.
 pub const CONGESTION: &str = "cubic";
 
 /// A program of iproute2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
-    /// Links, addresses, routes, namespaces.
+    /// For links, addresses, routes and namespaces.
     Ip,
-    /// Queues.
+    /// For queues.
     Tc,
 }
 
 impl Tool {
-    /// Its name.
+    /// The name of the program.
     pub const fn name(self) -> &'static str {
         match self {
             Tool::Ip => "ip",
@@ -33,39 +33,39 @@ impl Tool {
     }
 }
 
-/// A file below `/proc/sys/net`, and what is written into it.
+/// A file below `/proc/sys/net`, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The file, from there on.
+    /// The path below `/proc/sys/net`.
     pub file: &'static str,
-    /// What is written.
+    /// The value to write.
     pub value: String,
-    /// Kernels without it are good enough.
+    /// Whether kernels without this file are accepted.
     pub optional: bool,
 }
 
-/// What is done in one go, in one place.
+/// A unit of work in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Lines for a program.
     Batch {
         /// The program.
         tool: Tool,
-        /// Where; outside of all namespaces of the bed if there is none.
+        /// The namespace; none for the namespace of this process.
         namespace: Option<String>,
         /// The lines.
         lines: String,
     },
     /// Settings of a namespace.
     Settings {
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// Which.
+        /// The settings.
         settings: Vec<Setting>,
     },
 }
 
-/// Steps that need not wait for each other.
+/// Steps that are independent of each other.
 pub type Stage = Vec<Step>;
 
 /// Appends a line to a string.
@@ -73,10 +73,10 @@ macro_rules! line {
     ($out:expr, $($part:tt)*) => { writeln!($out, $($part)*).expect("writing to a String does not fail") };
 }
 
-/// All that makes a bed, stage after stage. O(nodes x hosts), as there are that many routes.
+/// All stages that create a bed, in order. O(nodes x hosts), the maximum number of routes.
 pub fn up(plan: &Plan) -> Vec<Stage> {
     let namespaces = plan.nodes.iter().map(|node| format!("netns add {}\n", node.namespace)).collect();
-    // Before there are interfaces, since these take over what is set then.
+    // Settings come before interfaces: an interface copies the settings of its creation time.
     let settings = plan.nodes.iter().enumerate().map(|(number, node)| Step::Settings {
         namespace: node.namespace.clone(),
         settings: settings(number, node),
@@ -95,13 +95,13 @@ pub fn up(plan: &Plan) -> Vec<Stage> {
     ]
 }
 
-/// Makes the queues of all ports anew: one each, or these.
+/// Replaces the queues of all ports: by one queue each, or by those of `queueing`.
 pub fn queues(plan: &Plan, queueing: Option<&Queueing>) -> Stage {
     let of = |port: &Port| queueing.map(|queueing| queueing.at(port.link));
     plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, of))).collect()
 }
 
-/// Makes the queues of all ports anew: one each, which holds what its link carries in so many seconds, at hosts and at switches.
+/// Replaces the queues of all ports by one queue each. Its limit is the bytes that its link carries in `hosts` or `switches` seconds.
 pub fn short_queues(plan: &Plan, hosts: f64, switches: f64) -> Stage {
     let of = |node: &Node| {
         let seconds = if node.is_switch { switches } else { hosts };
@@ -115,14 +115,14 @@ pub fn short_queues(plan: &Plan, hosts: f64, switches: f64) -> Stage {
     plan.nodes.iter().map(of).collect()
 }
 
-/// Makes the queues of all ports anew: one for each service by these weights, at hosts as well.
+/// Replaces the queues of all ports, also at hosts, by one queue for each of these weights of services.
 pub fn queues_everywhere(plan: &Plan, weights: &[f64]) -> Stage {
     let table = Table::by_service(weights);
     plan.nodes.iter().map(|node| tc(node, node_queues(plan, node, |_| Some(&table)))).collect()
 }
 
-/// Changes the rates of all cables of these nodes, both ways, to a part of what their links carry. Ports have one queue each
-/// then; what waits there stays.
+/// Changes the rates of all cables of these nodes, in both directions, to a fraction of their links' rates. It requires one queue per
+/// port. Queued packets stay.
 pub fn throttle(plan: &Plan, nodes: &[usize], part: Fraction) -> Stage {
     let segments = segments(plan.slowest);
     let mut lines = vec![String::new(); plan.nodes.len()];
@@ -145,7 +145,7 @@ fn tc(node: &Node, lines: String) -> Step {
     Step::Batch { tool: Tool::Tc, namespace: Some(node.namespace.clone()), lines }
 }
 
-/// Takes namespaces away, and with them all that is in them.
+/// Deletes namespaces, and with them all objects inside.
 pub fn down(namespaces: &[String]) -> Step {
     let lines = namespaces.iter().map(|namespace| format!("netns del {namespace}\n")).collect();
     Step::Batch { tool: Tool::Ip, namespace: None, lines }
@@ -155,22 +155,22 @@ fn settings(number: usize, node: &Node) -> Vec<Setting> {
     let must = |file, value: &str| Setting { file, value: value.to_owned(), optional: false };
     let may = |file, value: &str| Setting { file, value: value.to_owned(), optional: true };
     let mut settings = vec![
-        // Packets may come back another way than they went.
+        // The reverse path of a packet may differ.
         must("ipv4/conf/all/rp_filter", "0"),
         must("ipv4/conf/default/rp_filter", "0"),
         may("ipv6/conf/all/disable_ipv6", "1"),
         may("ipv6/conf/default/disable_ipv6", "1"),
-        // Connections spread by addresses and ports, by a hash that is another one at every node where the kernel allows it.
+        // ECMP hashes addresses and ports. If the kernel supports it, each node uses a different seed.
         may("ipv4/fib_multipath_hash_policy", "1"),
         may("ipv4/fib_multipath_hash_seed", &(number + 1).to_string()),
     ];
     if node.is_switch {
         settings.push(must("ipv4/ip_forward", "1"));
     } else {
-        // A connection should not know what the one before it met with.
+        // A connection must not depend on the metrics of earlier ones.
         settings.push(may("ipv4/tcp_no_metrics_save", "1"));
-        // A paced connection's packets are no larger than its rate makes them: with several segments in each, as short round trips would
-        // have it, a slow one waits several times as long for the next.
+        // Packets of a paced connection are small, in proportion to its rate. With short round trips, the kernel would build packets of
+        // several segments, and a slow connection would wait several times as long between two packets.
         settings.push(may("ipv4/tcp_tso_rtt_log", "0"));
         settings.push(may("ipv4/tcp_min_tso_segs", "1"));
     }
@@ -207,7 +207,7 @@ fn addresses(node: &Node) -> String {
     out
 }
 
-/// The line of a route.
+/// Formats a route for `ip`.
 struct Line<'a> {
     node: &'a Node,
     route: &'a Route,
@@ -233,17 +233,17 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// The class of a whole link, and which class packets take that no filter knows.
+/// The class of the whole link, and the default class of packets that match no filter.
 fn root(dev: &str, whole: Class, default: usize) -> String {
     let mut out = String::new();
-    // Whatever is there gives way: HTB in the place of HTB would be taken for a change of it.
+    // The first line removes any previous HTB: otherwise `tc` would treat the second line as a change of it.
     line!(out, "qdisc replace dev {dev} root bfifo limit {}", whole.buffer);
     line!(out, "qdisc replace dev {dev} root handle 1: htb default {default:x}");
     line!(out, "class add dev {dev} parent 1: classid {LINK} htb {whole}");
     out
 }
 
-/// One queue to all, anew.
+/// One new queue for all packets.
 pub(crate) fn one_queue(dev: &str, whole: Class) -> String {
     let mut out = root(dev, whole, 1);
     line!(out, "qdisc add dev {dev} parent {LINK} bfifo limit {}", whole.buffer);
@@ -280,7 +280,7 @@ fn node_queues<'a>(plan: &Plan, node: &Node, of: impl Fn(&Port) -> Option<&'a Ta
     out
 }
 
-/// Steps as a shell script that does the same.
+/// A shell script that does the same as these steps.
 pub fn shell(stages: &[Stage]) -> String {
     let mut out = String::new();
     for step in stages.iter().flatten() {

@@ -1,8 +1,8 @@
-//! Beds: made, found again, taken away.
+//! Creates, opens and removes beds.
 //!
-//! A bed is its namespaces, all named after it, and a file below `/run/weir` with its fabric, which is written when all
-//! else is there: a bed without it was never finished. A second file is locked while somebody works on the bed. Whatever dies in
-//! between, [`down`] finds all that there is by its name.
+//! A bed consists of its namespaces, which are named after it, and a file below `/run/weir` with its topology. The file is written last, so
+//! a bed without it is unfinished. A second file is locked while a process changes the bed. If that process is killed, [`down`] finds
+//! all parts of the bed by its name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,44 +20,44 @@ use crate::lock::Lock;
 use crate::namespace;
 use crate::plan::{Name, Plan, PlanError};
 
-/// Where the files of beds are; the system empties it when it starts.
+/// The folder of the beds' files. The system empties it when it boots.
 const PLACE: &str = "/run/weir";
 
-/// How long to wait for somebody else, which may be the rest of one that was killed.
+/// How long to wait for another process, such as the programs of a killed one.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is wrong with a bed.
+/// Why an operation on a bed failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BedError {
-    /// There can be none of this topology.
+    /// The topology cannot become a bed.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// It is there already.
+    /// The bed exists already.
     #[error("bed `{0}` is up already: expected it down, or another name")]
     Up(Name),
-    /// Somebody else works on it.
+    /// Another process is using the bed.
     #[error("bed `{0}` is in use by another process")]
     Busy(Name),
-    /// Something was not done.
+    /// A step failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Namespaces did not go away.
+    /// Namespaces could not be deleted.
     #[error("bed `{0}`: {1} namespaces cannot be removed, the first of them {2}")]
     Left(Name, usize, String),
-    /// The files of beds.
+    /// A file of the bed could not be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
 
-/// Ends `up` early if its answer is `false`.
+/// Called between two steps of [`Bed::up`], which stops if it returns false.
 pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// A bed that is up, and nobody else's as long as this lives. It stays up after that.
+/// An existing bed, locked for this process. Dropping the value unlocks the bed and does not remove it.
 #[derive(Debug)]
 pub struct Bed {
     plan: Plan,
@@ -66,10 +66,10 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Makes a bed. What is left of one that was never finished goes away first.
+    /// Creates a bed. Removes the rest of an unfinished one of this name first.
     ///
     /// # Errors
-    /// If it is there already, or cannot be made; then nothing of it is left.
+    /// If the bed exists already or another process is using it, or a step fails. A bed that could not be completed is removed.
     pub fn up(name: &Name, topology: &Topology, go_on: GoOn<'_>) -> Result<Bed, BedError> {
         let plan = Plan::new(name.clone(), topology)?;
         let lock = lock(name)?;
@@ -81,7 +81,7 @@ impl Bed {
         let made = command::stages(&batch::up(&bed.plan), bed.lock.file(), go_on);
         match made.map_err(BedError::from).and_then(|()| bed.remember()) {
             Ok(()) => Ok(bed),
-            // Why it could not be made matters more than why something of it stays; who interrupts it knows why.
+            // The reason for the failure matters more than a failed removal, except after an interruption by the user.
             Err(error) => match (error, bed.down()) {
                 (BedError::Command(CommandError::Interrupted), Err(left)) => Err(left),
                 (error, _) => Err(error),
@@ -89,10 +89,10 @@ impl Bed {
         }
     }
 
-    /// A bed that was made before; none if it was not, or not finished.
+    /// Opens an existing bed; none if it does not exist or is unfinished.
     ///
     /// # Errors
-    /// If somebody else works on it.
+    /// If another process is using the bed, or its files cannot be read.
     pub fn open(name: &Name) -> Result<Option<Bed>, BedError> {
         let found = find(name)?;
         if found.is_none() && !Lock::is_taken(&lock_file(name)) {
@@ -103,62 +103,61 @@ impl Bed {
         Ok(Some(Bed { plan: Plan::new(name.clone(), &topology)?, topology, lock }))
     }
 
-    /// What it has.
+    /// The nodes, addresses and routes.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What it was made from.
+    /// The topology of which it was created.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Gives every port the queues that it has there, or else one queue to all. Packets find theirs by their services'
-    /// marks ([`crate::queues::dscp`]).
+    /// Replaces the queues of each port by those of `queueing`, or by one queue without it. Packets are assigned to queues by their
+    /// services' marks ([`crate::queues::dscp`]).
     ///
     /// # Errors
-    /// If the kernel does not take them.
+    /// If the kernel refuses the queues.
     pub fn set_queues(&self, queueing: Option<&Queueing>) -> Result<(), BedError> {
         self.change(&batch::queues(&self.plan, queueing))
     }
 
-    /// Gives every port one queue that holds what its link carries in so many seconds, at hosts and at switches, and a packet at least.
+    /// Replaces the queues of each port by one queue of `hosts` or `switches` seconds of its link, at least one packet.
     ///
     /// # Errors
-    /// If the kernel does not take them.
+    /// If the kernel refuses the queues.
     pub fn set_short_queues(&self, hosts: f64, switches: f64) -> Result<(), BedError> {
         self.change(&batch::short_queues(&self.plan, hosts, switches))
     }
 
-    /// Gives every service a queue with its weight at every port, of hosts as well as of switches.
-    /// [`Bed::set_queues`] takes them away.
+    /// Replaces the queues of each port, also at hosts, by one queue for each weight of a service. [`Bed::set_queues`] undoes this.
     ///
     /// # Errors
-    /// If the kernel does not take them.
+    /// If the kernel refuses the queues.
     pub fn set_queues_everywhere(&self, weights: &[f64]) -> Result<(), BedError> {
         self.change(&batch::queues_everywhere(&self.plan, weights))
     }
 
-    /// Has all cables of these nodes, by their positions in the plan, carry a part of what they do, both ways. It stays so until it is
-    /// [`Fraction::ALL`]. Ports have to have one queue each.
+    /// Limits all cables of these nodes, by their positions in the plan, to a fraction of their rates, in both directions. The limit stays
+    /// until it is set to [`Fraction::ALL`]. Each port must have one queue.
     ///
     /// # Errors
-    /// If the kernel does not take it.
+    /// If the kernel refuses the rates.
     pub fn throttle(&self, nodes: &[usize], part: Fraction) -> Result<(), BedError> {
         self.change(&batch::throttle(&self.plan, nodes, part))
     }
 
     fn change(&self, stage: &Stage) -> Result<(), BedError> {
-        // A change half made would be worse than waiting for it.
+        // The change is not interruptible: a partial change would be worse than the wait.
         Ok(command::stage(stage, self.lock.file(), &|| true)?)
     }
 
-    /// Has `ip` do these lines in a namespace of the bed.
+    /// Runs `ip` with these lines in a namespace of the bed.
     pub(crate) fn links(&self, namespace: &str, lines: String) -> Result<(), BedError> {
         self.tell(Tool::Ip, namespace, lines)
     }
 
-    /// Has `tc` do these lines in a namespace of the bed.
+    /// Runs `tc` with these lines in a namespace of the bed.
     pub(crate) fn shape(&self, namespace: &str, lines: String) -> Result<(), BedError> {
         self.tell(Tool::Tc, namespace, lines)
     }
@@ -168,16 +167,16 @@ impl Bed {
         Ok(command::step(&step, self.lock.file())?)
     }
 
-    /// Takes it away.
+    /// Removes the bed.
     ///
     /// # Errors
-    /// If something of it stays.
+    /// If a namespace or file cannot be removed.
     pub fn down(self) -> Result<(), BedError> {
         clear(&self.plan.name, &self.lock)?;
         forget(self.lock)
     }
 
-    /// Writes what it was made from, all at once.
+    /// Writes the file of the topology atomically.
     fn remember(&self) -> Result<(), BedError> {
         let mut text = Vec::new();
         weir_trace::topology::write(&self.topology, &mut text).expect("writing to a Vec does not fail");
@@ -187,7 +186,7 @@ impl Bed {
     }
 }
 
-/// Does some work as if on the way to a bed of this name, and then takes away what it made.
+/// Runs `work` as during the creation of a bed of this name, and then removes all parts of that bed.
 pub(crate) fn unfinished(name: &Name, work: impl FnOnce(&fs::File)) -> Result<(), BedError> {
     let lock = lock(name)?;
     work(lock.file());
@@ -195,10 +194,10 @@ pub(crate) fn unfinished(name: &Name, work: impl FnOnce(&fs::File)) -> Result<()
     forget(lock)
 }
 
-/// Takes a bed away, whatever there is of it. The answer is whether there was anything.
+/// Removes a bed, finished or not. Returns whether it existed.
 ///
 /// # Errors
-/// If something of it stays, or somebody works on it.
+/// If a namespace or file cannot be removed, or another process is using the bed.
 pub fn down(name: &Name) -> Result<bool, BedError> {
     if !names()?.contains(name) {
         return Ok(false);
@@ -209,23 +208,23 @@ pub fn down(name: &Name) -> Result<bool, BedError> {
     Ok(true)
 }
 
-/// A bed, or what is left of one.
+/// A bed, or an unfinished one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// What it was made from, if it is whole.
+    /// The topology; none for an unfinished bed.
     pub topology: Option<Topology>,
-    /// Whether somebody works on it.
+    /// Whether a process is using the bed.
     pub busy: bool,
-    /// How many namespaces there are.
+    /// The number of namespaces.
     pub namespaces: usize,
 }
 
-/// All beds, by name.
+/// All beds, sorted by name.
 ///
 /// # Errors
-/// If that cannot be found out.
+/// If the namespaces or files cannot be listed.
 pub fn list() -> Result<Vec<Listed>, BedError> {
     let listed = |name: Name| {
         Ok(Listed {
@@ -259,7 +258,7 @@ fn namespaces(name: &Name) -> Result<Vec<String>, BedError> {
     all(&name.prefix())
 }
 
-/// What a bed was made from, if it is whole.
+/// The topology of a bed; none if the bed is unfinished or does not exist.
 fn find(name: &Name) -> Result<Option<Topology>, BedError> {
     let Ok(topology) = weir_trace::topology::read(&state_file(name)) else { return Ok(None) };
     Ok((namespaces(name)?.len() == topology.nodes()).then_some(topology))
@@ -271,7 +270,7 @@ fn lock(name: &Name) -> Result<Lock, BedError> {
     loop {
         fs::create_dir_all(PLACE).map_err(|error| file(Path::new(PLACE), error))?;
         match Lock::take(&path, PATIENCE) {
-            // Whoever takes the last bed away may have removed the folder in between.
+            // A process that removed the last bed may have removed the folder meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound && started.elapsed() < PATIENCE => {}
             lock => {
                 return lock.map_err(|error| file(&path, error))?.ok_or_else(|| BedError::Busy(name.clone()));
@@ -280,7 +279,7 @@ fn lock(name: &Name) -> Result<Lock, BedError> {
     }
 }
 
-/// Removes all but the lock.
+/// Removes the namespaces and files of a bed, except the lock.
 fn clear(name: &Name, lock: &Lock) -> Result<(), BedError> {
     for path in [state_file(name), state_file(name).with_extension("new")] {
         match fs::remove_file(&path) {
@@ -299,10 +298,10 @@ fn clear(name: &Name, lock: &Lock) -> Result<(), BedError> {
     }
 }
 
-/// Removes the lock, and the folder if it was the last.
+/// Removes the lock, and the folder if it is empty.
 fn forget(lock: Lock) -> Result<(), BedError> {
     lock.remove().map_err(|error| file(Path::new(PLACE), error))?;
-    // Others may be in there.
+    // The folder may hold files of other beds, and then stays.
     let _ = fs::remove_dir(PLACE);
     Ok(())
 }

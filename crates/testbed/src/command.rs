@@ -1,4 +1,4 @@
-//! Does what scripts say.
+//! Runs the steps of scripts.
 
 use std::fs::File;
 use std::io;
@@ -13,31 +13,31 @@ use weir_agent::batch::{BatchError, feed};
 use crate::batch::{Stage, Step, Tool};
 use crate::namespace;
 
-/// What kept a step from being done.
+/// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// A program that is not there, or refused a line.
+    /// A program is not installed, or refused a line.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// A setting that the kernel does not take.
+    /// The kernel refused a setting.
     #[error("/proc/sys/net/{file} in {namespace}: {error}")]
     Setting {
-        /// Which.
+        /// The file below `/proc/sys/net`.
         file: &'static str,
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// A namespace that cannot be entered.
+    /// A namespace cannot be entered.
     #[error("{namespace} cannot be entered: {error}")]
     Enter {
-        /// Which.
+        /// The namespace.
         namespace: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Somebody asked to stop.
+    /// A signal stopped the work.
     #[error("interrupted")]
     Interrupted,
 }
@@ -45,16 +45,16 @@ pub enum CommandError {
 /// Why a lock is not poisoned.
 pub(crate) const UNPOISONED: &str = "no thread panics while it holds the lock";
 
-/// How many programs run at a time. They mostly wait for the kernel, so a few more than there are processors.
+/// The maximum number of concurrent programs. They mostly wait for the kernel, so there may be more of them than processors.
 const AT_A_TIME: usize = 4;
 
-/// Does stages one after the other, and the steps of each a few at a time. `held` is kept open by the programs that are
-/// started, so that its lock ends with the last of them even if this process is killed.
+/// Runs stages one after the other, and the steps of each stage concurrently. Started programs inherit `held`, so its lock ends with the
+/// last of them even if this process is killed.
 pub fn stages(stages: &[Stage], held: &File, go_on: &(dyn Fn() -> bool + Sync)) -> Result<(), CommandError> {
     stages.iter().try_for_each(|steps| stage(steps, held, go_on))
 }
 
-/// Does the steps of a stage.
+/// Runs the steps of a stage concurrently.
 pub fn stage(steps: &[Step], held: &File, go_on: &(dyn Fn() -> bool + Sync)) -> Result<(), CommandError> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     let lock = || failed.lock().expect(UNPOISONED);
@@ -75,13 +75,13 @@ pub fn stage(steps: &[Step], held: &File, go_on: &(dyn Fn() -> bool + Sync)) -> 
                 break;
             }
         }
-        // This thread works too, so all steps are done even if the system has no other thread.
+        // This thread works as well, so all steps are done even if no other thread can be started.
         work();
     });
     failed.into_inner().expect(UNPOISONED).map_or(Ok(()), Err)
 }
 
-/// Does one step.
+/// Runs one step.
 pub fn step(step: &Step, held: &File) -> Result<(), CommandError> {
     match step {
         Step::Batch { tool, namespace, lines } => batch(*tool, namespace.as_deref(), lines, held),
@@ -103,13 +103,13 @@ pub fn step(step: &Step, held: &File) -> Result<(), CommandError> {
     }
 }
 
-/// Feeds lines to a program, which stops at the first that it cannot do.
+/// Feeds lines to a program, which stops at the first line that fails.
 fn batch(tool: Tool, namespace: Option<&str>, lines: &str, held: &File) -> Result<(), CommandError> {
     let mut command = Command::new(tool.name());
     if let Some(namespace) = namespace {
         command.args(["-n", namespace]);
     }
-    // It prints nothing there; what it inherits is the lock. Ctrl-C is for this process, which then cleans up.
+    // The programs print nothing to their standard output, so it can carry the lock. Ctrl-C is for this process, which then cleans up.
     let held = held.try_clone().map_err(|error| BatchError::Start { tool: tool.name(), error })?;
     command.stdout(held).process_group(0);
     let place = || namespace.map(|name| format!(" in {name}")).unwrap_or_default();

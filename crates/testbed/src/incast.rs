@@ -1,12 +1,13 @@
-//! Incast: connections that send to one receiver at once, through a switch whose buffer is small.
+//! Measures incast: connections that send to one receiver at the same time, through a switch with a small buffer.
 //!
-//! What too many connections cost (Django, 2.3 and Algorithm 1) is measured: for a buffer and a number of connections, what part of
-//! the packets the switch drops, and how long the connections take. One receiver and some senders are on a [`Plan::BigSwitch`] bed;
-//! the switch's port to the receiver holds so many full packets, and senders hand on packets one by one (`gso_max_segs 1`), since a
-//! queue would drop several at once otherwise. The port may send a burst of HTB (16 KiB) at once, which adds to its buffer.
+//! The measurement covers the cost of too many connections (Django, 2.3 and Algorithm 1): for a buffer and a number of connections, the
+//! fraction of packets that the switch drops, and the durations of the connections. One receiver and some senders are on a
+//! [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets. Senders emit single packets
+//! (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB) at once, in addition to its
+//! buffer.
 //!
-//! With [`Tcp::marks`] that port is as a switch for DCTCP: packets that find so many in its queue are marked (ECN), and senders that
-//! understand marks slow down before anything is dropped.
+//! With [`Tcp::marks`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this number of packets or
+//! more, and senders that support ECN slow down before packets are dropped.
 //!
 //! [`Plan::BigSwitch`]: weir_core::model::Plan::BigSwitch
 
@@ -32,132 +33,133 @@ use crate::namespace;
 use crate::plan::Node;
 use crate::queues::{Class, FRAME, segments};
 
-/// The most connections at once: each has a thread.
+/// The maximum number of connections: each has a thread.
 pub const MAX_CONNECTIONS: usize = 1_000;
 
-/// What a run may take.
+/// The maximum duration of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long is waited before somebody looks whether to stop, in milliseconds.
+/// The time between two checks for a signal, in milliseconds.
 const GLANCE: u8 = 100;
 
-/// A thread's stack.
+/// The stack size of a thread, in bytes.
 const STACK: usize = 128 << 10;
 
-/// Why there is no measurement.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IncastError {
-    /// The bed.
+    /// The bed could not be changed.
     #[error(transparent)]
     Bed(#[from] BedError),
-    /// A socket or a thread.
+    /// A socket or thread failed.
     #[error("incast of {connections} connections: {error}")]
     Socket {
-        /// How many.
+        /// The number of connections.
         connections: usize,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// What `tc` says of a queue.
+    /// The counters of the queue could not be read from `tc`.
     #[error("the switch's queue cannot be read: {0}")]
     Queue(String),
-    /// Marks cannot be asked for.
+    /// ECN could not be set for a namespace.
     #[error("{ECN} in {namespace}: {error}")]
     Ecn {
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// A congestion control that the kernel does not have, or not for everybody.
+    /// The kernel lacks the congestion control, or does not allow it for this process.
     #[error(
         "`{name}`: expected a congestion control that this kernel has ({has}) and lets this process take: {error}"
     )]
     Congestion {
-        /// Which.
+        /// The name of the congestion control.
         name: String,
-        /// Why not.
+        /// The error of the operating system.
         error: io::Error,
-        /// Those that are there.
+        /// The available congestion controls.
         has: String,
     },
-    /// Marks at the switch.
+    /// The program that sets ECN marks could not be loaded.
     #[error(transparent)]
     Marks(#[from] TrafficError),
-    /// It takes too long.
+    /// The run exceeded its maximum duration.
     #[error("incast of {0} connections: not over after {limit} s", limit = PATIENCE.as_secs())]
     Slow(usize),
-    /// Somebody asked to stop.
+    /// A signal stopped the measurement.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What is sent.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incast {
-    /// What the switch's port to the receiver holds, in full packets.
+    /// The limit of the queue at the switch's port to the receiver, in full packets.
     pub buffer: u32,
-    /// How many connections send at once.
+    /// The number of connections.
     pub connections: usize,
-    /// What each of them sends, in bytes.
+    /// The bytes that each connection sends.
     pub bytes: u64,
 }
 
-/// How senders find out what the network holds.
+/// The congestion control of the connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tcp {
-    /// Their congestion control by the kernel's name for it; the system's own without.
+    /// The kernel's name of the congestion control; the system's default without.
     pub congestion: Option<String>,
-    /// From how many packets in its queue on the switch's port marks them (ECN), which senders then understand. It marks none without.
+    /// The queue length, in packets, from which on the switch's port sets ECN marks. Senders then support ECN. Without it, the port sets no
+    /// marks.
     pub marks: Option<u32>,
 }
 
-/// Whether connections ask for marks, as a setting of the kernel's.
+/// The kernel setting for the use of ECN by connections.
 const ECN: &str = "/proc/sys/net/ipv4/tcp_ecn";
 
-/// What became of it.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The packets that the switch dropped, as a part of those that came to it for the receiver.
+    /// The packets that the switch dropped, as a fraction of those that arrived for the receiver.
     pub loss: f64,
-    /// From the start of all until the last byte of each connection was there, in seconds, in order of time.
+    /// The durations from the common start to the last byte of each connection, in seconds, sorted.
     pub times: Vec<f64>,
 }
 
 impl Sample {
-    /// When all were done, in seconds.
+    /// The duration until all connections had completed, in seconds.
     pub fn last(&self) -> f64 {
         self.times.last().copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Bytes of payload per second until all were done.
+    /// Bytes of payload per second until all connections had completed.
     pub fn goodput(&self, incast: &Incast) -> f64 {
         incast.connections as f64 * incast.bytes as f64 / self.last()
     }
 }
 
-/// A bed of one switch, whose first host receives.
+/// A bed of one switch that is configured for incast. The first host is the receiver.
 pub struct Setup<'a> {
     bed: &'a Bed,
     receiver: &'a Node,
     senders: Vec<&'a Node>,
     /// The switch's namespace, and its interface to the receiver.
     port: (&'a str, &'a str),
-    /// Of senders and the receiver, as the kernel calls it.
+    /// The kernel's name of the congestion control.
     congestion: OsString,
-    /// Hosts that ask for marks, and what they did before.
+    /// The namespaces with ECN on, and their previous settings.
     asking: Vec<(&'a str, String)>,
     marks: Option<Marks>,
 }
 
 impl<'a> Setup<'a> {
-    /// Makes the senders of a bed hand on packets one by one, and go by what they are told. The bed is as before when this is dropped.
+    /// Configures a bed: senders emit single packets, and use `tcp`. Dropping the value restores the bed.
     ///
     /// # Panics
-    /// If the bed is no big switch with two hosts or more.
+    /// If the bed is not a big switch with at least two hosts.
     ///
     /// # Errors
-    /// If the kernel does not take that.
+    /// If the kernel refuses a setting.
     pub fn new(bed: &'a Bed, tcp: &Tcp) -> Result<Setup<'a>, IncastError> {
         let plan = bed.plan();
         let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
@@ -189,12 +191,12 @@ impl<'a> Setup<'a> {
         Ok(lab)
     }
 
-    /// The congestion control, as the kernel calls it.
+    /// The kernel's name of the congestion control.
     pub fn congestion(&self) -> String {
         self.congestion.to_string_lossy().into_owned()
     }
 
-    /// Has the switch's port mark packets.
+    /// Sets ECN marks at the switch's port.
     fn mark(&self, threshold: u32) -> Result<Marks, IncastError> {
         let (namespace, interface) = self.port;
         let interface = interface.parse().expect("`eth` and a number is the name of an interface");
@@ -212,8 +214,8 @@ impl<'a> Setup<'a> {
         Ok(())
     }
 
-    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes`. Samples are in the
-    /// order of the buffers, then of the numbers of connections. `done` is called after each run, `go_on` several times a second.
+    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes`. Samples are in the order
+    /// of buffers, then of numbers of connections. Calls `done` after each run, and `go_on` several times a second.
     ///
     /// # Errors
     /// As of [`Setup::run`].
@@ -236,13 +238,13 @@ impl<'a> Setup<'a> {
         Ok(samples)
     }
 
-    /// Has one incast happen. `go_on` is asked several times a second.
+    /// Runs one incast. Calls `go_on` several times a second, and stops if it returns false.
     ///
     /// # Panics
     /// If there are no connections, or more than [`MAX_CONNECTIONS`].
     ///
     /// # Errors
-    /// What kept it from being measured.
+    /// If a queue cannot be configured or read, a socket or thread fails, the run takes too long, or `go_on` returns false.
     pub fn run(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Sample, IncastError> {
         let count = incast.connections;
         assert!(
@@ -253,12 +255,12 @@ impl<'a> Setup<'a> {
         let before = self.counts()?;
         let times = self.send(incast, go_on)?;
         let after = self.counts()?;
-        // Another process may have replaced the queue, whose counters then begin again.
+        // Another process may have replaced the queue, and with it the counters.
         let (sent, dropped) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         Ok(Sample { loss: dropped as f64 / (sent + dropped).max(1) as f64, times })
     }
 
-    /// Makes the queue anew, with counts that begin at nothing.
+    /// Replaces the queue, and so resets its counters.
     fn set_buffer(&self, packets: u32) -> Result<(), IncastError> {
         let (namespace, interface) = self.port;
         let plan = self.bed.plan();
@@ -267,7 +269,7 @@ impl<'a> Setup<'a> {
         Ok(self.bed.shape(namespace, lines)?)
     }
 
-    /// Packets that the queue has sent and dropped.
+    /// The numbers of packets that the queue has sent and dropped.
     fn counts(&self) -> Result<(u64, u64), IncastError> {
         let (namespace, interface) = self.port;
         let failed = |error: &dyn std::fmt::Display| IncastError::Queue(error.to_string());
@@ -279,7 +281,7 @@ impl<'a> Setup<'a> {
         queue.map(|queue| (queue.packets, queue.drops)).ok_or_else(|| failed(&"it is not there"))
     }
 
-    /// Sends, and answers with when each connection was over.
+    /// Sends over all connections, and returns their durations, sorted.
     fn send(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Vec<f64>, IncastError> {
         let failed = |error| IncastError::Socket { connections: incast.connections, error };
         let listen = || {
@@ -293,7 +295,7 @@ impl<'a> Setup<'a> {
         let to = SocketAddrV4::new(self.receiver.address, port);
         let gate = RwLock::new(());
         thread::scope(|scope| {
-            // Dropped with the gate if a thread cannot be started: the connections of the threads before it are reset.
+            // The listener is dropped with the gate if a thread cannot be started: the connections of earlier threads are reset.
             let listener = listener;
             let closed = gate.write();
             let (ready, all_ready) = mpsc::channel();
@@ -305,7 +307,7 @@ impl<'a> Setup<'a> {
             spawn(scope, incast.connections, STACK, work).map_err(failed)?;
             drop(ready);
             let start = || {
-                // The channel closes once every sender is connected, or cannot be.
+                // The channel closes once every sender has connected or failed.
                 let _ = all_ready.recv();
                 drop(closed);
             };
@@ -316,7 +318,7 @@ impl<'a> Setup<'a> {
 
 impl Drop for Setup<'_> {
     fn drop(&mut self) {
-        // As the bed was; the queue is the bed's own to make anew. If the kernel refuses, the bed is of no use anyway.
+        // Restores the bed; its next use replaces the queue. If the kernel refuses, the bed cannot be used anyway.
         let _ = self.set_segments(segments(self.bed.plan().slowest));
         for (namespace, before) in &self.asking {
             let _ = ask(namespace, before);
@@ -324,7 +326,7 @@ impl Drop for Setup<'_> {
     }
 }
 
-/// The name of the congestion control that was asked for, if the kernel has it; otherwise that of the system's own.
+/// The kernel's name of the requested congestion control, or of the system's default.
 fn congestion(asked: Option<&str>) -> Result<OsString, IncastError> {
     let has =
         || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
@@ -341,7 +343,7 @@ fn congestion(asked: Option<&str>) -> Result<OsString, IncastError> {
     getsockopt(&socket, TcpCongestion).map_err(|error| failed(error.into()))
 }
 
-/// Says whether connections in a namespace ask for marks; answers with what was said before.
+/// Sets whether connections in a namespace use ECN. Returns the previous value.
 fn ask(namespace: &str, value: &str) -> Result<String, IncastError> {
     let change = || {
         let before = fs::read_to_string(ECN)?;
@@ -360,8 +362,8 @@ struct Queue {
     drops: u64,
 }
 
-/// Starts `count` threads, each with a stack of `stack` bytes and the work that `work` returns for its number. After an error the
-/// threads started before it run on.
+/// Starts `count` threads, each with a stack of `stack` bytes and the work that `work` returns for its number. After an error, the threads
+/// started before continue.
 fn spawn<'scope, F: FnOnce() + Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     count: usize,
@@ -373,7 +375,7 @@ fn spawn<'scope, F: FnOnce() + Send + 'scope>(
     })
 }
 
-/// Connects, drops `ready`, waits until the gate opens, and sends. Without its connection the receiver reports an error.
+/// Connects, drops `ready`, waits until the gate opens, and sends. If it cannot connect, the receiver reports an error.
 fn sender(
     namespace: &str,
     to: SocketAddrV4,
@@ -392,7 +394,7 @@ fn sender(
     drop(ready);
     drop(gate.read());
     let Ok(mut stream) = connected else { return };
-    // Senders whose receiver gives up end as well.
+    // A sender ends as well if its receiver stops reading.
     let _ = stream.set_write_timeout(Some(PATIENCE));
     let data = [0; 16 << 10];
     let mut left = bytes;
@@ -406,7 +408,7 @@ fn sender(
     }
 }
 
-/// A connection that is being received.
+/// An accepted connection, and the bytes that it has still to receive.
 struct Stream {
     stream: TcpStream,
     left: u64,
@@ -420,10 +422,10 @@ fn receive(
     go_on: &dyn Fn() -> bool,
     failed: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<f64>, IncastError> {
-    // Connections have that of who listens, which says how the receiver answers marks.
+    // Connections inherit the listener's congestion control, which decides how the receiver answers ECN marks.
     let ready = setsockopt(listener, TcpCongestion, congestion).map_err(|error| failed(error.into()));
     let accepted = ready.and_then(|()| accept(listener, incast, go_on, &failed));
-    // Also if some are missing: senders end only after it.
+    // Senders wait for the start to end, so it is also called if connections are missing.
     start();
     let (began, mut streams) = (Instant::now(), accepted?);
     let mut times = Vec::new();
@@ -444,7 +446,7 @@ fn receive(
     Ok(times)
 }
 
-/// Takes all connections, of which none sends yet.
+/// Accepts all connections. None of them sends yet.
 fn accept(
     listener: &TcpListener,
     incast: &Incast,
@@ -478,7 +480,7 @@ fn check(incast: &Incast, began: Instant, go_on: &dyn Fn() -> bool) -> Result<()
     Ok(())
 }
 
-/// Waits until one of them can be read, or for a glance.
+/// Waits until a socket is readable, at most [`GLANCE`] milliseconds.
 fn wait<'a>(all: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
     let mut waits: Vec<PollFd<'_>> = all.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     match poll(&mut waits, PollTimeout::from(GLANCE)) {
@@ -487,7 +489,7 @@ fn wait<'a>(all: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
     }
 }
 
-/// Reads what is there; says whether it was the last.
+/// Reads the available bytes. Returns whether the connection has received all of them.
 fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<bool> {
     loop {
         match stream.stream.read(buffer) {

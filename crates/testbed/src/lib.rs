@@ -1,16 +1,16 @@
-//! A network of this machine's own: the hosts and switches of a [`Topology`](weir_core::model::Topology) as network namespaces
-//! of Linux, its cables as veth pairs whose ends carry what the links carry, and real traffic over them.
+//! Builds a network on this machine: the hosts and switches of a [`Topology`](weir_core::model::Topology) as Linux network namespaces,
+//! its cables as veth pairs that are shaped to the rates of the links, and real traffic over them.
 //!
-//! - [`Plan`] says what there will be: names, addresses, routes. It needs no privileges.
-//! - [`queues`] has the numbers of the links: bursts, buffers, weights.
+//! - [`Plan`] computes names, addresses and routes. It needs no privileges.
+//! - [`queues`] computes the parameters of links: bursts, buffers and rates.
 //! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for people.
-//! - [`bed`] makes a bed by these scripts, finds it again, and takes it away.
-//! - [`run()`] sends what a scenario says through it, and measures what arrives.
-//! - [`incast`] measures what too many connections at once cost.
-//! - [`namespace`] has code run inside its hosts.
-//! - [`probe`] finds out what this machine lacks for that.
+//! - [`bed`] creates, opens and removes beds by these scripts.
+//! - [`run()`] sends the traffic of a scenario over a bed, and measures what arrives.
+//! - [`incast`] measures the losses of many concurrent connections to one receiver.
+//! - [`namespace`] runs code inside the network namespaces of hosts.
+//! - [`probe`] finds out what this machine lacks for a bed.
 //!
-//! Links carry frames: rates count all bytes from the Ethernet header on. Everything here is on Linux only.
+//! Link rates count whole frames, from the Ethernet header on. This crate works on Linux only.
 
 #![cfg(target_os = "linux")]
 

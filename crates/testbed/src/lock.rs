@@ -1,4 +1,4 @@
-//! One process at a time may change a bed.
+//! Locks a bed, so that only one process at a time changes it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A file that is locked as long as this, or a program that was started with it, lives. The kernel ends the lock of a
-/// process that is killed.
+/// A file that is locked until this value is dropped and programs that inherited it have exited. The kernel ends the lock of a killed
+/// process.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
     path: PathBuf,
 }
 
-/// How long to wait between two tries.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Lock {
-    /// Locks the file, which is made if it is not there; none if somebody else has it for all of `patience`.
+    /// Locks the file, and creates it if it does not exist. None if another process holds the lock for all of `patience`.
     pub fn take(path: &Path, patience: Duration) -> io::Result<Option<Lock>> {
         let started = Instant::now();
         loop {
             let file = OpenOptions::new().create(true).append(true).open(path)?;
             match file.try_lock() {
-                // Whoever had it before may have removed it in the meantime; then it is nobody's.
+                // The previous holder may have removed the file meanwhile. A lock on a removed file protects nothing.
                 Ok(()) if same(&file, path) => return Ok(Some(Lock { file, path: path.to_owned() })),
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) if started.elapsed() < patience => thread::sleep(PAUSE),
@@ -35,17 +35,17 @@ impl Lock {
         }
     }
 
-    /// Whether somebody has it now.
+    /// Whether a process holds the lock.
     pub fn is_taken(path: &Path) -> bool {
         File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The file.
+    /// The locked file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Ends it, and removes the file.
+    /// Removes the file and ends the lock.
     pub fn remove(self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }

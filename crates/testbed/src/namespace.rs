@@ -1,4 +1,4 @@
-//! Network namespaces: which there are, and code that runs inside them.
+//! Lists network namespaces, and runs code inside them.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,10 +6,10 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns};
 
-/// Where `ip netns` keeps them.
+/// Where `ip netns` keeps network namespaces.
 const PLACE: &str = "/run/netns";
 
-/// The names that begin so, in order.
+/// The names with a prefix, sorted.
 pub(crate) fn named(prefix: &str) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(PLACE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -23,19 +23,19 @@ pub(crate) fn named(prefix: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Moves this thread into a namespace, for good: the sockets that it opens are in there.
+/// Moves this thread into a namespace permanently. Sockets that it opens later are in the namespace.
 ///
 /// # Errors
-/// If it is not there, or this process may not.
+/// If the namespace does not exist, or this process lacks the privilege.
 pub fn enter(name: &str) -> io::Result<()> {
     let file = File::open(format!("{PLACE}/{name}"))?;
     Ok(setns(file, CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Does something inside a namespace, in a thread of its own, so that nothing else gets there.
+/// Runs `work` inside a namespace, in a separate thread, so that the calling thread stays outside.
 ///
 /// # Errors
-/// As [`enter`], or if the system has no thread.
+/// As [`enter`], or if no thread can be started.
 pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, || enter(name).map(|()| work()))?;

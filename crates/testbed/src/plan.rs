@@ -1,8 +1,7 @@
-//! What a bed will have: pure, from a topology alone.
+//! Computes the nodes, addresses and routes of a bed from a topology, without changing the system.
 //!
-//! Cables need no addresses of their own. Every node has one address, on its loopback interface, and routes name the
-//! interface. Both ends of a cable have one hardware address and do not ask for that of the other (ARP is off), so no question is
-//! lost in a full queue, and the first packet is as fast as the others.
+//! Each node has one address, on its loopback interface. Cables need no addresses, since routes name the interface. Both ends of a cable
+//! have the same hardware address, and ARP is off: no ARP request can be lost in a full queue, and the first packet is not delayed.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -11,26 +10,26 @@ use std::str::FromStr;
 use weir_core::model::{LinkId, NodeId, Routes, Topology};
 use weir_core::units::Rate;
 
-/// The name of a bed: all its namespaces begin with `weir-NAME-`.
+/// The name of a bed, whose namespaces are named `weir-NAME-...`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(String);
 
 impl Name {
-    /// The longest, in bytes.
+    /// The maximum length, in bytes.
     pub const MAX: usize = 32;
 
-    /// What the names of this bed's namespaces begin with.
+    /// The prefix of the names of this bed's namespaces.
     pub fn prefix(&self) -> String {
         format!("{FAMILY}{}-", self.0)
     }
 
-    /// The bed that a namespace is of, if it is of one.
+    /// The name of the bed that a namespace belongs to; none if it belongs to none.
     pub fn of_namespace(namespace: &str) -> Option<Name> {
         namespace.strip_prefix(FAMILY)?.split_once('-')?.0.parse().ok()
     }
 }
 
-/// What the names of all namespaces of all beds begin with.
+/// The prefix of the namespaces of all beds.
 const FAMILY: &str = "weir-";
 
 impl FromStr for Name {
@@ -51,62 +50,62 @@ impl fmt::Display for Name {
     }
 }
 
-/// Why a topology cannot be a bed.
+/// Why a topology cannot become a bed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// There are more nodes than a machine should carry.
+    /// There are more nodes than [`Plan::MAX_NODES`].
     #[error("{0} hosts and switches: expected at most {most} on one machine", most = Plan::MAX_NODES)]
     Nodes(usize),
-    /// A node's name cannot be that of a namespace.
+    /// The name of a node contains characters that are not allowed in a namespace's name.
     #[error("a node is named `{0}`: on a bed, expected letters, digits, `.`, `_` and `-` only")]
     Node(String),
-    /// A link that Linux cannot shape.
+    /// The rate of a link is outside the range that Linux can shape.
     #[error("the link from `{from}` to `{to}` has rate {rate}: on a bed, expected {min} to {max}",
         min = Plan::rates().0, max = Plan::rates().1)]
     Rate {
-        /// Where it begins.
+        /// The start of the link.
         from: String,
-        /// Where it ends.
+        /// The end of the link.
         to: String,
-        /// Its rate.
+        /// The rate of the link.
         rate: Rate,
     },
 }
 
-/// One end of a cable: an interface of a node.
+/// An end of a cable: an interface of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Port {
-    /// The interface's name: `eth0`, `eth1` and so on, in order of the topology's cables.
+    /// The name of the interface: `eth0`, `eth1` and so on, in the order of the topology's cables.
     pub interface: String,
     /// The link that leaves here.
     pub link: LinkId,
-    /// What it carries.
+    /// The rate of the link.
     pub rate: Rate,
 }
 
-/// Where packets go.
+/// A route of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// The host that they go to; none if it is all the same.
+    /// The destination host; none for the default route.
     pub to: Option<Ipv4Addr>,
-    /// Positions of the ports that lead there on shortest paths. Connections spread over them by hash.
+    /// Positions of the ports on shortest paths. Connections are spread over them by hash.
     pub ports: Vec<usize>,
 }
 
 /// A host or a switch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Its name in the topology.
+    /// The name in the topology.
     pub name: String,
-    /// Its network namespace.
+    /// The network namespace.
     pub namespace: String,
-    /// Its address: 10.0.0.1 and so on for hosts, 10.1.0.1 and so on for switches, in the topology's order.
+    /// The address: from 10.0.0.1 for hosts, from 10.1.0.1 for switches, in the topology's order.
     pub address: Ipv4Addr,
-    /// Whether it forwards.
+    /// Whether the node is a switch, which forwards packets.
     pub is_switch: bool,
     /// Its ends of cables.
     pub ports: Vec<Port>,
-    /// Where it sends what is not for itself.
+    /// Its routes to all other hosts.
     pub routes: Vec<Route>,
 }
 
@@ -119,10 +118,10 @@ pub struct Cable {
     pub mac: [u8; 6],
 }
 
-/// What a bed will have.
+/// The nodes, cables and addresses of a bed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The bed's name.
+    /// The name of the bed.
     pub name: Name,
     /// Hosts, then switches, by their numbers in the topology.
     pub nodes: Vec<Node>,
@@ -133,22 +132,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The most hosts and switches together. Each is a namespace of the kernel, with its own tables.
+    /// The maximum number of hosts and switches. Each is a network namespace with separate tables.
     pub const MAX_NODES: usize = 1_000;
 
-    /// Where packets leave to, whatever the cable. Never on the wire: with ARP off nobody asks for it.
+    /// The next hop of all routes. It is never on the wire: with ARP off, no host asks for it.
     pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 1);
 
-    /// The slowest link, over which a frame takes a second and a half, and the fastest.
+    /// The minimum and maximum rate of a link. At the minimum, a frame takes a second and a half.
     fn rates() -> (Rate, Rate) {
         let rate = |bits: f64| Rate::new(bits / 8.0).expect("8 kbit/s and 100 Gbit/s are valid rates");
         (rate(8e3), rate(1e11))
     }
 
-    /// What a bed of this topology has. O(nodes x hosts x ports of a node).
+    /// Plans a bed of this topology. O(nodes x hosts x ports of a node).
     ///
     /// # Errors
-    /// If it is too large, or has a name or a rate that a bed cannot have.
+    /// If the topology is too large, or a name or rate is not allowed.
     pub fn new(name: Name, topology: &Topology) -> Result<Plan, PlanError> {
         if topology.nodes() > Plan::MAX_NODES {
             return Err(PlanError::Nodes(topology.nodes()));
@@ -170,7 +169,7 @@ impl Plan {
                 (from.index(), port.expect("the links out of a node have those that begin there"))
             };
             let [.., a, b] = (first / 2).to_be_bytes();
-            // Locally administered, as 02 at the beginning says.
+            // Locally administered, by the first byte 02.
             let mac = [0x02, 0x57, 0x45, 0x52, a, b];
             Cable { ends: [end(LinkId(first)), end(LinkId(first + 1))], mac }
         });
@@ -218,12 +217,12 @@ fn node(bed: &Name, routes: &mut Routes, id: NodeId) -> Result<Node, PlanError> 
             out.iter().position(|o| o == link).expect("`Routes::hops` yields links out of the node")
         };
         let ports: Vec<usize> = hops.iter().map(port).collect();
-        // None at the host itself; from a switch in a part of its own, none at all.
+        // The list is empty for the host itself, and for a host that the node cannot reach.
         if !ports.is_empty() {
             table.push(Route { to: Some(address), ports });
         }
     }
-    // A host with one cable, mostly.
+    // A host with the same ports to all hosts, such as one with one cable, needs only a default route.
     if !is_switch && table.windows(2).all(|pair| pair[0].ports == pair[1].ports) {
         table.truncate(1);
         table.iter_mut().for_each(|route| route.to = None);

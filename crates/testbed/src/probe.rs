@@ -1,4 +1,4 @@
-//! What this machine lacks for a bed, found out by trying.
+//! Finds out what this machine lacks for a bed, by trying.
 
 use std::fs;
 use std::process::{Command, Stdio, id};
@@ -7,18 +7,18 @@ use crate::batch::{Step, Tool};
 use crate::plan::Name;
 use crate::{bed, command};
 
-/// What a bed needs.
+/// A requirement of a bed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// What, in words.
+    /// The requirement, in words.
     pub what: &'static str,
     /// What does not work without it.
     pub needed_for: &'static str,
-    /// What is wrong; nothing if it is there.
+    /// Why it is not met; none if it is.
     pub missing: Option<String>,
 }
 
-/// What works whatever is missing.
+/// The commands that work on any machine.
 pub const STILL_WORKS: &str = "\
 what still works: `weir testbed up --dry-run` prints what would be done, and `weir share` predicts what services get.
 Without root, where the system lets anybody make namespaces, a bed may be inside one:
@@ -31,7 +31,7 @@ const ECMP: &str = "fabrics with several equal paths (others still work)";
 /// CAP_NET_ADMIN and CAP_SYS_ADMIN, as bits.
 const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];
 
-/// Tries everything, in two namespaces that are gone afterwards. What depends on something that is missing is not tried.
+/// Checks all requirements, in a namespace that is deleted afterwards. Checks that depend on an unmet requirement are skipped.
 pub fn probe() -> Vec<Check> {
     let check = |what, missing| Check { what, needed_for: ANY, missing };
     let mut checks = vec![
@@ -49,7 +49,7 @@ fn program(tool: Tool) -> Option<String> {
     ran.err().map(|error| format!("{} cannot be run: {error}", tool.name()))
 }
 
-/// Which capabilities are not in effect.
+/// The missing capabilities, in words; none if there are none.
 fn capabilities() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -59,7 +59,8 @@ fn capabilities() -> Option<String> {
     (!missing.is_empty()).then(|| format!("this process does not have {}", missing.join(" and ")))
 }
 
-/// Tries the kernel's parts one after the other, in an unfinished bed, which whoever comes later would clear away.
+/// Tries the kernel's features one after the other, in an unfinished bed. If this process is killed, the next one that uses the bed's
+/// name removes the rest.
 fn trial() -> Vec<Check> {
     let name: Name = format!("probe{}", id()).parse().expect("`probe` and a number is a valid name of a bed");
     let space = format!("{}a", name.prefix());

@@ -1,12 +1,12 @@
-//! What a scenario says, sent through a bed by real sockets.
+//! Sends the traffic of a scenario over a bed by real sockets, and measures what arrives.
 //!
-//! Every connection has a thread at either end, which enters its host's namespace and opens its sockets there. Those that are elastic
-//! or capped are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. Connections begin
-//! anew with each interval of their demand, and are cut off at its end: what is still waiting to be sent is not sent any more.
+//! Each connection has a thread at either end, which enters its host's namespace and opens sockets there. Elastic and capped connections
+//! are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. A demand opens a new connection in each of its
+//! intervals, and aborts it at the end of the interval: queued data is discarded.
 //!
-//! What is measured is what receivers read, as what it took on the wire ([`wire`]), since that is what links carry and
-//! what the simulator's rates are. Acknowledgements and what is lost on the way are not in it. What a queue holds when a phase
-//! ends is read in the next one.
+//! The measured rate is the payload that receivers read, converted to bytes on the wire ([`wire`]), as the rates of links and of the
+//! simulator count. It does not include acknowledgements and lost packets. Bytes that are in a queue at the end of a phase count in the
+//! next phase.
 
 mod receive;
 mod send;
@@ -28,26 +28,26 @@ use crate::command::UNPOISONED;
 use crate::plan::{Node, Plan};
 use crate::queues::{MAX_SERVICES, dscp, segments};
 
-/// Why there is no measurement.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// More threads than a machine should carry.
+    /// The scenario has more than 1,000 connections, each of which needs a thread at either end.
     #[error("{0} connections: expected at most {MAX_CONNECTIONS} over real sockets")]
     Connections(u64),
-    /// A connection that cannot be.
+    /// A connection failed.
     #[error("from `{from}` to `{to}`: {error}")]
     Socket {
-        /// Its source.
+        /// The source.
         from: String,
-        /// Its destination.
+        /// The destination.
         to: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Somebody asked to stop.
+    /// A signal stopped the measurement.
     #[error("interrupted at {at}")]
     Interrupted {
-        /// When, in the scenario.
+        /// The time in the scenario.
         at: Time,
     },
 }
@@ -55,10 +55,10 @@ pub enum RunError {
 /// Why a testbed cannot run a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    /// Queues for more services than the DSCP distinguishes.
+    /// There are more services than DSCPs for their queues.
     #[error("queues: {0} services: expected at most {MAX_SERVICES} (DSCP)")]
     Services(usize),
-    /// Events of cables.
+    /// The scenario has events of cables.
     #[error("event: {0} of them: expected none: the cables of a testbed do not change")]
     Events(usize),
 }
@@ -66,7 +66,7 @@ pub enum Unsupported {
 /// Checks that a testbed can run a scenario, with a queue for each service if `queues`.
 ///
 /// # Errors
-/// If the testbed lacks what the scenario needs.
+/// If the testbed does not support the scenario.
 pub fn check(scenario: &Scenario, queues: bool) -> Result<(), Unsupported> {
     match (scenario.services.len(), scenario.events.len()) {
         (services, _) if queues && services > MAX_SERVICES => Err(Unsupported::Services(services)),
@@ -75,29 +75,29 @@ pub fn check(scenario: &Scenario, queues: bool) -> Result<(), Unsupported> {
     }
 }
 
-/// The most connections of a scenario.
+/// The maximum number of connections of a scenario.
 pub const MAX_CONNECTIONS: u64 = 1_000;
 
-/// A time in which nobody began or ended.
+/// A period in which no connection starts or ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
-    /// Its begin.
+    /// The start.
     pub from: Time,
-    /// Its end.
+    /// The end.
     pub to: Time,
-    /// Bytes per second on the wire that arrived of each demand, on average.
+    /// The average rate at which each demand arrived, in bytes on the wire per second.
     pub mean: Vec<f64>,
-    /// The same over the phase's second half, when TCP has had time to settle.
+    /// The same over the second half of the phase, after TCP has converged.
     pub late: Vec<f64>,
 }
 
-/// From the last thread's start to the scenario's begin.
+/// The time from the start of the threads to the start of the scenario.
 const LEAD: Duration = Duration::from_millis(200);
 
-/// How long threads wait at most before they look whether to stop.
+/// The maximum time between two checks of a thread whether to stop.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// A thread's stack. What is large is elsewhere.
+/// The stack size of a thread, in bytes. Buffers are on the heap.
 const STACK: usize = 256 << 10;
 
 /// A connection of a demand.
@@ -108,15 +108,15 @@ struct Connection<'a> {
     mark: u8,
     sending: Sending,
     active: &'a [(Time, Time)],
-    /// Bytes of payload that arrived.
+    /// Bytes of payload that have arrived.
     arrived: AtomicU64,
 }
 
-/// What all threads see.
+/// The state shared by all threads.
 struct Common {
     stop: AtomicBool,
     failure: Mutex<Option<RunError>>,
-    /// The most segments of a packet.
+    /// The maximum number of segments of a packet.
     segments: u32,
     /// See [`run`].
     throttle: Option<Throttle>,
@@ -127,7 +127,7 @@ impl Common {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Keeps the first failure, and stops all. When all is over, one end may see that the other has gone.
+    /// Keeps the first failure, and stops all threads. After the stop, a connection may fail because its other end has closed.
     fn check(&self, connection: &Connection<'_>, done: io::Result<()>) {
         let Err(error) = done else { return };
         if self.stopped() {
@@ -140,15 +140,16 @@ impl Common {
     }
 }
 
-/// Sends what `scenario` says over the bed of `plan`, in real time, and measures what arrives in each of `phases`. `go_on` is
-/// asked several times a second, with the time in the scenario; `false` ends it. With a `throttle`, each unresponsive
-/// connection begins with it, and its host follows it (NetShare, 3.2).
+/// Sends the traffic of `scenario` over the bed of `plan`, in real time, and measures what arrives in each of `phases`.
+///
+/// Calls `go_on` several times a second with the time in the scenario, and stops if it returns false. With a `throttle`, each unresponsive
+/// connection starts with a copy of it, and its host applies its limits (NetShare, 3.2).
 ///
 /// # Panics
 /// If the plan is not of the scenario's topology.
 ///
 /// # Errors
-/// If there are too many connections, one of them cannot be, or somebody asks to stop.
+/// If there are too many connections, a connection fails, or `go_on` returns false.
 pub fn run(
     plan: &Plan,
     scenario: &Scenario,
@@ -175,7 +176,7 @@ pub fn run(
         common.stop.store(true, Ordering::Relaxed);
         measured
     });
-    // A connection's failure is why the rest stopped.
+    // If a connection failed, its failure is the reason for the stop.
     common.failure.into_inner().expect(UNPOISONED).map_or(measured, Err)
 }
 
@@ -199,7 +200,7 @@ fn connections<'a>(plan: &'a Plan, scenario: &'a Scenario) -> Vec<Connection<'a>
     connections
 }
 
-/// Starts all threads, receivers first; the answer is when the scenario begins.
+/// Starts all threads, receivers first. Returns the start time of the scenario.
 fn start<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     connections: &'scope [Connection<'_>],
@@ -218,7 +219,7 @@ fn start<'scope>(
         let (ready, port) = mpsc::channel();
         let receiver = move || common.check(connection, receive::run(connection, common, &ready));
         spawn(Box::new(receiver)).map_err(|error| failed(connection, error))?;
-        // If it failed, it said why.
+        // A receiver that failed has recorded the failure.
         let Ok(port) = port.recv() else { return Err(RunError::Interrupted { at: Time::ZERO }) };
         addresses.push(SocketAddrV4::new(connection.to.address, port));
     }
@@ -230,7 +231,7 @@ fn start<'scope>(
     Ok(begin)
 }
 
-/// Waits for the phases, and notes what has arrived when they begin, are half over, and end.
+/// Waits for the phases, and reads the bytes arrived at the start, the middle and the end of each.
 fn watch(
     connections: &[Connection<'_>],
     common: &Common,
@@ -262,14 +263,14 @@ fn watch(
     Ok(measured)
 }
 
-/// Bytes of each demand, as on the wire, that arrived until a time.
+/// The bytes of each demand, as on the wire, that arrived up to a time.
 struct Mark {
     at: f64,
     arrived: Vec<f64>,
 }
 
 impl Mark {
-    /// Bytes per second from here to `later`.
+    /// The rates from this mark to `later`, in bytes per second.
     fn rates(&self, later: &Mark) -> Vec<f64> {
         let bytes = self.arrived.iter().zip(&later.arrived).map(|(before, after)| after - before);
         bytes.map(|bytes| bytes / (later.at - self.at)).collect()
@@ -285,7 +286,7 @@ fn by_demand(connections: &[Connection<'_>], scenario: &Scenario) -> Vec<f64> {
     sums
 }
 
-/// How many packets of a rate make up a millisecond, but at least one and at most as many as one packet of the kernel has.
+/// The number of packets that a rate sends in a millisecond, from one to the maximum number of segments of a packet.
 fn chunk(rate: Rate, segments: u32) -> u32 {
     crate::queues::segments(rate).min(segments)
 }

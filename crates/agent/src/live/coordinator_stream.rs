@@ -1,4 +1,4 @@
-//! The stream to the coordinator. When it ends, for whatever reason, it is opened again: at once, and then less and less often.
+//! Keeps a stream to the coordinator open. When the stream ends, it is opened again, with increasing waits between attempts.
 
 use std::time::Duration;
 
@@ -11,38 +11,38 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Up, down::What};
 use weir_proto::{MAX_ORDER, MAX_REPORT, Order, Report, wire};
 
-/// How long a coordinator may say nothing. It renews a lease at least once a second.
+/// The maximum time without a message from the coordinator, which renews a lease at least once a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long to wait after the first failure, and at most.
+/// The wait after the first failure, and the maximum wait.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest interval between reports that a coordinator may want.
+/// The maximum report interval that an agent accepts.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What happens on the stream.
+/// An event on the stream.
 pub enum Event {
-    /// It is there.
+    /// The coordinator has accepted the stream.
     Begun {
         /// How often to report.
         every: Duration,
-        /// Whether to say what arrives.
+        /// Whether to report UDP that arrives.
         arrivals: bool,
-        /// Whether to say what applications ask for.
+        /// Whether to report the demands of applications.
         demands: bool,
-        /// Where.
+        /// Where to send reports.
         up: mpsc::Sender<Report>,
     },
-    /// An order.
+    /// An order arrived.
     Order(Order),
-    /// It is there no more.
+    /// The stream ended.
     Ended,
 }
 
-/// Keeps a stream to the coordinator for a host, for ever, or until nobody wants to know. What people should know of it is said.
+/// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `say`.
 pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>, say: impl Fn(&str)) {
-    // Agents that lost the same coordinator do not come back all at once.
+    // Agents that lost the same coordinator do not connect again at the same time.
     let spread = 0.75 + f64::from(host % 64) / 128.0;
     let mut wait = FIRST_WAIT;
     let mut last = String::new();
@@ -64,7 +64,7 @@ pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>,
     }
 }
 
-/// One stream; the answer is why it ended.
+/// Opens one stream and passes its orders on. Returns why the stream ended.
 async fn attend(
     coordinator: &Endpoint,
     host: u32,
@@ -81,7 +81,7 @@ async fn attend(
             }
             say(&format!("host {host} has a coordinator, reports every {} ms", every.as_secs_f64() * 1e3));
             loop {
-                // A host that is not heard of gets no orders, so the first may take its time.
+                // The coordinator sends orders to a host after its first report, so the first order may take longer.
                 let order = match timeout(PATIENCE, orders.message()).await.map_err(silent) {
                     Err(why) => return why,
                     Ok(Err(status)) => return status.message().to_owned(),
@@ -130,7 +130,7 @@ async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
     Ok((welcome, up, orders))
 }
 
-/// An error with what caused it.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", chain(source)),

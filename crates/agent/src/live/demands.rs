@@ -1,15 +1,16 @@
-//! What the connections of applications ask for, and what each may send of what the coordinator allows all that an application has with
-//! another host (NetShare, section 3.3). Each period every connection is measured, and what it asks for in the next is predicted
-//! ([`Predicted`]). What the paper leaves open:
+//! Predicts the demands of connections, and divides the limits of the coordinator between them (NetShare, section 3.3).
 //!
-//! - *Offered traffic.* What a program would hand to TCP is not seen, only what TCP sends. So a connection that has sent as much as it may
-//!   for as long as measurements count asks for all that it can have. If it asked for what it sends, nobody would ever have more
-//!   than the queues of switches let through, whatever the allocator wants (`docs/results/netshare.md`, Fig. 5 in the loop).
-//! - *Who is limited.* A connection is free until it was measured. What an application may send to a host its connections share max-min by
-//!   what they ask for, and none is held below what the largest has: it may grow up to that at once.
-//! - *After a restart* the kernel still paces connections by the limits of the agent before, so the next one measures against these, and
-//!   leaves them until it has limits of its own or the kernel ends them.
-//! - *When limits end*: with the order's lease, and with the agent [`HOLD`] after it has gone.
+//! Each period, every connection is measured, and its demand in the next period is predicted ([`Predicted`]). The coordinator limits all
+//! connections of an application with another host together. Where the paper is silent:
+//!
+//! - *Offered traffic.* The agent does not see what a program hands to TCP, only what TCP sends. A connection that has sent at its limit
+//!   in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, no connection would get more than
+//!   the queues of switches let through, whatever the allocator computes (`docs/results/netshare.md`, Fig. 5 in the loop).
+//! - *Which connections are limited.* A connection is not limited before its first measurement. The connections of an application with a
+//!   host share their limit max-min by demand, and each may use as much as the largest share, so that it can grow at once.
+//! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against these
+//!   limits, and keeps them until it has limits from the coordinator or the kernel ends them.
+//! - *When limits end*: with the lease of the order, and [`HOLD`] after the agent has exited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,35 +23,36 @@ use weir_proto::{Demand, FRAME, PAYLOAD};
 use crate::lease::{LONGEST, Peer};
 use crate::traffic::{ApplicationId, Connection, Ends, MIN_PACE};
 
-/// How long the kernel holds a limit without a renewal: an agent that is restarted within this time leaves no connection without its
-/// limit. Longer where measuring takes longer.
+/// How long the kernel keeps a limit without renewal, so that an agent can be restarted within this time. It is longer if measurements
+/// take longer.
 pub const HOLD: Duration = Duration::from_secs(3);
 
-/// How often limits are renewed at least: an entry that another process deleted is back by then.
+/// How often limits are renewed: an entry that another process deleted is restored by then.
 const RENEW: Duration = Duration::from_millis(500);
 
-/// How many periods count: as many as for the prediction.
+/// The number of periods that count, as for the prediction.
 const PERIODS: usize = 5;
 
-/// Who sends such a part of what it may has sent all of it. It is above what is left of a tenth more, which those have that ask for less.
+/// A connection that has sent this fraction of its limit has used all of it. The value is above 1 / 1.1: a connection with a lower
+/// demand may have a limit of a tenth more than that demand.
 const ALL: f64 = 0.95;
 
-/// Limits that differ by less are the same, as a part.
+/// Limits that differ by a smaller fraction are equal.
 const SAME: f64 = 0.01;
 
 /// A connection.
 #[derive(Debug)]
 struct Known {
     peer: Peer,
-    /// The number of its socket: another one may have the same ends.
+    /// The number (cookie) of its socket: a later connection may have the same ends.
     socket: u64,
     sent: u64,
     predicted: Predicted,
-    /// What it sent in the last periods, and what it might have; bytes of packets with their headers per second.
+    /// The rates sent in the last periods and their limits, in bytes of packets with headers per second.
     recent: VecDeque<[f64; 2]>,
-    /// What it may send, and since when the kernel knows.
+    /// The limit, and the time at which the kernel received it.
     limit: Option<(f64, Instant)>,
-    /// Until when the kernel may still hold a limit of the agent before.
+    /// The time until which the kernel may keep a limit of the earlier agent.
     inherited: Option<Instant>,
 }
 
@@ -66,27 +68,27 @@ impl Known {
 #[derive(Debug, Default)]
 pub struct Demands {
     known: BTreeMap<Ends, Known>,
-    /// When they were measured last.
+    /// The time of the last measurement.
     measured: Option<Instant>,
-    /// How long that was after the time before.
+    /// The time between the last two measurements.
     passed: Duration,
-    /// Whether something changed since limits were divided, and whether there were any then.
+    /// Whether measurements or limits changed since limits were divided, and whether there were limits then.
     changed: bool,
     limited: bool,
 }
 
 impl Demands {
-    /// For how long the kernel is to hold limits now.
+    /// How long the kernel should keep limits.
     pub fn hold(&self) -> Duration {
         HOLD.max(4 * self.passed).min(LONGEST)
     }
 
-    /// How often to measure.
+    /// The time between two measurements.
     pub fn period() -> Duration {
         Duration::from_secs_f64(PERIOD.get())
     }
 
-    /// Takes in what connections have sent by now; those that are not among them are over.
+    /// Measures the bytes that connections have sent. Connections that are not among them have closed.
     pub fn measure(
         &mut self,
         connections: &[(Ends, Connection)],
@@ -98,7 +100,7 @@ impl Demands {
         (self.measured, self.changed) = (Some(now), true);
         let mut before = std::mem::take(&mut self.known);
         for (ends, connection) in connections {
-            // What does not leave the host passes no link.
+            // Traffic inside the host uses no link.
             if ends.remote.ip().is_loopback() || ends.remote.ip() == ends.local.ip() {
                 continue;
             }
@@ -127,7 +129,7 @@ impl Demands {
         }
     }
 
-    /// What connections ask for, by application and other host: as many as were measured once.
+    /// The demands by application and other host, of connections that have been measured.
     pub fn asked(&self) -> BTreeMap<&Peer, Demand> {
         let mut asked: BTreeMap<&Peer, Demand> = BTreeMap::new();
         for known in self.known.values() {
@@ -141,13 +143,13 @@ impl Demands {
         asked
     }
 
-    /// Limits came, or changed.
+    /// Records that limits have changed.
     pub fn change(&mut self) {
         self.changed = true;
     }
 
-    /// What connections may send from now on, in bytes of data per second, of those where it is something else, or has to be renewed; none
-    /// if they are free. `limits` are of packets with their headers.
+    /// Divides limits between connections. Returns the connections whose limit has changed or has to be renewed, with the limit in bytes of
+    /// payload per second, or none to remove it. `limits` are in bytes of packets with headers per second.
     pub fn divide(
         &mut self,
         limits: Option<&BTreeMap<Peer, u64>>,
@@ -197,14 +199,14 @@ impl Demands {
         told
     }
 
-    /// Forgets all; the answer is which connections have a limit.
+    /// Forgets all connections, and returns those that have a limit.
     pub fn forget(&mut self) -> Vec<Ends> {
         let known = std::mem::take(self).known;
         known.into_iter().filter(|(_, known)| known.limit.is_some()).map(|(ends, _)| ends).collect()
     }
 }
 
-/// What each may have, so that all together have `limit` if they ask for that much.
+/// The max-min level: each demand gets at most this rate, and all together get `limit` if they demand that much.
 fn level(limit: f64, mut demands: Vec<f64>) -> f64 {
     demands.sort_unstable_by(f64::total_cmp);
     let (mut left, mut among) = (limit, demands.len() as f64);
@@ -217,13 +219,13 @@ fn level(limit: f64, mut demands: Vec<f64>) -> f64 {
     limit
 }
 
-/// What is data of a rate of full packets, at least what any connection has.
+/// The payload rate of a rate of full packets, at least [`MIN_PACE`].
 fn data(rate: f64) -> Rate {
     let data = rate * f64::from(PAYLOAD) / f64::from(FRAME);
     Rate::new(data.max(f64::from(MIN_PACE))).expect("a finite rate times a fraction is a rate")
 }
 
-/// The rate of full packets that have data at such a rate.
+/// The rate of full packets with this payload rate.
 fn frames(data: u32) -> f64 {
     f64::from(data) * f64::from(FRAME) / f64::from(PAYLOAD)
 }
@@ -234,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of data per second whose packets have a megabyte per second.
+    /// The payload rate of full packets at 1 MB/s.
     const DATA: f64 = 1e6 * PAYLOAD as f64 / FRAME as f64;
 
     fn ends(number: u16) -> Ends {
@@ -246,7 +248,7 @@ mod tests {
         ("web".into(), [10, 0, 0, 2].into())
     }
 
-    /// Connections that send at rates of their own, in MB/s, or as fast as they may.
+    /// Connections that send at given rates, in MB/s, or at their limits.
     struct World {
         demands: Demands,
         began: Instant,
@@ -265,7 +267,7 @@ mod tests {
             self.began + Demands::period() * self.periods
         }
 
-        /// A period; the answer is what both ask for.
+        /// Simulates a period, and returns the demand of both connections together.
         fn pass(&mut self, wants: [f64; 2], limit: Option<u64>) -> Demand {
             self.periods += 1;
             for ((sent, want), limit) in self.sent.iter_mut().zip(wants).zip(self.limits) {
@@ -294,18 +296,18 @@ mod tests {
     #[test]
     fn who_sends_all_that_it_may_asks_for_all() {
         let mut world = World::new();
-        // It is free until it was measured, and then asks for what it sends.
+        // A connection is not limited before it was measured. It then demands the rate that it sends.
         assert_eq!(world.pass([5.0, 0.0], Some(3_000_000)), Demand::Unknown);
         assert_eq!(world.limits, [f64::INFINITY; 2]);
         let Demand::Rate(first) = world.pass([5.0, 0.0], Some(3_000_000)) else { panic!("it was measured") };
         assert!(first.abs_diff(5_000_000) < 100, "{first}");
-        // The other one asks for nothing, and may have what all may.
+        // The other connection demands nothing, and may use the whole limit.
         assert_eq!(world.limits.map(|limit| (limit * 100.0).round() / 100.0), [3.0, 3.0]);
         for _ in 0..4 {
             assert!(matches!(world.pass([5.0, 0.0], Some(3_000_000)), Demand::Rate(_)));
         }
         assert_eq!(world.pass([5.0, 0.0], Some(3_000_000)), Demand::All);
-        // It wants less again.
+        // The connection sends less again.
         assert!(matches!(world.pass([1.0, 0.0], Some(3_000_000)), Demand::Rate(_)));
         for _ in 0..5 {
             world.pass([1.0, 0.0], Some(3_000_000));
@@ -321,16 +323,16 @@ mod tests {
         for _ in 0..10 {
             world.pass([9.0, 1.0], Some(5_000_000));
         }
-        // Whoever asks for more has what the other leaves, and the other may have as much.
+        // The first connection gets what the second does not use, and the second may send at the same rate.
         assert_eq!(limits(&world), [4.0, 4.0]);
         for _ in 0..10 {
             world.pass([9.0, 9.0], Some(5_000_000));
         }
         assert_eq!(limits(&world), [2.5, 2.5]);
-        // The lease is over.
+        // The lease has ended.
         world.pass([9.0, 9.0], None);
         assert_eq!(world.limits, [f64::INFINITY; 2]);
-        // Nobody has less than the least there is.
+        // No limit is below the minimum.
         for _ in 0..10 {
             world.pass([9.0, 9.0], Some(1));
         }
@@ -403,13 +405,13 @@ mod tests {
             (demands.asked()[&peer()], told.into_iter().map(|(_, rate)| rate).collect::<Vec<_>>())
         };
         assert_eq!(pass(&mut demands, 0, None), (Demand::Unknown, vec![]));
-        // It sends all that it may, which one measurement shows, and is not freed before the coordinator has answered.
+        // The connection sends at its limit in its first measured period, and keeps that limit until the coordinator has answered.
         assert_eq!(pass(&mut demands, 50, None), (Demand::All, vec![]));
         let (demand, told) = pass(&mut demands, 100, Some(4_000_000));
         assert_eq!(demand, Demand::All);
         assert_eq!(told.len(), 1);
         assert!((told[0].unwrap().get() - 4.0 * DATA).abs() < 1.0, "{told:?}");
-        // Without an answer the kernel has ended it by then, and nobody renews it.
+        // Without an answer, the kernel has ended the limit by then, and the agent does not renew it.
         let mut demands = Demands::default();
         pass(&mut demands, 0, None);
         assert_eq!(pass(&mut demands, 2950, None).1, vec![]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// What is wrong with an address or with files.
+/// Why a coordinator's address or files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// Not an address.
@@ -17,7 +17,7 @@ pub enum EndpointError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Files that are not a certificate, its key and an authority.
@@ -25,7 +25,7 @@ pub enum EndpointError {
     Tls {
         /// The certificate, its key and the authority.
         files: [PathBuf; 3],
-        /// Why.
+        /// The cause.
         why: String,
     },
 }

@@ -1,10 +1,10 @@
-//! The flows of a host: sockets that programs handed over, and flows that are over.
+//! Manages the flows of a host: their sockets, pacing rates and bytes sent.
 //!
-//! A socket here is a duplicate, which keeps its connection open. So it is let go of once its program says that it is done, or is gone,
-//! and all that it wrote has arrived; or when the connection ends.
+//! A socket here is a duplicate of the program's, which keeps the connection open. The agent closes it when the connection ends, or when
+//! the program is done (or has exited) and all its data has been acknowledged.
 //!
-//! TCP is paced by the kernel and says what has arrived. UDP is not and does not: its packets have a class of their own at the interface
-//! ([`Flows::limited`]), and they count as sent at the rate that they were told, as far as that is known.
+//! The kernel paces TCP, and reports what the peer has acknowledged. It does neither for UDP: the packets of a UDP flow get a separate
+//! class at the interface ([`Flows::limited`]). Their estimated progress is that of the ordered rate, while they have one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
@@ -19,85 +19,85 @@ use super::watchdog::Watchdog;
 use crate::queues::{Limited, ids};
 use crate::report_delta::ReportDelta;
 
-/// The most sockets at a time.
+/// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
-/// What flows of UDP have of a link together at most: a little less than the kernel takes ([`crate::queues::Desired`]).
+/// The maximum part of a link for all UDP flows: a little less than [`crate::queues::Desired`] accepts.
 const LIMITED: f64 = 0.985;
 
-/// Why a socket is not taken.
+/// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There are too many.
+    /// The agent has [`MAX_SOCKETS`] sockets.
     #[error("{MAX_SOCKETS} sockets are there: expected no more")]
     Full,
-    /// The flow has a socket.
+    /// The flow has a socket already.
     #[error("the flow has a socket already")]
     Taken,
-    /// Nobody has handed it over.
+    /// The program has not handed over a socket of the flow.
     #[error("the flow has no socket of this program")]
     Unknown,
-    /// There is no interface to limit UDP at.
+    /// The agent has no interface at which it could limit UDP.
     #[error("UDP needs an agent with --interface")]
     Classes,
-    /// Not of TCP or UDP, or not connected.
+    /// The socket is not connected, or neither TCP nor UDP over IPv4.
     #[error("expected a socket of TCP, or of UDP over IPv4, that is connected")]
     Socket,
 }
 
-/// How a flow is sent.
+/// The transport of a flow.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// With what was acknowledged before it came, and the pacing rate that the kernel was given last, if it was given one.
+    /// `base` is the acknowledged bytes when the socket was handed over; `pacing` is the last pacing rate set, if any.
     Tcp { base: u64, pacing: Option<u64> },
-    /// With its ends, the number of its class, and what it has sent by this socket, as far as that is reckoned, by a time.
+    /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `by`.
     Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, reckoned: f64, by: Instant },
 }
 
 #[derive(Debug)]
 struct Flow {
-    /// A number of its own, by which the watchdog knows its socket.
+    /// The number by which the watchdog identifies the socket.
     number: u64,
     owner: u64,
     socket: OwnedFd,
     way: Way,
-    /// What is on the socket, or on its class.
+    /// The rate set on the socket or class.
     rate: Option<u64>,
-    /// What the flow had sent by other sockets.
+    /// The bytes that the flow had sent over earlier sockets.
     before: u64,
     sent: u64,
-    /// Whether its program writes no more.
+    /// Whether the program will write no more.
     done: bool,
 }
 
-/// The flows.
+/// The flows of a host.
 #[derive(Debug, Default)]
 pub struct Flows {
     open: BTreeMap<FlowKey, Flow>,
-    /// What the coordinator was told of these, and of those that are over.
+    /// The reported state of open and ended flows.
     pub report_delta: ReportDelta,
     next: u64,
-    /// What the watchdog is still to be given or to close, in order.
+    /// The changes that the watchdog has not received yet, in order.
     pending: VecDeque<Handover>,
 }
 
-/// A change that the watchdog has to be told of.
+/// A change that the watchdog has to receive.
 #[derive(Debug)]
 enum Handover {
-    /// A flow of this number has a socket.
+    /// The flow of this key and number got a socket.
     Hold(FlowKey, u64),
-    /// It is gone.
+    /// The socket of this number was closed.
     Release(u64),
 }
 
 impl Flow {
-    /// Puts a rate on the socket, if it has another.
+    /// Sets a rate, unless it is set already.
     fn pace(&mut self, rate: Option<u64>) {
         if rate == self.rate {
             return;
         }
         match &mut self.way {
-            // A socket that takes no rate is gone, which is seen when it is asked.
+            // A socket that refuses a rate has closed; the next measurement finds this.
             Way::Tcp { pacing, .. } => {
                 if let Ok(given) = socket::pace(&self.socket, rate) {
                     (self.rate, *pacing) = (rate, Some(given));
@@ -110,7 +110,7 @@ impl Flow {
         }
     }
 
-    /// Counts what a flow of UDP has sent at its rate; of one without nobody knows.
+    /// Adds the estimated bytes of a UDP flow since the last call. Without a rate there is no estimate.
     fn count(&mut self, now: Instant) {
         let Way::Udp { reckoned, by, .. } = &mut self.way else { return };
         let since = now.saturating_duration_since(std::mem::replace(by, now)).as_secs_f64();
@@ -118,7 +118,7 @@ impl Flow {
         self.sent = self.before + *reckoned as u64;
     }
 
-    /// Asks the socket; the answer is whether the flow is over.
+    /// Reads the bytes sent. Returns whether the flow has ended.
     fn measure(&mut self) -> bool {
         let Way::Tcp { base, pacing } = self.way else {
             self.count(Instant::now());
@@ -126,11 +126,11 @@ impl Flow {
         };
         let Ok(info) = socket::info(&self.socket) else { return true };
         let Info { acked, drained, shut, gone, max_pacing, .. } = info;
-        // Another process raised the rate, as a former agent's watchdog does: it is set again. A program may lower its own.
+        // Another process raised the rate, such as the watchdog of an earlier agent: it is set again. A program may set a lower rate.
         if self.rate.is_some() && pacing.is_some_and(|pacing| max_pacing > pacing) {
             self.rate = None;
         }
-        // The mark of the last packet counts as a byte.
+        // The kernel counts the FIN as a byte.
         let sent = self.before + acked.saturating_sub(base).saturating_sub(u64::from(shut));
         self.sent = self.sent.max(sent);
         gone || shut || self.done && drained
@@ -138,10 +138,10 @@ impl Flow {
 }
 
 impl Flows {
-    /// Takes a socket of a flow, and paces it.
+    /// Accepts a socket of a flow, and paces it.
     ///
     /// # Errors
-    /// Why it is not taken; then it is closed. One of UDP is taken only where it can have a class.
+    /// Why the socket is refused, and closed. A UDP socket needs `has_classes`.
     pub fn open(
         &mut self,
         key: FlowKey,
@@ -168,7 +168,7 @@ impl Flows {
                 Way::Udp { ends, class, reckoned: 0.0, by: Instant::now() }
             }
         };
-        // A flow that goes on over another socket has sent what it has.
+        // A flow that continues over another socket keeps its bytes.
         let before = self.report_delta.open(key.clone());
         let number = self.next;
         self.next += 1;
@@ -181,13 +181,13 @@ impl Flows {
         Ok(())
     }
 
-    /// The number of a class that no flow has.
+    /// The lowest number of a class that no flow uses.
     fn class(&self) -> Option<u16> {
         let taken: BTreeSet<u16> = self.datagrams().map(|(class, ..)| class).collect();
         (0..ids::MAX_LIMITED).find(|class| !taken.contains(class))
     }
 
-    /// Flows of UDP, each by its class: its ends and its rate.
+    /// The class, ends and rate of each UDP flow.
     fn datagrams(&self) -> impl Iterator<Item = (u16, (SocketAddrV4, SocketAddrV4), Option<u64>)> {
         self.open.values().filter_map(|flow| match flow.way {
             Way::Udp { ends, class, .. } => Some((class, ends, flow.rate)),
@@ -195,7 +195,8 @@ impl Flows {
         })
     }
 
-    /// The classes that flows of UDP have to have, on a link that carries so many bytes per second: together they leave a part of it.
+    /// The classes of UDP flows, on a link of this many bytes per second. If the rates add up to more than a part of the link, all of them
+    /// are scaled down.
     pub fn limited(&self, link: f64) -> BTreeMap<u16, Limited> {
         let paced = || self.datagrams().filter_map(|(class, ends, rate)| Some((class, ends, rate? as f64)));
         let sum: f64 = paced().map(|(.., rate)| rate).sum();
@@ -207,28 +208,28 @@ impl Flows {
         paced().map(limited).collect()
     }
 
-    /// A program writes no more to a flow.
+    /// Records that a program will write no more to a flow.
     ///
     /// # Errors
-    /// If the flow is none of its own.
+    /// If the program has not handed over a socket of the flow.
     pub fn done(&mut self, key: &FlowKey, owner: u64) -> Result<(), Refusal> {
         let flow = self.open.get_mut(key).filter(|flow| flow.owner == owner).ok_or(Refusal::Unknown)?;
         flow.done = true;
         Ok(())
     }
 
-    /// A program is gone, and writes no more to any of its flows.
+    /// Records that a program has exited, which ends writes to its flows.
     pub fn leave(&mut self, owner: u64) {
         for flow in self.open.values_mut().filter(|flow| flow.owner == owner) {
             flow.done = true;
         }
     }
 
-    /// Reads what all have sent, and lets go of those that are over.
+    /// Reads the bytes sent of all flows, and closes the sockets of flows that have ended.
     pub fn measure(&mut self) {
         let over = self.open.extract_if(.., |_, flow| flow.measure());
         for (key, mut flow) in over {
-            // The program may still have it.
+            // The program may still use the socket, so the rate is removed.
             flow.pace(None);
             if matches!(flow.way, Way::Tcp { .. }) {
                 self.pending.push_back(Handover::Release(flow.number));
@@ -238,7 +239,7 @@ impl Flows {
         }
     }
 
-    /// Tells the watchdog which sockets came and went, as far as it takes them now.
+    /// Sends pending changes to the watchdog, until its socket is full.
     pub fn hand_over(&mut self, watchdog: Option<&mut Watchdog>) {
         // A new watchdog gets all sockets.
         let Some(watchdog) = watchdog.filter(|watchdog| watchdog.is_running()) else {
@@ -251,7 +252,7 @@ impl Flows {
                 Handover::Hold(key, number) => match self.open.get(key).filter(|flow| flow.number == *number)
                 {
                     Some(flow) => watchdog.hold(*number, flow.socket.as_fd()),
-                    // It is over already.
+                    // The flow has ended already.
                     None => true,
                 },
             };
@@ -262,25 +263,25 @@ impl Flows {
         }
     }
 
-    /// A new watchdog has no sockets.
+    /// Queues all sockets for a new watchdog.
     pub fn hand_over_all(&mut self) {
         let sockets = self.open.iter().filter(|(_, flow)| matches!(flow.way, Way::Tcp { .. }));
         self.pending = sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.number)).collect();
     }
 
-    /// Puts rates on the sockets that differ.
+    /// Sets the rates that differ.
     pub fn pace(&mut self, rate: impl Fn(&FlowKey) -> Option<u64>) {
         for (key, flow) in &mut self.open {
             flow.pace(rate(key));
         }
     }
 
-    /// Frees all sockets.
+    /// Removes the rates of all sockets.
     pub fn free(&mut self) {
         self.pace(|_| None);
     }
 
-    /// What is otherwise than was told, in order; as much as fits into a report.
+    /// The flows that a report has to contain, sorted by key, at most [`weir_proto::MAX_SEEN`].
     pub fn changes(&mut self, now: Duration) -> Vec<FlowProgress> {
         self.report_delta.changes(self.open.iter().map(|(key, flow)| (key, flow.sent, flow.rate)), now)
     }

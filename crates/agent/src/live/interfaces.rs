@@ -33,14 +33,14 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// queues in a loop must not keep the host busy.
 const PAUSE_AFTER_REPAIR: Duration = Duration::from_millis(500);
 
-/// How many interfaces are checked before orders and notifications are looked at again.
+/// The number of interfaces that are checked before the agent reads orders and notifications again.
 const BATCH: usize = 8;
 
 /// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `PART`.
 const PERIOD: Duration = Duration::from_secs(5);
 const PART: u32 = 20;
 
-/// What a link should have: its queues, if an order names some, and the classes of UDP flows.
+/// The desired state of a link: its queues, if an order names some, and the classes of UDP flows.
 type Target = (Option<Queues>, BTreeMap<u16, Limited>);
 
 /// The state of all interfaces, as reported to the coordinator.
@@ -72,7 +72,7 @@ struct Managed {
     conflicts: Vec<Conflict>,
     checked: Option<Instant>,
     due: Instant,
-    /// How long to wait for the next try while another process is in the way, and when it is.
+    /// The wait before the next attempt while a conflict prevents the configuration, and the time of that attempt.
     wait: Duration,
     retry: Option<Instant>,
     /// When queues were restored last, and how long to wait from then to the next repair.
@@ -133,7 +133,7 @@ pub async fn keep(shared: &Shared, links: &[Link], mut ordered: watch::Receiver<
     }
 }
 
-/// Prints the commands that orders would lead to, until the last sender of orders is dropped.
+/// Prints the commands that would apply the orders, until the last sender of orders is dropped.
 pub async fn print(links: &[Link], mut ordered: watch::Receiver<Wanted>) {
     let mut all: Vec<Managed> =
         (0u32..).zip(links).flat_map(|(number, link)| Managed::of(number, link)).collect();
@@ -154,7 +154,7 @@ pub async fn print(links: &[Link], mut ordered: watch::Receiver<Wanted>) {
             match commands.await {
                 Ok(Ok((commands, next))) => {
                     managed.applied = Some(next);
-                    // A closed pipe has no reader to tell.
+                    // If the reader has closed the pipe, there is nowhere to report the error.
                     let _ = io::stdout().write_all(commands.as_bytes());
                 }
                 Ok(Err(error)) => say(&format!("{}: {error}", managed.name)),
@@ -181,7 +181,7 @@ async fn next_change(notifications: &mut Option<Notifications>) -> Changed {
     }
 }
 
-/// Takes in an order: interfaces whose target changed are due.
+/// Applies an order to the targets of interfaces. An interface whose target has changed is due for a check.
 fn order(all: &mut [Managed], mut wanted: Wanted) {
     let now = Instant::now();
     let queues = std::mem::take(&mut wanted.queues);
@@ -201,7 +201,7 @@ fn order(all: &mut [Managed], mut wanted: Wanted) {
     }
 }
 
-/// Takes in a notification: interfaces that it is about are due, and those that do not exist.
+/// Processes a notification. The interfaces in it are due for a check, and so are those that do not exist.
 fn notice(all: &mut [Managed], changed: Changed) {
     let now = Instant::now();
     for managed in all {
@@ -263,7 +263,7 @@ impl Job {
         let missing = || Checked { device: None, applied: None, changes: Ok(0) };
         // A renamed interface keeps its number, and its queues.
         let by_number = self.before.as_ref().and_then(|device| Interface::with_index(device.index));
-        // Another interface that was renamed to this name stays what it is.
+        // An interface that the agent keeps under another name, and that was renamed to this name, is not taken over.
         let is_free = |index: &u32| !self.taken.contains(index);
         let by_name = || self.name.index().filter(is_free).map(|_| self.name.clone());
         let Some(name) = by_number.or_else(by_name) else {
@@ -366,7 +366,7 @@ impl Managed {
 
     fn job(&self, taken: BTreeSet<u32>) -> Job {
         let (queues, limited) = self.target.clone();
-        // A flow leaves by one of the link's interfaces, and nothing says by which.
+        // A flow leaves by one of the link's interfaces, but the agent cannot tell which.
         let limited = scaled(&limited, 1.0 / self.among);
         Job {
             name: self.name.clone(),
@@ -379,7 +379,7 @@ impl Managed {
         }
     }
 
-    /// Takes in the result of a check, logs what changed, and returns how many queueing objects were restored.
+    /// Records the result of a check, logs changes, and returns the number of restored queueing objects.
     fn take(&mut self, checked: Checked, shared: &Shared) -> u64 {
         let is_first = self.checked.is_none();
         for line in events(self.device.as_ref(), checked.device.as_ref(), is_first) {
@@ -461,8 +461,8 @@ impl Managed {
         self.conflicts = conflicts;
     }
 
-    /// How long until the next check: longer each time while another process is in the way. A check that came sooner, after a
-    /// notification or an order, changes nothing about that.
+    /// The time until the next check. It doubles with each attempt while a conflict prevents the configuration. An earlier check, after
+    /// a notification or an order, does not change it.
     fn next_wait(&mut self, now: Instant, period: Duration) -> Duration {
         if !self.is_blocked() {
             (self.wait, self.retry) = (FIRST_WAIT, None);

@@ -1,9 +1,9 @@
-//! Agents of many hosts in one process, to measure what a coordinator carries. They speak as agents do, over the same streams; sockets they
-//! have none, and what they report is made up.
+//! Simulates the agents of many hosts in one process, to measure the load that a coordinator can handle.
 //!
-//! Every host has a flow of each of [`STEADY`] coflows, all of which get further in every report as their orders let them, and one of
-//! each of [`ENDING`] coflows, which end one after another. With the end of a flow its host's order has to change, so there is an answer
-//! to wait for.
+//! The simulated agents use the same streams and messages as agents. They have no sockets, and their reports are invented.
+//!
+//! Each host has one flow of each of [`STEADY`] coflows, and one of each of [`ENDING`] coflows. The former send at their ordered rates and
+//! never end; the latter end one after another. When a flow ends, its host's order has to change, and the time to that order is measured.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -20,17 +20,17 @@ use super::{ALONE, ANEW, clock};
 use crate::lease::LeaseState;
 use crate::report_delta::{ReportDelta, ReportHistory, max_silence};
 
-/// How many coflows do not end.
+/// The number of coflows that do not end.
 pub const STEADY: u32 = 40;
 
-/// How many coflows end.
+/// The number of coflows that end.
 pub const ENDING: u32 = 32;
 
-/// How long after the beginning the first flow of a host ends, and how long after one the next.
+/// The time before the first flow of a host ends, and the time between two ends.
 const WARM: Duration = Duration::from_secs(2);
 const APART: Duration = Duration::from_millis(250);
 
-/// How long all of it takes: the last flows have a second to be answered.
+/// The duration of the measurement: the last orders have a second to arrive.
 pub const TIME: Duration =
     WARM.saturating_add(APART.saturating_mul(ENDING)).saturating_add(Duration::from_secs(1));
 
@@ -44,8 +44,10 @@ fn ending(number: u32) -> String {
     format!("ending-{number:02}")
 }
 
-/// Attends for hosts with links of such a rate for [`TIME`]. The answer is how long each order that had to change came after the report that
-/// it answers was given to the stream, from the shortest; one that never came counts until the end.
+/// Runs the agents of hosts with links of a rate for [`TIME`].
+///
+/// Returns the times between the report of a flow's end and the order that answers it, sorted. A missing order counts to the end of the
+/// measurement.
 pub async fn attend(coordinator: Endpoint, hosts: Range<u32>, rate: Rate) -> Vec<Duration> {
     let mut all = JoinSet::new();
     for host in hosts {
@@ -56,7 +58,7 @@ pub async fn attend(coordinator: Endpoint, hosts: Range<u32>, rate: Rate) -> Vec
     waits
 }
 
-/// A flow that sends as it was told.
+/// A flow that sends at its ordered rate.
 struct Flow {
     key: FlowKey,
     rate: Option<u64>,
@@ -70,7 +72,7 @@ impl Flow {
     }
 
     fn go_on(&mut self, now: Instant) {
-        // Nobody without an order sends here: there is no transport that would decide.
+        // A flow without an order sends nothing here: no transport would decide its rate.
         self.sent += estimate_sent(self.rate.unwrap_or(0), (now - self.by).as_secs_f64());
         self.by = now;
     }
@@ -92,14 +94,14 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
     let (mut ended, mut waits, mut voice, mut report_delta) =
         (0, Vec::new(), ReportHistory::default(), ReportDelta::default());
     let mut asked: Option<(FlowKey, Instant)> = None;
-    // Hosts do not all wait at the same time.
+    // The flows of different hosts end at different times.
     let first = WARM + APART * (host % ENDING) / ENDING;
     let began = Instant::now();
     let mut steady: Vec<Flow> = coflows().take(STEADY as usize).map(|id| Flow::new(key(id), began)).collect();
     for flow in &steady {
         report_delta.open(flow.key.clone());
     }
-    // Flows that send as they were told are no report_delta until they are told something else.
+    // A flow that sends at its ordered rate has nothing to report until its rate changes.
     let (mut anew, mut is_news) = (began, true);
     loop {
         tokio::select! {
@@ -110,7 +112,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                     (up, every, report_timer) = (Some(reports), interval, ReportTimer::new(host, interval));
                 }
                 Some(Event::Order(order)) => {
-                    // What is over, an order that names everything leaves out.
+                    // A complete order does not name flows that have ended.
                     let named = |key: &FlowKey| order.flows.binary_search_by(|flow| flow.0.cmp(key)).is_ok();
                     if let Some((_, since)) = asked.take_if(|(key, _)| order.whole || named(key)) {
                         waits.push(since.elapsed());
@@ -118,7 +120,7 @@ async fn speak(host: u32, rate: Rate, mut events: mpsc::Receiver<Event>) -> Vec<
                     let (now, changes) = (Instant::now(), order.whole || !order.flows.is_empty());
                     let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
                     over.for_each(|(key, _)| report_delta.settle(key));
-                    // Who refuses it says so by the next report.
+                    // The next report counts a refused order.
                     let _ = keeper.accept(order, now - began);
                     if changes {
                         is_news = true;

@@ -1,12 +1,12 @@
-//! Where programs hand over the sockets of their flows: a Unix socket that keeps messages apart (`SOCK_SEQPACKET`).
+//! Receives the sockets of flows from programs, over a Unix socket that preserves messages (`SOCK_SEQPACKET`).
 //!
 //! | Message | With it | Meaning |
 //! |---|---|---|
 //! | `open COFLOW FLOW` | the socket | pace this connection as that flow |
 //! | `done COFLOW FLOW` | | nothing more will be written to it |
 //!
-//! Each is answered by `ok`, or by `no:` and the reason. Who goes away is done with all of its flows. Coflows and flows are called as in
-//! the coflow's registration.
+//! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done. Coflows and
+//! flows have the names of the coflow's registration.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -28,13 +28,13 @@ use weir_proto::{FlowKey, MAX_ID_LENGTH, is_id};
 
 use super::Shared;
 
-/// How many programs there are at a time; more of them wait.
+/// The maximum number of connected programs. Further programs wait.
 const MAX_PROGRAMS: usize = 256;
 
-/// The longest message: a word, an id, a number, and the spaces between.
+/// The maximum length of a message: a word, an id, a number, and the spaces between.
 const LONGEST: usize = MAX_ID_LENGTH + 32;
 
-/// A local_socket that is open.
+/// An open local socket.
 pub struct LocalSocketServer {
     listener: UnixListener,
     path: PathBuf,
@@ -42,7 +42,7 @@ pub struct LocalSocketServer {
 
 impl Drop for LocalSocketServer {
     fn drop(&mut self) {
-        // Whoever removed it before had a reason.
+        // Another process may have removed the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -53,10 +53,10 @@ fn seqpacket() -> io::Result<OwnedFd> {
 }
 
 impl LocalSocketServer {
-    /// Opens a local_socket at a path. What an agent that was killed left there is removed.
+    /// Opens a local socket at a path, and removes the file of an agent that was killed.
     ///
     /// # Errors
-    /// If somebody else is there, or nothing can be.
+    /// If another agent listens there, or the socket cannot be created.
     pub fn open(path: &Path) -> io::Result<LocalSocketServer> {
         let because = |error: io::Error| {
             io::Error::new(error.kind(), format!("{}: cannot be listened at: {error}", path.display()))
@@ -75,12 +75,12 @@ impl LocalSocketServer {
         bind(&listener, &address)
             .and_then(|()| listen(&listener, 64))
             .map_err(|error| because(error.into()))?;
-        // What sort of Unix socket it is, the library need not know.
+        // Tokio does not check the type of a Unix socket, so its listener accepts `SOCK_SEQPACKET`.
         let listener = UnixListener::from_std(listener.into()).map_err(because)?;
         Ok(LocalSocketServer { listener, path: path.to_owned() })
     }
 
-    /// Lets programs in, for ever.
+    /// Accepts programs, without end.
     pub(super) async fn serve(&self, shared: Shared) -> io::Result<()> {
         let room = Arc::new(Semaphore::new(MAX_PROGRAMS));
         for owner in 0.. {
@@ -94,7 +94,7 @@ impl LocalSocketServer {
                     });
                 }
                 Err(error) => {
-                    // Of descriptors there may be some again later.
+                    // File descriptors may be available again later.
                     super::say(&format!("a program was not let in: {error}"));
                     sleep(Duration::from_millis(100)).await;
                 }
@@ -104,7 +104,7 @@ impl LocalSocketServer {
     }
 }
 
-/// A program that is there.
+/// A connected program.
 struct Program {
     owner: u64,
     shared: Shared,
@@ -117,7 +117,7 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Does what it asks for until it goes, or makes no sense to the kernel.
+    /// Answers the messages of the program until it closes the connection, or the kernel reports an error.
     async fn attend(&self, socket: &UnixStream) {
         loop {
             let Ok(asked) = socket.async_io(Interest::READABLE, || receive(socket)).await else { return };
@@ -154,7 +154,7 @@ impl Program {
     }
 }
 
-/// A message and what came with it; none at the end. More sockets than one are none.
+/// Reads a message and the socket passed with it; none at the end. More than one socket counts as none.
 fn receive(socket: &UnixStream) -> io::Result<Option<(String, Option<OwnedFd>)>> {
     let mut text = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -171,7 +171,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(String, Option<OwnedFd>)>>
     let mut handed: Vec<OwnedFd> = beside.drain().filter_map(rights).flatten().collect();
     let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     let one = if cut || handed.len() > 1 { None } else { handed.pop() };
-    // What is not text, or was cut, is no word either.
+    // A message that is malformed or truncated becomes an empty one, which is refused.
     let text = if cut { "" } else { std::str::from_utf8(&text[..message.bytes]).unwrap_or_default() };
     Ok(Some((text.to_owned(), one)))
 }

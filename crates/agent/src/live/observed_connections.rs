@@ -1,8 +1,8 @@
-//! Applications whose traffic is found by itself: which connections they have with which hosts, and the classes of their packets.
+//! Counts the connections of applications with other hosts, reports them, and sets the classes of their packets.
 //!
-//! Connections are counted when one opens or closes, and each second. A program that asks often and shortly is not to come and go: what an
-//! application has with a host is over once there has been nothing for [`LINGER`]. Where a coordinator wants to know what they ask for
-//! ([`Demands`]), they are counted each period.
+//! Connections are counted when one opens or closes, and each second. A program with short, frequent requests must not change queues with
+//! each request, so an application and a peer count as connected until [`LINGER`] after their last connection. If the coordinator wants
+//! demands ([`Demands`]), connections are counted each period.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,61 +20,61 @@ use crate::traffic::{ApplicationId, Class, Event, EventKind, MIN_PACE, Rule, Tra
 /// How often the agent looks for cgroups that were created again, and for programs and maps that another process removed.
 const REFRESH: Duration = Duration::from_millis(250);
 
-/// How often connections are counted at least, and at most.
+/// The maximum time between two counts, and the minimum time after an event.
 const COUNT: Duration = Duration::from_secs(1);
 const BUSY: Duration = Duration::from_millis(50);
 
-/// What counting may take: a part of the time.
+/// Counting takes at most this part of the time: 1 in `PART`.
 const PART: u32 = 10;
 
-/// How long something counts as there after its last connection.
+/// How long an application counts as connected to a peer after their last connection.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How often bytes are told.
+/// How often the bytes sent are reported.
 const TELL: Duration = Duration::from_secs(1);
 
-/// Demands that differ by less are the same: NetShare's hysteresis for limits (3.2), as a part.
+/// Demands that differ by a smaller fraction are equal: NetShare's hysteresis for limits (3.2).
 const SAME: f64 = 0.05;
 
-/// What an application has with a host.
+/// The connections of an application with a peer.
 #[derive(Debug)]
 struct Tally {
     open: u32,
-    /// Bytes of connections that are over, and of all.
+    /// Bytes of closed connections, and of all connections.
     over: u64,
     sent: u64,
     demand: Demand,
     /// When there was a connection last.
     seen: Instant,
-    /// What was told, and when.
+    /// The reported values, and the time of the report.
     told: Option<(u32, u64, Demand)>,
     telling: Instant,
 }
 
-/// Applications that are found.
+/// The applications that the agent observes.
 pub struct Applications {
     pub traffic: Traffic,
-    /// What arrives of UDP, and limits of what they send.
+    /// The measurements and limits of UDP.
     pub throttles: Throttles,
-    /// With the classes that they have where no order has one for them.
+    /// The rules of the options, with the classes that apply without an order.
     rules: Vec<(Arc<str>, Rule)>,
     tallies: BTreeMap<Peer, Tally>,
-    /// What they ask for, if somebody wants to know.
+    /// The demands of connections, if the coordinator wants them.
     demands: Option<Demands>,
     refreshed: Instant,
-    /// What was restored so far.
+    /// The objects restored so far.
     restored: Restored,
     counted: Instant,
-    /// How long that took.
+    /// The time that the last count took.
     took: Duration,
-    /// Whether something opened or closed since then.
+    /// Whether a connection opened or closed since then.
     happened: bool,
-    /// What failed last, so that it is said once.
+    /// The last error, which is logged once.
     failed: Option<String>,
 }
 
 impl Applications {
-    /// Those of a host with a link of such a rate.
+    /// For a host with a link of this rate.
     pub fn new(traffic: Traffic, link: Rate) -> Applications {
         let rules =
             traffic.applications().map(|(rule, _)| (rule.name.as_str().into(), rule.clone())).collect();
@@ -90,13 +90,13 @@ impl Applications {
             restored: Restored::default(),
             counted: now,
             took: Duration::ZERO,
-            // Those that an agent before knew are counted at once.
+            // Connections that an earlier agent recorded are counted at once.
             happened: true,
             failed: None,
         }
     }
 
-    /// A coordinator says whether it wants to know what connections ask for. Without that they are free.
+    /// Starts or stops the measurement of demands, as the coordinator wants. Without it, connections are not paced.
     pub fn begin(&mut self, demands: bool) {
         if demands {
             self.demands.get_or_insert_default();
@@ -109,14 +109,14 @@ impl Applications {
         self.note(freed);
     }
 
-    /// Limits of applications came, or changed.
+    /// Records that the limits of applications have changed.
     pub fn change(&mut self) {
         if let Some(demands) = &mut self.demands {
             demands.change();
         }
     }
 
-    /// Takes in what happened, follows cgroups that came again, and gives connections their part of limits.
+    /// Reads events, follows cgroups that were created again, counts connections, and divides limits between them.
     pub fn look(&mut self, limits: Option<&BTreeMap<Peer, u64>>, now: Instant) {
         let before = self.counted;
         let done = self.try_look(now).and(self.limit(limits, now));
@@ -127,7 +127,7 @@ impl Applications {
         self.throttles.look(&mut self.traffic, now);
     }
 
-    /// Says what failed, if that is something else than before.
+    /// Logs an error unless it equals the last one.
     fn note(&mut self, done: Result<(), TrafficError>) {
         let failed = done.err().map(|error| error.to_string());
         if let Some(why) = failed.as_ref().filter(|_| self.failed != failed) {
@@ -151,7 +151,7 @@ impl Applications {
                 && let Some(tally) = self.tally(application, ends.remote.ip(), now)
             {
                 tally.over += connection.sent;
-                // Also one that was there for less than a count takes.
+                // A connection that closed between two counts also counts.
                 tally.open = tally.open.max(1);
             }
         }
@@ -194,7 +194,7 @@ impl Applications {
         self.restored
     }
 
-    /// What an application has with a host; none if it is none of these, or there are too many, which [`MAX_FOUND`] says.
+    /// The tally of an application and a peer. None for an application that has been removed, and beyond [`MAX_FOUND`] tallies.
     fn tally(&mut self, id: ApplicationId, peer: IpAddr, now: Instant) -> Option<&mut Tally> {
         let name = self.traffic.name(id)?;
         let (name, _) = self.rules.iter().find(|(known, _)| **known == *name)?;
@@ -226,7 +226,7 @@ impl Applications {
         for ((id, peer), (open, sent)) in live {
             if let Some(tally) = self.tally(id, peer, now) {
                 tally.open = open;
-                // An event that is still to come counts what is over already.
+                // The bytes may include connections whose event has not been read.
                 tally.sent = tally.sent.max(tally.over + sent);
             }
         }
@@ -250,7 +250,7 @@ impl Applications {
         Ok(())
     }
 
-    /// What changed since it was told, in order.
+    /// The tallies that changed since the last report, sorted by application and peer.
     pub fn changes(&mut self, now: Instant) -> Vec<Found> {
         let mut found = Vec::new();
         for ((application, peer), tally) in &mut self.tallies {
@@ -266,19 +266,19 @@ impl Applications {
         found
     }
 
-    /// Nothing was told to whoever listens now.
+    /// Reports all tallies again.
     pub fn report_all(&mut self) {
         self.tallies.values_mut().for_each(|tally| tally.told = None);
     }
 
-    /// Puts applications into the queues of an order.
+    /// Sets the classes of applications, as an order names them.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn classify(&mut self, queues: &Queues) -> Result<(), String> {
         for (name, Rule { class, .. }) in &self.rules {
             let ordered = queues.classes.iter().find(|(known, _)| known == name);
-            // Orders that have no place for a mark are refused before.
+            // `LeaseState` refuses orders with other classes.
             let ordered = ordered.and_then(|&(_, class)| Class::new(u8::try_from(class).ok()?));
             let class = ordered.or(*class);
             self.traffic.set_class(name, class).map_err(|error| error.to_string())?;
@@ -287,7 +287,7 @@ impl Applications {
     }
 }
 
-/// Whether somebody has to be told.
+/// Whether a demand has to be reported.
 fn is_other(told: Demand, now: Demand) -> bool {
     match (told, now) {
         (Demand::Rate(told), Demand::Rate(now)) => {

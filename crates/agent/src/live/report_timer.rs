@@ -1,37 +1,37 @@
-//! When to report.
+//! Decides when an agent sends its reports.
 
 use std::time::{Duration, Instant};
 
-/// The part of an order's lateness that is believed: clocks drift, but by less than a ten thousandth.
+/// The fraction of an order's delay that counts as drift: clocks drift by less than a ten thousandth.
 const DRIFT: u32 = 128;
 
-/// The schedules of a coordinator, an interval apart, as far as orders show: they come some time after.
+/// Estimates the times of a coordinator's schedules, an interval apart, from the orders, which arrive some time after a schedule.
 ///
-/// What is reported shortly before the next schedule waits least, and what comes at other times than all the rest is taken in at once. So
-/// hosts report between three and eight sixteenths of an interval after the first order, each at its own time. What is left of the
-/// interval is for reports that are late.
+/// A report waits least if it arrives shortly before the next schedule, and the coordinator processes it at once if few others arrive
+/// at the same time. Hosts therefore report between 3/16 and 8/16 of an interval after the schedule, each at a different time. The
+/// rest of the interval is for late reports.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportTimer {
     every: Duration,
-    /// How long after a schedule to report.
+    /// The time between a schedule and the report.
     turn: Duration,
-    /// When one was made.
+    /// The estimated time of a schedule.
     last: Option<Instant>,
 }
 
 impl ReportTimer {
-    /// For a host, by its number, before it has any order.
+    /// For a host, by its number, before the first order.
     pub fn new(host: u32, every: Duration) -> ReportTimer {
         let turn = every.mul_f64(0.1875 + f64::from(host % 64) * 0.3125 / 64.0);
         ReportTimer { every, turn, last: None }
     }
 
-    /// An order has come; the answer is when to report next.
+    /// Records the arrival of an order, and returns the time of the next report.
     pub fn order(&mut self, now: Instant) -> Instant {
         let since = self.last.map_or(Duration::ZERO, |last| now - last);
         let late = Duration::from_nanos((since.as_nanos() % self.every.as_nanos().max(1)) as u64);
-        // An order that is late says little, as others may have been sent before it; one that is earlier than any has been says when
-        // schedules are.
+        // A late order says little about the schedule, since others may have been sent before it. An order that is earlier than all earlier
+        // ones gives the time of the schedule.
         let is_early = late > self.every * 3 / 4;
         let last = if is_early { now } else { now - late + late / DRIFT };
         self.last = Some(last);
@@ -53,13 +53,13 @@ mod tests {
         // Host 0 reports 1.5 ms after a schedule.
         let mut report_timer = ReportTimer::new(0, EVERY);
         assert_eq!(report_timer.order(after(0)), after(1500));
-        // Later by 1.28 ms, of which little is believed.
+        // 1.28 ms late, of which 1/128 counts as drift.
         assert_eq!(report_timer.order(after(24_000 + 1280)), after(24_000 + 10 + 1500));
-        // Its turn is over: the next one is.
+        // The time to report has passed already, so the next interval's is returned.
         assert_eq!(report_timer.order(after(48_010 + 3840)), after(48_010 + 30 + 8000 + 1500));
-        // Earlier than any.
+        // Earlier than all orders before.
         assert_eq!(report_timer.order(after(72_000)), after(73_500));
-        // The last host of a round reports nearly half an interval after it.
+        // The last host of a round reports nearly half an interval after the schedule.
         let mut last = ReportTimer::new(63, EVERY);
         let turn = last.order(began) - began;
         assert!(turn < EVERY / 2 && turn > EVERY * 7 / 16, "{turn:?}");
@@ -71,7 +71,7 @@ mod tests {
         let mut report_timer = ReportTimer::new(0, EVERY);
         let mut at = began;
         for _ in 0..1000 {
-            // One in ten thousand.
+            // A drift of one ten thousandth.
             at += Duration::from_nanos(24_002_400);
             let next = report_timer.order(at);
             assert!(next > at && next <= at + EVERY);

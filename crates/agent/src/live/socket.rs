@@ -1,4 +1,4 @@
-//! What TCP of the kernel takes and says, and what a socket of UDP is.
+//! Sets pacing rates of TCP sockets, reads their state (`tcp_info`), and identifies UDP sockets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -11,7 +11,7 @@ use nix::sys::socket::{getsockopt, setsockopt};
 
 use crate::htb::{FRAME, PAYLOAD};
 
-/// Bytes of a full packet on the wire beside its payload.
+/// Bytes of a full packet on the wire in addition to its payload.
 const HEADERS: u64 = (FRAME - PAYLOAD) as u64;
 
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ struct MaxPacing;
 
 nix::setsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
 
-/// The beginning of `struct tcp_info`, up to and with `tcpi_notsent_bytes` (Linux 4.6).
+/// The first bytes of `struct tcp_info`, up to and including `tcpi_notsent_bytes` (Linux 4.6).
 type Raw = [u8; 148];
 
 #[derive(Clone, Copy)]
@@ -27,22 +27,22 @@ struct TcpInfo;
 
 nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, Raw, GetStruct<Raw>);
 
-/// What TCP says of a connection.
+/// The state of a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Info {
-    /// Bytes that the other end has said it got. The kernel counts the first and the last packet's mark as a byte each.
+    /// Bytes that the peer has acknowledged. The kernel counts the SYN and the FIN as a byte each.
     pub acked: u64,
-    /// Whether all that was written has been acknowledged.
+    /// Whether the peer has acknowledged all data that was written.
     pub drained: bool,
     /// Whether both ends may still write.
     pub open: bool,
-    /// Whether this end has said that it writes no more, and the other knows.
+    /// Whether this end has closed its direction, and the peer has acknowledged that.
     pub shut: bool,
-    /// Whether the connection is gone.
+    /// Whether the connection is closed.
     pub gone: bool,
     /// The pacing rate that was set, in bytes per second; `u64::MAX` if none was.
     pub max_pacing: u64,
-    /// The most payload of a packet.
+    /// The maximum payload of a packet (MSS).
     segment: u32,
 }
 
@@ -54,18 +54,18 @@ pub fn raise_file_limit() {
     }
 }
 
-/// Closes a duplicate of a program's socket. Where the program has set SO_LINGER, closing the last one waits, so it gets a thread.
+/// Closes a duplicate of a program's socket. With SO_LINGER, closing the last duplicate blocks, so a thread closes it.
 pub fn close(socket: OwnedFd) {
     if getsockopt(&socket, Linger).is_ok_and(|linger| linger.l_onoff != 0) {
-        // Without a thread it is closed here.
+        // Without a thread, the socket is closed here.
         let _ = std::thread::Builder::new().spawn(move || drop(socket));
     }
 }
 
-/// Asks a socket.
+/// Reads the state of a TCP connection.
 ///
 /// # Errors
-/// If it is none of TCP.
+/// If the socket is not a TCP socket.
 pub fn info(socket: &impl AsFd) -> io::Result<Info> {
     let raw = getsockopt(socket, TcpInfo)?;
     let u32_at = |at: usize| u32::from_ne_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
@@ -88,7 +88,7 @@ pub fn info(socket: &impl AsFd) -> io::Result<Info> {
     })
 }
 
-/// The two ends of a socket of UDP over IPv4 that is connected; none if it is something else.
+/// The two ends of a connected UDP socket over IPv4; none for other sockets.
 pub fn datagrams(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
     if getsockopt(socket, SockType).ok()? != nix::sys::socket::SockType::Datagram {
         return None;
@@ -101,11 +101,11 @@ pub fn datagrams(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
     Some((ipv4(socket.local_addr().ok()?)?, ipv4(socket.peer_addr().ok()?)?))
 }
 
-/// Lets a socket send so many bytes of packets per second at most; whatever it can, if there is no rate. The kernel counts payload; the
-/// answer is the pacing rate that it was given.
+/// Sets or removes the maximum rate of a socket, in bytes of packets per second. The kernel counts payload only: returns the pacing rate
+/// that it was given.
 ///
 /// # Errors
-/// If it is no socket.
+/// If `socket` is not a TCP socket, or not a socket.
 pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<u64> {
     let Some(rate) = rate else {
         setsockopt(socket, MaxPacing, &u64::MAX)?;
@@ -113,7 +113,7 @@ pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<u64> {
     };
     let segment = u64::from(info(socket)?.segment.max(1));
     let payload = u128::from(rate) * u128::from(segment) / u128::from(segment + HEADERS);
-    // None at all would be a connection that stops.
+    // A pacing rate of 0 would stop the connection.
     let pacing = u64::try_from(payload).unwrap_or(u64::MAX).max(1);
     setsockopt(socket, MaxPacing, &pacing)?;
     Ok(pacing)

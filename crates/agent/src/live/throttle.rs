@@ -1,12 +1,14 @@
-//! Rate throttling between the agents of two hosts (NetShare, section 3.2): where UDP arrives its rate is measured, and where it is sent
-//! it follows by Algorithm 1 ([`Throttle`]). Measures go by way of the coordinator. What the paper leaves open:
+//! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP arrives, and
+//! the sender's agent limits the rate by Algorithm 1 ([`Throttle`]). The coordinator forwards the measurements.
 //!
-//! - *What is a flow*: all UDP over IPv4 from an address to another, of one class ([`Way`]).
-//! - *Only what is whole is said.* A source that begins or pauses within a period would seem slower than it is, and one that pauses for
-//!   longer has nothing that could be limited.
-//! - *A measure that is lost* changes nothing.
-//! - *When a flow is over*: its limit ends [`LEASE`] after the last measure, whatever became of who measured, or of this agent. The next
-//!   one by the same way begins without a limit.
+//! Where the paper is silent:
+//!
+//! - *What a flow is*: all UDP over IPv4 from one address to another, of one class ([`Way`]).
+//! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is, and one that pauses
+//!   for longer sends nothing that could be limited.
+//! - *A lost measurement* changes nothing.
+//! - *The end of a flow*: its limit ends [`LEASE`] after the last measurement, even if the agents of both hosts have exited. A later flow
+//!   of the same addresses and class starts without a limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,41 +20,41 @@ use weir_proto::{Arrival, MAX_WAYS, Way};
 use crate::htb::FRAME;
 use crate::traffic::{Arrived, Throttling, Traffic, TrafficError};
 
-/// For how long a limit holds after a measure: twenty periods.
+/// How long a limit holds after a measurement: twenty periods.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// After so long without a packet, there is no flow any more.
+/// The time without a packet after which a flow has ended.
 const OVER: Duration = Duration::from_secs(1);
 
-/// What the kernel refused is tried again after so long.
+/// The wait before programs that the kernel refused are loaded again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// No limit falls below a part of the link: who fills it from there on is at all of it after 38 periods, if each is measured whole.
+/// The minimum limit, as a fraction of the link. A source that uses its limit reaches the whole link in 38 periods, if all are measured.
 const PART: f64 = 1e-3;
 
-/// Nor below so many full packets in a period: with less than one there would be periods without any, which are not said.
+/// The minimum limit in full packets per period: with less than one, some periods would have no packet, and would not be reported.
 const PACKETS: u32 = 4;
 
-/// What a host measures, and what it was told.
+/// The UDP measurements and limits of a host.
 pub struct Throttles {
     meter: Meter,
     arrivals: Vec<Arrival>,
     limits: Limits,
     due: Due,
-    /// What the coordinator asked for last.
+    /// Whether the coordinator wants throttling.
     is_wanted: bool,
-    /// When that was refused last, while it is.
+    /// When the kernel last refused the programs; none if it accepted them.
     refused: Option<Instant>,
-    /// Where it is measured, and where it is limited.
+    /// The last errors of measuring and of limiting.
     failed: [Failed; 2],
 }
 
-/// What failed last, if it does.
+/// The last error, if any.
 #[derive(Debug, Default)]
 struct Failed(Option<String>);
 
 impl Failed {
-    /// Says what failed, if that is something else than before.
+    /// Logs an error unless it equals the last one.
     fn note(&mut self, done: Result<(), TrafficError>) {
         let failed = done.err().map(|error| error.to_string());
         if let Some(why) = failed.as_ref().filter(|_| self.0 != failed) {
@@ -62,13 +64,13 @@ impl Failed {
     }
 }
 
-/// All of it, and the first that failed.
+/// Does all steps, and returns the first error.
 fn all(done: impl Iterator<Item = Result<(), TrafficError>>) -> Result<(), TrafficError> {
     done.fold(Ok(()), Result::and)
 }
 
 impl Throttles {
-    /// For a host with a link of such a rate.
+    /// For a host with a link of this rate.
     pub fn new(link: Rate) -> Throttles {
         let floor = (link.get() * PART).max(f64::from(PACKETS * FRAME) / PERIOD.get());
         Throttles::with(Rate::new(floor).expect("a finite rate times a fraction is a rate"))
@@ -87,7 +89,7 @@ impl Throttles {
         }
     }
 
-    /// A coordinator says whether it wants to know what arrives.
+    /// Records whether a new coordinator wants throttling, and loads or removes the programs.
     pub fn begin(&mut self, traffic: &mut Traffic, is_wanted: bool, now: Instant) {
         self.arrivals.clear();
         (self.is_wanted, self.refused) = (is_wanted, None);
@@ -95,7 +97,7 @@ impl Throttles {
         self.become_wanted(now, is_there, |is_wanted| traffic.throttle(is_wanted));
     }
 
-    /// Has the programs there, or not, as it is wanted.
+    /// Loads or removes the programs if the coordinator's setting has changed, or after an earlier attempt was refused.
     fn become_wanted(
         &mut self,
         now: Instant,
@@ -113,7 +115,7 @@ impl Throttles {
         self.failed[0].note(done);
     }
 
-    /// Takes in what arrives elsewhere of what this host sends.
+    /// Updates the limits of this host's flows by measurements of other hosts.
     pub fn heed(&mut self, traffic: &mut Traffic, arrivals: &[Arrival], now: Instant) {
         let Some(throttling) = traffic.throttling().filter(|_| !arrivals.is_empty()) else { return };
         let limits = self.limits.heed(arrivals, now);
@@ -121,7 +123,7 @@ impl Throttles {
         self.failed[1].note(done);
     }
 
-    /// Measures what has arrived, if it is time to, and ends what is over.
+    /// Measures the arriving rates once a period, and removes limits whose lease has ended.
     pub fn look(&mut self, traffic: &mut Traffic, now: Instant) {
         let is_there = traffic.throttling().is_some();
         self.become_wanted(now, is_there, |is_wanted| traffic.throttle(is_wanted));
@@ -132,7 +134,7 @@ impl Throttles {
     }
 
     fn measure(&mut self, throttling: &mut Throttling, now: Instant) -> Result<(), TrafficError> {
-        // What nobody took is old by now.
+        // Measurements that were not reported are out of date.
         self.arrivals.clear();
         let freed = all(self.limits.end(now).into_iter().map(|way| throttling.free(way)));
         let (arrivals, over) = self.meter.read(throttling.arrived()?);
@@ -140,18 +142,18 @@ impl Throttles {
         freed.and(all(over.into_iter().map(|way| throttling.forget(way))))
     }
 
-    /// What has arrived since this was asked last, in order of ways.
+    /// The rates measured since the last call, sorted by [`Way`].
     pub fn arrivals(&mut self) -> Vec<Arrival> {
         std::mem::take(&mut self.arrivals)
     }
 }
 
-/// When to measure next.
+/// The time of the next measurement.
 #[derive(Debug, Default)]
 struct Due(Option<Instant>);
 
 impl Due {
-    /// Whether it is time to. What is late, as all is that waits for an interval, does not make the next late as well.
+    /// Whether a measurement is due. A late measurement, as by the agent's interval, does not delay the next one.
     fn is_now(&mut self, now: Instant) -> bool {
         let period = Duration::from_secs_f64(PERIOD.get());
         let due = self.0.unwrap_or(now);
@@ -164,27 +166,27 @@ impl Due {
     }
 }
 
-/// What came by a way up to a time.
+/// The bytes of a flow up to a time.
 #[derive(Debug)]
 struct Count {
     bytes: u64,
     at: Instant,
-    /// Whether something came in the period before.
+    /// Whether a packet arrived in the last period.
     moves: bool,
-    /// When something had come last.
+    /// When a packet arrived last.
     last: Instant,
 }
 
-/// Rates from counts, which only rise.
+/// Computes rates from byte counts, which only increase.
 #[derive(Debug, Default)]
 struct Meter(BTreeMap<Way, Count>);
 
 impl Meter {
-    /// The rates since the last reading, in order of ways, and what is over.
+    /// The rates since the last reading, sorted by [`Way`], and the flows that have ended.
     fn read(&mut self, arrived: Vec<Arrived>) -> (Vec<Arrival>, Vec<Way>) {
         let (mut arrivals, mut over, mut before) = (Vec::new(), Vec::new(), std::mem::take(&mut self.0));
         for Arrived { way, bytes, at } in arrived {
-            // What was forgotten and came again counts from the beginning.
+            // A count that was removed starts again at zero.
             let known = before.remove(&way).filter(|known| known.bytes <= bytes);
             let new = Count { bytes, at, moves: bytes > 0, last: at };
             let Some(known) = known else {
@@ -203,14 +205,14 @@ impl Meter {
             self.0.insert(way, Count { moves: came > 0, last, ..new });
         }
         arrivals.sort_unstable_by_key(|arrival| arrival.way);
-        // Whatever a list of the kernel's has, which changes while it is read.
+        // The kernel's map changes while it is read, so a key can occur twice.
         arrivals.dedup_by_key(|arrival| arrival.way);
         arrivals.truncate(MAX_WAYS);
         (arrivals, over)
     }
 }
 
-/// The limits of a sender.
+/// The limits of the flows that this host sends.
 #[derive(Debug)]
 struct Limits {
     floor: Rate,
@@ -219,7 +221,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// The limits after these measures. Of too many ways, those that come last have none.
+    /// The limits after these measurements. Beyond [`MAX_WAYS`] flows, further flows get no limit.
     fn heed(&mut self, arrivals: &[Arrival], now: Instant) -> Vec<(Way, Rate)> {
         let mut limits = Vec::new();
         for &Arrival { way, rate } in arrivals {
@@ -235,7 +237,7 @@ impl Limits {
         limits
     }
 
-    /// Those whose lease is over.
+    /// Removes the limits whose lease has ended, and returns their flows.
     fn end(&mut self, now: Instant) -> Vec<Way> {
         self.known.extract_if(.., |_, (_, until)| *until <= now).map(|(way, _)| way).collect()
     }
@@ -265,21 +267,21 @@ mod tests {
             let (arrivals, over) = meter.read(vec![Arrived { way: way(1), bytes, at: began + after(ms) }]);
             (arrivals.first().map(|arrival| arrival.rate), over.len())
         };
-        // It began some time within the first period.
+        // The flow started within the first period.
         assert_eq!(read(1000, 50), (None, 0));
         assert_eq!(read(6000, 100), (Some(100_000), 0));
-        // Late: the time is what has passed.
+        // A late reading: the rate counts the time that has passed.
         assert_eq!(read(16_000, 200), (Some(100_000), 0));
-        // It pauses, and goes on at some time within a period.
+        // The flow pauses, and continues within a period.
         assert_eq!(read(16_000, 250), (None, 0));
         assert_eq!(read(17_000, 300), (None, 0));
         assert_eq!(read(22_000, 350), (Some(100_000), 0));
-        // A clock that stands still says nothing.
+        // Two readings at the same time give no rate.
         assert_eq!(read(22_001, 350), (None, 0));
-        // Over.
+        // The flow has ended.
         assert_eq!(read(22_001, 1300), (None, 0));
         assert_eq!(read(22_001, 1350), (None, 1));
-        // The same counts anew; one that was forgotten meanwhile as well.
+        // A flow that has ended starts a new count; so does one whose count was removed meanwhile.
         assert_eq!(read(5000, 1400), (None, 0));
         assert_eq!(read(10_000, 1450), (Some(100_000), 0));
         assert_eq!(read(7000, 1500), (None, 0));
@@ -294,7 +296,7 @@ mod tests {
         let (arrivals, over) = meter.read(vec![arrived(2, 2, 50), arrived(1, 2, 50), arrived(1, 3, 60)]);
         let ways: Vec<Way> = arrivals.iter().map(|arrival| arrival.way).collect();
         assert_eq!((ways, over), (vec![way(1), way(2)], vec![]));
-        // What is there no more is not remembered.
+        // A flow without a count is forgotten.
         assert_eq!(meter.0.len(), 2);
     }
 
@@ -307,7 +309,7 @@ mod tests {
             limits.heed(&[Arrival { way: way(1), rate }], now).into_iter().map(|(_, rate)| rate.get().round())
         };
         let mut limit = |rate, ms| heed(rate, ms).next();
-        // 3.2: 20 % above a rate that rises, then 10 % above one that stays; never below the floor.
+        // Section 3.2: 20 % above a rate that rises, 10 % above one that does not, and never below the minimum.
         assert_eq!(limit(1_000_000, 0), Some(1_200_000.0));
         assert_eq!(limit(1_000_000, 50), Some(1_100_000.0));
         assert_eq!(limit(500_000, 100), Some(550_000.0));
@@ -316,7 +318,7 @@ mod tests {
         assert!(limit(u64::MAX, 250).is_some());
         assert_eq!(limits.end(now + after(1249)), []);
         assert_eq!(limits.end(now + after(1250)), [way(1)]);
-        // The next flow begins anew.
+        // The next flow starts from scratch.
         let again = limits.heed(&[Arrival { way: way(1), rate: 500_000 }], now + after(1300));
         assert_eq!(again[0].1.get(), 600_000.0);
     }
@@ -333,9 +335,9 @@ mod tests {
             let mut due = Due::default();
             (0..8000).step_by(every).filter(|&ms| due.is_now(began + after(ms))).count()
         };
-        // However often it is looked, up to once a period.
+        // However often the agent checks, up to once a period.
         assert_eq!([1, 8, 30, 49, 50].map(measures), [160; 5]);
-        // Who stood still does not make up for it.
+        // The agent does not make up for missed periods.
         let mut due = Due::default();
         let measures = [0, 500, 508, 549, 550].map(|ms| due.is_now(began + after(ms)));
         assert_eq!(measures, [true, true, false, false, true]);
@@ -376,7 +378,7 @@ mod tests {
         let all: Vec<Arrival> =
             (0..MAX_WAYS as u32 + 10).map(|number| Arrival { way: way(number), rate: 1 }).collect();
         assert_eq!(limits.heed(&all, now).len(), MAX_WAYS);
-        // Those that are there go on.
+        // Existing flows keep their limits.
         assert_eq!(limits.heed(&all, now).len(), MAX_WAYS);
         assert_eq!(limits.known.len(), MAX_WAYS);
         assert_eq!(limits.end(now + LEASE).len(), MAX_WAYS);

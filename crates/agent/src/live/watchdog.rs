@@ -1,8 +1,9 @@
-//! A second process that ends the rates of handed-over sockets when an agent dies or hangs.
+//! Runs a second process that removes the rates of handed-over sockets when an agent dies or hangs.
 //!
 //! A socket keeps its pacing rate until some process changes it, also when the process that set the rate has died. So the agent
-//! starts a watchdog, gives it a duplicate of each TCP socket, and tells it until when its orders hold. When that time passes without
-//! a renewal, the watchdog removes the rates. After the agent's death it also removes the filters of UDP flows at interfaces, and exits.
+//! starts a watchdog, passes a duplicate of each TCP socket to it, and sends the time until which its orders hold. When that time
+//! passes without a renewal, the watchdog removes the rates. After the agent's death it also removes the filters of UDP flows at
+//! interfaces, and exits.
 //!
 //! A watchdog may free a socket that the next agent has already paced; that agent notices within its interval and sets the rate again.
 
@@ -80,7 +81,7 @@ impl Message {
 pub struct Start {
     /// The program, which calls [`run`] with its standard input.
     pub program: PathBuf,
-    /// Its arguments: the local socket of the agent, by which the watchdog finds a successor, follows, and then the numbers of the interfaces.
+    /// The first arguments. The agent appends its local socket, by which the watchdog finds a successor, and the numbers of the interfaces.
     pub args: Vec<String>,
     /// The local socket of the agent.
     pub local_socket: PathBuf,
@@ -209,7 +210,7 @@ impl Drop for Watchdog {
 /// lease ends within a second once `stop` returns true. `local_socket` is the agent's local socket.
 ///
 /// # Errors
-/// If the socket receives anything else than an agent's messages.
+/// If the socket receives a message that is not an agent's.
 pub fn run(
     agent: OwnedFd,
     local_socket: &Path,

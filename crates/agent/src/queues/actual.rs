@@ -1,7 +1,7 @@
-//! What an interface has, as `tc` prints it.
+//! Parses the queues, classes and filters of an interface, as `tc` prints them.
 //!
-//! Of the queues there is JSON. `tc` has none of HTB's classes in many versions, and JSON of u32 filters that names several keys
-//! alike, so these two are read as text.
+//! Queues are parsed as JSON, classes and filters as text: many versions of `tc` print no JSON for HTB classes, and their JSON for u32
+//! filters repeats the same key for several matches.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use super::desired::{Filter, Key};
 use super::ids;
 
-/// A text that is not what `tc` prints.
+/// Output of `tc` that has an unexpected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tc printed `{line}`: expected {expected}")]
 pub struct ParseError {
     /// The line.
     pub line: String,
-    /// What it should have been.
+    /// The expected form.
     pub expected: &'static str,
 }
 
@@ -24,75 +24,75 @@ fn wrong(line: &str, expected: &'static str) -> ParseError {
     ParseError { line: line.chars().take(200).collect(), expected }
 }
 
-/// The root queue.
+/// The root queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
-    /// Ours.
+    /// The agent's.
     Ours,
-    /// What the kernel gives by itself.
+    /// The kernel's default.
     Default,
-    /// Somebody's, of a simple kind.
+    /// A FIFO that another process set up.
     Fifo {
         /// `pfifo` or `bfifo`.
         kind: String,
-        /// Its handle's number.
+        /// The number of the handle.
         handle: u16,
-        /// What waits at most, in packets or bytes.
+        /// The queue limit, in packets (`pfifo`) or bytes (`bfifo`).
         limit: u32,
     },
-    /// Somebody's, of another kind.
+    /// Another kind that another process set up.
     Other(String),
 }
 
-/// A class of HTB below our root.
+/// An HTB class below the agent's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// The class that it is in, if it is in one.
+    /// The parent class; none at the root.
     pub parent: Option<u16>,
-    /// In bits per second, as all that `tc` prints: to four digits or more.
+    /// In bits per second. `tc` prints at least four digits of a rate.
     pub rate: u64,
-    /// See `rate`.
+    /// Like `rate`.
     pub ceil: u64,
-    /// In bytes, to some 64th.
+    /// In bytes, to about 1/64.
     pub burst: u64,
-    /// See `burst`.
+    /// Like `burst`.
     pub cburst: u64,
-    /// In bytes; none if there are classes inside, which makes it no matter.
+    /// In bytes; none for a class with inner classes, where it has no effect.
     pub quantum: Option<u64>,
 }
 
-/// The queue inside a class.
+/// The queue of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
-    /// Its handle's number.
+    /// The number of the handle.
     pub handle: u16,
-    /// What waits at most, in bytes; none if it is no `bfifo`.
+    /// The queue limit, in bytes; none if the queue is not a `bfifo`.
     pub bytes: Option<u32>,
 }
 
-/// Where a u32 filter is.
+/// The position of a u32 filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Its preference.
+    /// The preference.
     pub pref: u16,
-    /// Its table, which the kernel chooses.
+    /// The hash table, which the kernel chooses.
     pub table: u16,
-    /// Its place there.
+    /// The bucket in the table.
     pub bucket: u16,
-    /// Its number.
+    /// The number in the bucket.
     pub node: u16,
 }
 
-/// What an interface has.
+/// The queues, classes and filters of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actual {
-    /// At the root.
+    /// The root queueing discipline.
     pub root: Root,
-    /// Below our root, by number; nothing if it is not ours.
+    /// Classes below the agent's root, by number; empty if the root is not the agent's.
     pub classes: BTreeMap<u16, Found>,
-    /// Queues of these classes, by number of the class.
+    /// Queues of these classes, by the number of the class.
     pub leaves: BTreeMap<u16, Leaf>,
-    /// Filters of the kind u32 below our root.
+    /// Filters of the kind u32 below the agent's root.
     pub filters: BTreeMap<Place, Filter>,
 }
 
@@ -113,14 +113,14 @@ struct Limit {
 }
 
 impl Actual {
-    /// From what `tc -j qdisc show dev IF`, `tc -d class show dev IF` and `tc filter show dev IF parent 7765:` print.
+    /// Parses the output of `tc -j qdisc show dev IF`, `tc -d class show dev IF` and `tc filter show dev IF parent 7765:`.
     ///
     /// # Errors
-    /// The first line that they do not print.
+    /// The first line that has an unexpected form.
     pub fn parse(qdiscs: &str, classes: &str, filters: &str) -> Result<Actual, ParseError> {
         let qdiscs: Vec<Qdisc> =
             serde_json::from_str(qdiscs).map_err(|_| wrong(qdiscs, "a JSON array of queues"))?;
-        // Without one an interface has what the kernel gives, as with the handle 0.
+        // An interface without a root has the kernel's default, as with the handle 0.
         let root = qdiscs.iter().find(|q| q.root).map_or(Ok(Root::Default), root)?;
         let mut actual =
             Actual { root, classes: BTreeMap::new(), leaves: BTreeMap::new(), filters: BTreeMap::new() };
@@ -148,7 +148,7 @@ fn handle(text: &str) -> Result<u16, ParseError> {
     number.ok_or_else(|| wrong(text, "a handle such as 7765:"))
 }
 
-/// As in `7765:1ff`.
+/// Parses a class number such as `7765:1ff`.
 fn id(text: &str) -> Option<(u16, u16)> {
     let (major, minor) = text.split_once(':')?;
     Some((u16::from_str_radix(major, 16).ok()?, u16::from_str_radix(minor, 16).ok()?))
@@ -165,7 +165,7 @@ fn root(qdisc: &Qdisc) -> Result<Root, ParseError> {
     })
 }
 
-/// A line such as `class htb 7765:100 parent 7765:1 leaf 7800: prio 0 quantum 1514 rate 1Mbit ceil 1Mbit ...`.
+/// Parses a line such as `class htb 7765:100 parent 7765:1 leaf 7800: prio 0 quantum 1514 rate 1Mbit ceil 1Mbit ...`.
 fn class(line: &str) -> Result<Option<(u16, Found)>, ParseError> {
     let Some(rest) = line.strip_prefix("class htb ") else { return Ok(None) };
     let words: Vec<&str> = rest.split_whitespace().collect();
@@ -198,7 +198,7 @@ const RATES: &[(&str, u64)] =
 
 const SIZES: &[(&str, u64)] = &[("Mb", 1 << 20), ("Kb", 1 << 10), ("b", 1), ("", 1)];
 
-/// As in `16Kb` or `16368b/1`.
+/// Parses a quantity such as `16Kb` or `16368b/1`.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.split('/').next()?;
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -207,8 +207,8 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Lines such as `filter protocol ip pref 30565 u32 chain 0 fh 800::1 order 1 key ht 800 bkt 0 *flowid 7765:100 not_in_hw`,
-/// each with lines `  match 00200000/00fc0000 at 0`.
+/// Parses lines such as `filter protocol ip pref 30565 u32 chain 0 fh 800::1 order 1 key ht 800 bkt 0 *flowid 7765:100 not_in_hw`,
+/// each followed by lines `  match 00200000/00fc0000 at 0`.
 fn filters(text: &str) -> Result<BTreeMap<Place, Filter>, ParseError> {
     let mut filters: BTreeMap<Place, Filter> = BTreeMap::new();
     let mut current: Option<Place> = None;
@@ -218,12 +218,12 @@ fn filters(text: &str) -> Result<BTreeMap<Place, Filter>, ParseError> {
         match words.first() {
             Some(&"filter") => {
                 current = None;
-                // Others are nobody's business, and headers of tables have no number.
+                // Filters of other kinds are not the agent's, and headers of hash tables have no number.
                 let Some(place) = after("fh").filter(|_| words.contains(&"u32")) else { continue };
                 let Some(pref) = after("pref").and_then(|pref| pref.parse().ok()) else { continue };
                 let Some(place) = self::place(pref, place) else { continue };
                 let to = after("flowid").or_else(|| after("*flowid")).and_then(|text| id(text));
-                // Those that lead nowhere are not ours to read either; what is ours and leads elsewhere is to be made anew.
+                // A target outside the agent's root becomes 0, which equals no desired filter: an agent's filter of this kind is replaced.
                 let to = to.filter(|(major, _)| *major == ids::ROOT).map_or(0, |(_, minor)| minor);
                 filters.insert(place, Filter { keys: Vec::new(), to });
                 current = Some(place);
@@ -231,7 +231,7 @@ fn filters(text: &str) -> Result<BTreeMap<Place, Filter>, ParseError> {
             Some(&"match") => {
                 let Some(filter) = current.and_then(|place| filters.get_mut(&place)) else { continue };
                 let key = key(&words);
-                // Offsets that another header gives, as others' filters may have: nothing of ours looks like it.
+                // A match at an offset of another header can only be in a filter of another process: no desired filter has this key.
                 filter.keys.push(key.unwrap_or(Key { at: u16::MAX, value: 0, mask: 0 }));
             }
             _ => {}
@@ -240,7 +240,7 @@ fn filters(text: &str) -> Result<BTreeMap<Place, Filter>, ParseError> {
     Ok(filters)
 }
 
-/// As in `800::1`: table, bucket and number.
+/// Parses a filter handle such as `800::1`: table, bucket and number.
 fn place(pref: u16, text: &str) -> Option<Place> {
     let mut parts =
         text.split(':').map(|part| if part.is_empty() { Ok(0) } else { u16::from_str_radix(part, 16) });
@@ -249,7 +249,7 @@ fn place(pref: u16, text: &str) -> Option<Place> {
     (place.node != 0).then_some(place)
 }
 
-/// As in `match 00200000/00fc0000 at 0`.
+/// Parses a match such as `match 00200000/00fc0000 at 0`.
 fn key(words: &[&str]) -> Option<Key> {
     let [_, bits, "at", at] = words else { return None };
     let (value, mask) = bits.split_once('/')?;

@@ -1,4 +1,4 @@
-//! What differs, and the lines of `tc` that make it alike.
+//! Computes the differences between desired and actual queues, as lines for `tc`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,26 +11,26 @@ use crate::htb::Class;
 /// One line for `tc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Sets up our root queue over the kernel's default. The kernel refuses it if another process set up a root meanwhile.
+    /// Sets up the agent's root over the kernel's default. The kernel refuses it if another process set up a root meanwhile.
     AddRoot,
-    /// Sets up our root queue in place of one that can be restored.
+    /// Sets up the agent's root in place of one that can be restored.
     ReplaceRoot,
-    /// Makes a class.
+    /// Adds a class.
     AddClass(u16, Want),
-    /// Gives a class other numbers. What waits in it stays.
+    /// Changes the parameters of a class. Queued packets stay.
     SetClass(u16, Want),
     /// Removes a class and its queue.
     DropClass(u16),
-    /// Puts a queue of so many bytes into a class.
+    /// Sets up the queue of a class, with a limit in bytes.
     SetLeaf(u16, u32),
-    /// Makes a filter, of this preference and number.
+    /// Adds a filter with this preference and number.
     AddFilter(u16, u16, Filter),
     /// Removes a filter.
     DropFilter(Place),
 }
 
-/// The changes after which an interface has what it should, each for one object that differs, in an order that the kernel takes.
-/// O(objects x log objects).
+/// Returns the changes that bring an interface from the actual to the desired state: one for each object that differs, in an order that
+/// the kernel accepts. O(objects x log objects).
 pub fn changes(desired: &Desired, actual: &Actual) -> Vec<Change> {
     let empty = Actual {
         root: Root::Ours,
@@ -45,12 +45,12 @@ pub fn changes(desired: &Desired, actual: &Actual) -> Vec<Change> {
         list.push(if actual.root == Root::Default { Change::AddRoot } else { Change::ReplaceRoot });
         &empty
     };
-    // Classes that stay where they are; HTB does not move them.
+    // HTB cannot move a class, so a class stays only if its parent does.
     let stays = |minor: u16| match (desired.classes().get(&minor), actual.classes.get(&minor)) {
         (Some(want), Some(found)) => want.parent == found.parent,
         _ => false,
     };
-    // A class goes only when no filter leads to it, and filters need their classes.
+    // The kernel deletes a class only when no filter points to it, and adds a filter only if its class exists.
     let mut kept = BTreeSet::new();
     for (&place, filter) in actual.filters.iter().filter(|(place, _)| ids::is_filter(place.pref)) {
         let name = (place.pref, place.node);
@@ -59,7 +59,7 @@ pub fn changes(desired: &Desired, actual: &Actual) -> Vec<Change> {
             list.push(Change::DropFilter(place));
         }
     }
-    // Inner ones first: our outer one has the lowest number.
+    // Inner classes first: the agent's outer class has the lowest number.
     let ours = actual.classes.keys().rev().filter(|&&minor| ids::is_class(minor));
     list.extend(ours.filter(|&&minor| !stays(minor)).map(|&minor| Change::DropClass(minor)));
     for (&minor, &want) in desired.classes() {
@@ -79,7 +79,7 @@ pub fn changes(desired: &Desired, actual: &Actual) -> Vec<Change> {
     list
 }
 
-/// Whether a class has its numbers, as far as `tc` prints them: of bursts it knows how long they take, in ticks of a clock.
+/// Whether a class has its parameters, as far as `tc` prints them. `tc` computes a burst from its time in clock ticks, and rounds it.
 fn alike(want: &Class, found: &Found) -> bool {
     let near = |bytes: u64| bytes.abs_diff(u64::from(want.burst)) <= u64::from(want.burst) / 64;
     (want.rate, want.ceil) == (found.rate, found.ceil)
@@ -145,7 +145,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// A preference has one protocol.
+/// The protocol of filters with a preference.
 fn protocol(pref: u16) -> &'static str {
     if pref == ids::BY_MARK6 { "ipv6" } else { "ip" }
 }

@@ -1,4 +1,4 @@
-//! What an interface should have.
+//! Computes the classes and filters that an interface should have.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -8,92 +8,92 @@ use weir_core::units::Rate;
 use super::ids;
 use crate::htb::{Class, MAX_SERVICES, dscp};
 
-/// Why there can be no such queues.
+/// Why queues cannot be configured.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DesiredError {
-    /// The link.
+    /// The rate of the link is out of range.
     #[error("a link of {0}: expected 8kbit to 100Gbit")]
     Link(Rate),
-    /// Too many queues, or none.
+    /// There are too many queues, or none.
     #[error("{0} queues: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
     Queues(usize),
-    /// A weight.
+    /// A weight is not positive and finite, or is too large relative to the lowest.
     #[error(
         "weight {value} of queue {queue}: expected a finite number above zero, and at most 1e6 times the least"
     )]
     Weight {
-        /// Whose, from 0 on.
+        /// The queue, from 0.
         queue: usize,
-        /// Which.
+        /// The weight.
         value: f64,
     },
     /// Too many classes, or none.
     #[error("{0} classes: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
     Classes(usize),
-    /// A class that has no queue.
+    /// A class refers to a queue that does not exist.
     #[error("class {class} has queue {queue}: expected one below {queues}")]
     NoQueue {
-        /// Whose, from 1 on.
+        /// The class, from 1.
         class: usize,
-        /// Which, from 0 on.
+        /// The queue, from 0.
         queue: u32,
-        /// How many there are.
+        /// The number of queues.
         queues: usize,
     },
-    /// The number of a limited flow.
+    /// The number of a limited flow is out of range.
     #[error("limited flow {0}: expected numbers below {most}", most = ids::MAX_LIMITED)]
     Number(u16),
-    /// The rate of a limited flow.
+    /// The rate of a limited flow is too low, or exceeds the rest of the link.
     #[error(
         "limited flow {flow} has rate {rate}: expected 8bit or more, and at most 99 % of the link ({link}) for all together"
     )]
     Limits {
-        /// The first that does not fit.
+        /// The first limited flow that does not fit.
         flow: u16,
-        /// Its rate.
+        /// The flow's rate.
         rate: Rate,
-        /// The link's.
+        /// The rate of the link.
         link: Rate,
     },
 }
 
-/// A flow of UDP packets with a class of its own: no more than the rate, and no less if it wants it. IPv4 only.
+/// A UDP flow with a separate class: its rate is guaranteed, and the maximum. IPv4 only.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limited {
-    /// Where its packets come from.
+    /// The source of its packets.
     pub from: SocketAddrV4,
-    /// Where they go.
+    /// The destination of its packets.
     pub to: SocketAddrV4,
-    /// Its rate, of whole frames.
+    /// The rate, which includes headers (whole frames).
     pub rate: Rate,
 }
 
-/// A class that there should be.
+/// A desired class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Want {
-    /// The class that it is in; none for that of the whole link.
+    /// The parent class; none for the class of the whole link.
     pub parent: Option<u16>,
-    /// Its numbers. That of the whole link has no queue of its own.
+    /// The parameters. The class of the whole link has no queue.
     pub class: Class,
 }
 
-/// What 32 bits of a packet have to be, as u32 filters have it.
+/// A match of a u32 filter: 32 bits of a packet under a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Where, in bytes from the IP header on.
+    /// The offset from the start of the IP header, in bytes.
     pub at: u16,
-    /// What they are.
+    /// The value.
     pub value: u32,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u32,
 }
 
-/// A filter that there should be.
+/// A desired filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// All of these.
+    /// The packet has to match all of these.
     pub keys: Vec<Key>,
-    /// The class of such packets.
+    /// The class of matching packets.
     pub to: u16,
 }
 
@@ -105,12 +105,12 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// One queue for each weight on a link, for packets with the mark [`dscp`] of its number, and one for the others. Limited
-    /// flows have their rates for sure, and the queues share what is left. `segments` is how many a packet has at most, before the
-    /// card cuts it.
+    /// Creates a queue for each weight on a link, and one for packets without a mark. Packets with the mark [`dscp`] of a queue's number
+    /// use that queue. The rates of limited flows are guaranteed, and the queues share the rest. `segments` is the maximum number of
+    /// segments of a packet before the card splits it.
     ///
     /// # Errors
-    /// Numbers that the kernel cannot have, or that promise more than there is.
+    /// If the link, a weight, or the number or rate of a limited flow is out of range, or limited flows take more than 99 % of the link.
     pub fn new(
         link: Rate,
         segments: u32,
@@ -128,7 +128,7 @@ impl Desired {
         if let Some(queue) = weights.iter().position(|&weight| !good(weight) || weight / least > 1e6) {
             return Err(DesiredError::Weight { queue, value: weights[queue] });
         }
-        // Of all sizes only ratios count, and sums of these stay finite.
+        // Only ratios count, and the sum of normalized weights stays finite.
         let weights: Vec<f64> = weights.iter().map(|weight| weight / least).collect();
         let left = left(link, limited)?;
         let whole = settled(Class::whole(link, segments));
@@ -150,11 +150,10 @@ impl Desired {
         Ok(Desired { classes, filters })
     }
 
-    /// The same queues, but each class of packets has the one that it is given here, from 0 on: several may share one. Classes are
-    /// those with the marks from 1 on.
+    /// Maps each class of packets to a queue, from 0; several classes may share a queue. Class n is that of packets with the mark n + 1.
     ///
     /// # Errors
-    /// Too many classes, or a queue that is not there.
+    /// If there are too many classes or none, or a queue does not exist.
     pub fn with_classes(mut self, queue_of: &[u32]) -> Result<Desired, DesiredError> {
         if !(1..=MAX_SERVICES).contains(&queue_of.len()) {
             return Err(DesiredError::Classes(queue_of.len()));
@@ -180,7 +179,7 @@ impl Desired {
     }
 }
 
-/// The part of the link that limited flows leave.
+/// The fraction of the link that limited flows do not use.
 fn left(link: Rate, limited: &BTreeMap<u16, Limited>) -> Result<f64, DesiredError> {
     let mut left = link.get();
     for (&flow, &Limited { rate, .. }) in limited {
@@ -195,14 +194,14 @@ fn left(link: Rate, limited: &BTreeMap<u16, Limited>) -> Result<f64, DesiredErro
     Ok(left / link.get())
 }
 
-/// The filters that lead packets with the mark of a class to a queue, both counted from 0.
+/// The filters that map packets with the mark of a class to a queue. Class and queue count from 0.
 fn by_mark(class: usize, queue: u16) -> [((u16, u16), Filter); 2] {
     let (node, mark) = (class as u16 + 1, u32::from(dscp(class)) << 2);
     let by = |shift: u32| Filter {
         keys: vec![Key { at: 0, value: mark << shift, mask: 0xfc << shift }],
         to: ids::QUEUES + queue,
     };
-    // IPv4 has it in the second byte, IPv6 four bits earlier.
+    // The DSCP is in the second byte of an IPv4 header, and starts four bits earlier in an IPv6 header.
     [((ids::BY_MARK, node), by(16)), ((ids::BY_MARK6, node), by(20))]
 }
 
@@ -215,19 +214,19 @@ fn by_flow(flow: &Limited, to: u16) -> Filter {
         key(8, UDP << 16, 0xff << 16),
         key(12, u32::from(*flow.from.ip()), all),
         key(16, u32::from(*flow.to.ip()), all),
-        // Behind a header without options.
+        // The offset of the ports after an IP header without options.
         key(20, ports, all),
     ];
     Filter { keys, to }
 }
 
-/// Rates as `tc` prints them, so that what is read again is what was written.
+/// Rounds rates to values that `tc` prints in full, so that the rate read back equals the rate that was set.
 fn settled(class: Class) -> Class {
     Class { rate: printed(class.rate), ceil: printed(class.ceil), ..class }
 }
 
-/// The next rate below that `tc` prints in full: whole bytes, and 1,000 in the unit that it chooses are the least that it
-/// goes on with to the next, so there are four digits or more.
+/// The next lower rate that `tc` prints in full: whole bytes, and whole multiples of the unit that `tc` chooses. `tc` changes to the next
+/// unit at 1,000,000 of a unit, so at least four digits remain.
 fn printed(rate: u64) -> u64 {
     let mut unit = 8;
     if rate >= 1_000_000 {

@@ -1,4 +1,4 @@
-//! An interface of this machine, in the network namespace that the calling thread is in.
+//! Reads, configures and restores the queues of an interface, in the network namespace of the calling thread.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -18,39 +18,39 @@ use super::desired::{Desired, DesiredError};
 use super::ids;
 use crate::batch::{BatchError, ask, feed};
 
-/// Where is remembered what was there; the system empties it when it starts, and has no queues of ours then. No bed of the
+/// Where previous roots are recorded. The system empties this folder when it boots, which also deletes the agent's queues. No bed of the
 /// testbed can have this name.
 const PLACE: &str = "/run/weir/agent-queues";
 
-/// What keeps queues from being changed.
+/// Why queues could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
-    /// `ip` or `tc`.
+    /// `ip` or `tc` failed.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// What they print.
+    /// `ip` or `tc` printed something unexpected.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// Queues that cannot exist.
+    /// The desired queues cannot be configured.
     #[error(transparent)]
     Desired(#[from] DesiredError),
-    /// Somebody's root queue that could not be put back.
+    /// A root queueing discipline of another process that the agent could not restore.
     #[error(
         "{interface} has a root queue `{kind}` that somebody set up and that could not be put back: expected the kernel's own, \
          pfifo or bfifo; `tc qdisc del dev {interface} root` removes it"
     )]
     Root {
-        /// Where.
+        /// The interface.
         interface: Interface,
-        /// Its kind.
+        /// The kind of the root queueing discipline.
         kind: String,
     },
-    /// The files of what was there.
+    /// A file or folder with a record could not be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
@@ -63,7 +63,7 @@ impl FromStr for Interface {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Interface, String> {
-        // Less than the kernel takes, since programs are told it as a word among others.
+        // The kernel accepts more, but the name is one word on the command lines of `ip` and `tc`.
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
         let first = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
         if first && text.len() < 16 && text.chars().all(plain) {
@@ -90,19 +90,19 @@ pub enum Replace {
     KernelDefault,
 }
 
-/// The root queue before ours.
+/// The recorded root queueing discipline from before the agent's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Remembered {
-    /// What the kernel gives by itself, which is back once ours is gone.
+    /// The kernel's default, which the kernel sets up again when the agent's root is deleted.
     Default,
-    /// A simple one.
+    /// A FIFO.
     Fifo {
         /// `pfifo` or `bfifo`.
         kind: String,
-        /// Its handle's number.
+        /// The number of the handle.
         handle: u16,
-        /// What waits at most, in packets or bytes.
+        /// The queue limit, in packets (`pfifo`) or bytes (`bfifo`).
         limit: u32,
     },
 }
@@ -121,15 +121,15 @@ impl Interface {
         if_nametoindex(self.0.as_str()).ok()
     }
 
-    /// The present name of the interface with a number; none if it does not exist, or has a name that `tc` cannot be given.
+    /// The present name of the interface with a number; none if it does not exist, or `tc` does not accept its name.
     pub fn with_index(index: u32) -> Option<Interface> {
         if_indextoname(index).ok()?.to_str().ok()?.parse().ok()
     }
 
-    /// What it has now.
+    /// Reads the queues, classes and filters. Starts `tc` once, or three times if the root is the agent's.
     ///
     /// # Errors
-    /// If that cannot be found out.
+    /// If `tc` fails, or prints something unexpected.
     pub fn read(&self) -> Result<Actual, QueueError> {
         let dev = self.0.as_str();
         let qdiscs = ask("tc", &["-j", "qdisc", "show", "dev", dev])?;
@@ -142,10 +142,10 @@ impl Interface {
         Ok(Actual::parse(&qdiscs, &classes, &filters)?)
     }
 
-    /// What would be changed, as commands, a line each. Changes nothing.
+    /// Returns the `tc` commands that [`Interface::reconcile`] would run, one per line. Changes nothing.
     ///
     /// # Errors
-    /// As [`Interface::reconcile`], where any root queueing discipline that can be restored may be replaced.
+    /// If `tc` fails or prints something unexpected, or the root queueing discipline cannot be restored.
     pub fn commands(&self, desired: &Desired) -> Result<String, QueueError> {
         let actual = self.read()?;
         self.before(&actual.root, Replace::Restorable)?;
@@ -153,12 +153,11 @@ impl Interface {
         Ok(changes(desired, &actual).iter().map(command).collect())
     }
 
-    /// Makes it have what it should, in one batch, and says by which changes. What is in its queues stays there, unless the queue
-    /// itself goes.
+    /// Applies the desired queues in one batch, and returns the changes. Queued packets stay, unless their queue is deleted.
     ///
     /// # Errors
-    /// If that cannot be done. Then some of it may be done, which the next time finds; a root queue that could not be put
-    /// back is not touched.
+    /// If the root queueing discipline could not be restored, which leaves it unmodified; or if `ip` or `tc` fails, or a file cannot be
+    /// written. Some changes may have been applied; the next call applies the rest.
     pub fn reconcile(&self, desired: &Desired, replace: Replace) -> Result<Vec<Change>, QueueError> {
         let one = lock()?;
         let actual = self.read()?;
@@ -166,7 +165,7 @@ impl Interface {
         let replace = if known { Replace::KernelDefault } else { replace };
         let before = self.before(&actual.root, replace)?;
         let list = changes(desired, &actual);
-        // What was there before the agent's first configuration stays remembered when its queues are restored.
+        // A record from before the agent's first configuration stays when the agent restores its queues.
         if let Some(before) = before.filter(|_| !known) {
             self.remember(&before)?;
         }
@@ -177,25 +176,25 @@ impl Interface {
         Ok(list)
     }
 
-    /// Removes the filters that lead UDP flows into classes with their rates: their packets share the queue of packets without a class.
+    /// Removes the filters that map UDP flows to classes with their rates: the packets then share the queue of packets without a class.
     ///
     /// # Errors
-    /// If another process has the lock's folder deleted, or `tc` cannot be run. It is no error if there are no such filters.
+    /// If the folder of records cannot be created or locked, or `tc` cannot be run. It is no error if no such filter exists.
     pub fn drop_flow_filters(&self) -> Result<(), QueueError> {
         let one = lock()?;
         if self.read()?.root == Root::Ours {
             let (dev, parent, preference) = (&self.0, ids::ROOT, ids::BY_FLOW);
             let line = format!("filter del dev {dev} parent {parent:x}: protocol ip prio {preference}\n");
-            // It fails if there are none.
+            // The command fails if no such filter exists.
             let _ = batch(&line, &one);
         }
         Ok(())
     }
 
-    /// Puts back what was there before; the answer is whether something of ours was.
+    /// Restores the previous root queueing discipline. Returns whether the root was the agent's.
     ///
     /// # Errors
-    /// If that cannot be done.
+    /// If `tc` fails, or a record cannot be deleted.
     pub fn restore(&self) -> Result<bool, QueueError> {
         let one = lock()?;
         self.put_back(&one)
@@ -206,7 +205,7 @@ impl Interface {
         let ours = self.read()?.root == Root::Ours;
         if ours {
             let dev = &self.0;
-            // A file that is not there, or not ours any more, must not keep our queues where they are.
+            // A missing or malformed record must not prevent the removal of the agent's queues.
             let before = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
             let line = match before {
                 Some(Remembered::Fifo { kind, handle, limit }) => {
@@ -220,7 +219,7 @@ impl Interface {
         Ok(ours)
     }
 
-    /// What will have to be put back; none if it is known already.
+    /// The root to record before the agent's replaces it; none if it is the agent's already.
     fn before(&self, root: &Root, replace: Replace) -> Result<Option<Remembered>, QueueError> {
         match root.clone() {
             Root::Ours => Ok(None),
@@ -234,7 +233,7 @@ impl Interface {
         }
     }
 
-    /// Writes it all at once, before anything is changed.
+    /// Writes the record atomically, before any change.
     fn remember(&self, before: &Remembered) -> Result<(), QueueError> {
         let path = self.file()?;
         let new = path.with_extension("new");
@@ -242,17 +241,17 @@ impl Interface {
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| file(&path, error))
     }
 
-    /// By number, which stays when an interface is renamed. Interfaces of different namespaces have the same numbers.
+    /// The file is named by the interface's number, which stays when the interface is renamed, and by the namespace, since numbers repeat.
     fn file(&self) -> Result<PathBuf, QueueError> {
         let number = self.index().unwrap_or(0);
         Ok(Path::new(PLACE).join(format!("{}{number}.json", prefix()?)))
     }
 }
 
-/// Puts back what was there at all interfaces of this namespace; the answer is at which something of ours was.
+/// Restores all interfaces of this namespace. Returns those whose root was the agent's.
 ///
 /// # Errors
-/// If that cannot be done.
+/// If `tc` fails, or a record cannot be read or deleted.
 pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     let text = ask("tc", &["-j", "qdisc", "show"])?;
     let all: Vec<Rooted> = serde_json::from_str(&text).map_err(|_| ParseError {
@@ -269,7 +268,7 @@ pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
             done.push(interface);
         }
     }
-    // What is left is of interfaces that are gone, or that somebody else cleaned.
+    // The other records are of interfaces that were deleted, or restored by another process.
     let (place, prefix) = (Path::new(PLACE), prefix()?);
     for entry in fs::read_dir(place).map_err(|error| file(place, error))? {
         let path = entry.map_err(|error| file(place, error))?.path();
@@ -280,15 +279,15 @@ pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     Ok(done)
 }
 
-/// What the files of this namespace begin with: its number, as long as it lives. A namespace that has the number later has
-/// other queues, and what its interfaces have is written before it is read.
+/// The prefix of this namespace's files: the inode number of the namespace. A later namespace can have the same number, but an interface
+/// without the agent's queues does not use its record, and a new record replaces the old one.
 fn prefix() -> Result<String, QueueError> {
     let path = Path::new("/proc/thread-self/ns/net");
     let number = fs::metadata(path).map_err(|error| file(path, error))?.ino();
     Ok(format!("{number}-"))
 }
 
-/// One at a time; ends with the file that is answered.
+/// Locks the folder of records until the returned file is closed, so that only one process changes queues.
 fn lock() -> Result<File, QueueError> {
     let place = Path::new(PLACE);
     let failed = |error| file(place, error);
@@ -307,8 +306,9 @@ fn forget(path: &Path) -> Result<(), QueueError> {
 
 fn batch(lines: &str, one: &File) -> Result<(), QueueError> {
     let mut command = Command::new("tc");
-    // A batch half done is worse than one that Ctrl-C waits for. If this process is killed, the batch goes on, and whoever comes next has
-    // to wait for its end: it has the lock in place of the output, of which it has none.
+    // A separate process group: Ctrl-C waits for the end of the batch instead of leaving it half applied. If this process is killed, the
+    // batch continues, and the next process has to wait for its end. The batch therefore holds the lock, in place of its standard output,
+    // which it does not use.
     let held = one.try_clone().map_err(|error| file(Path::new(PLACE), error))?;
     command.process_group(0).stdout(held);
     Ok(feed(command, "tc", String::new, lines)?)

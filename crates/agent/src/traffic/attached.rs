@@ -1,4 +1,4 @@
-//! Programs at their places: links that the agent holds open, so that it sees when another process detaches them.
+//! Attaches BPF programs by links that the agent holds open, so that it notices when another process detaches one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use aya::programs::links::FdLink;
 use super::TrafficError;
 use super::folder::Folder;
 
-/// What the kernel says about open files of this process.
+/// The kernel's descriptions of the open files of this process.
 const FILES: &str = "/proc/self/fdinfo";
 
 /// A program at a cgroup or an interface.
@@ -20,8 +20,8 @@ pub(super) struct Attached {
     info: PathBuf,
 }
 
-/// What shows that a program is still attached and pinned. Reading it can wait for a lock of the kernel's, so it is read in a thread of
-/// its own.
+/// The files that show whether a program is still attached and pinned. Reading them can wait for a kernel lock, so a separate thread
+/// reads them.
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
     info: PathBuf,
@@ -54,20 +54,20 @@ impl Attached {
         Ok(Attached { link, info })
     }
 
-    /// What shows that it is still attached, and pinned under a name.
+    /// Returns the files that show whether the program is attached, and pinned under a name.
     pub fn evidence(&self, folder: &Folder, name: &str) -> Evidence {
         Evidence { info: self.info.clone(), file: folder.path().join(name) }
     }
 
-    /// Whether the program is still at its place: not if another process detached it, or the place was deleted.
+    /// Whether the program is attached. It is not if another process detached it, or its cgroup or interface was deleted.
     pub fn is_in_place(&self) -> bool {
         fs::read_to_string(&self.info).is_ok_and(|text| has_place(&text))
     }
 
-    /// Pins the link again if its file was deleted, and returns whether it was. Takes the link along.
+    /// Pins the link again if its file was deleted, and returns whether it was. Consumes the link.
     ///
     /// # Errors
-    /// If the kernel refuses. The link is lost then.
+    /// If the kernel refuses. The link is lost then, and the program is detached.
     pub fn repin(self, folder: &Folder, name: &str) -> Result<(Attached, bool), TrafficError> {
         if folder.has(name) {
             return Ok((self, false));
@@ -77,7 +77,7 @@ impl Attached {
     }
 }
 
-/// The link, which has the same file descriptor after it was pinned.
+/// Pins the link. Its file descriptor stays the same.
 fn pinned(folder: &Folder, name: &str, link: FdLink) -> Result<FdLink, TrafficError> {
     let mut pinned = None;
     folder.replace(name, |path| {
@@ -93,7 +93,7 @@ fn pinned(folder: &Folder, name: &str, link: FdLink) -> Result<FdLink, TrafficEr
 fn file(id: u32) -> std::io::Result<PathBuf> {
     for entry in fs::read_dir(FILES)? {
         let path = entry?.path();
-        // Files come and go meanwhile.
+        // Other threads open and close files meanwhile.
         let is_it = |text: String| value(&text, "link_id:") == Some(u64::from(id));
         if fs::read_to_string(&path).is_ok_and(is_it) {
             return Ok(path);
@@ -109,7 +109,7 @@ fn has_place(text: &str) -> bool {
     ["ifindex:", "cgroup_id:"].iter().any(|key| value(text, key).is_some_and(|number| number != 0))
 }
 
-/// The number after a key, as in `ifindex:\t7`. The kernel adds a name in parentheses to some.
+/// The number after a key, as in `ifindex:\t7`. The kernel adds a name in parentheses after some numbers.
 fn value(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Applications as this host knows them: cgroups, or ports.
+//! Parses the rules that define applications, and finds their cgroups.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,22 +13,22 @@ use super::TrafficError;
 use crate::htb::MAX_SERVICES;
 use crate::queues::ids;
 
-/// A class of traffic: a mark, by which every port finds the queue that belongs to it there.
+/// A class of traffic. Each port maps the mark of a class to one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Class(u8);
 
 impl Class {
-    /// The class whose mark (DSCP) this is: 1 to 63.
+    /// The class with this mark (DSCP), 1 to 63; none for other numbers.
     pub const fn new(mark: u8) -> Option<Class> {
         if mark >= 1 && mark as usize <= MAX_SERVICES { Some(Class(mark)) } else { None }
     }
 
-    /// Its mark.
+    /// The mark (DSCP).
     pub const fn mark(self) -> u8 {
         self.0
     }
 
-    /// What its packets have as their priority on their way to the interface.
+    /// The priority (`skb->priority`) of the class's packets on their way to the interface.
     pub const fn priority(self) -> u32 {
         FIRST + self.0 as u32 - 1
     }
@@ -46,24 +46,24 @@ impl FromStr for Class {
     }
 }
 
-/// What is an application, and which class its packets have: `NAME=CGROUP[:CLASS]` or `NAME=port/PORT[:CLASS]`. A number after the last
-/// colon is the class.
+/// Which traffic belongs to an application, and the class of its packets: `NAME=CGROUP[:CLASS]` or `NAME=port/PORT[:CLASS]`. A number
+/// after the last colon is the class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What people call it.
+    /// The name of the application.
     pub name: String,
-    /// The folder of its cgroup; what is not absolute is seen from the root of the cgroups. Of a port it is that root.
+    /// The folder of the cgroup; a relative path starts at the root of the cgroups. For a port, the path is empty and means that root.
     pub cgroup: PathBuf,
-    /// The port of TCP or UDP at either end that it is, if it is one: of what no cgroup has.
+    /// The TCP or UDP port, at either end, if the application is a port. It applies to packets that no cgroup has a class for.
     pub port: Option<u16>,
-    /// The class of all its packets; none if that is left to somebody else.
+    /// The class of all packets; none if orders set it.
     pub class: Option<Class>,
 }
 
-/// The number of the root of all cgroups.
+/// The number of the root cgroup.
 const ROOT: u64 = 1;
 
-/// What an application begins with that is a port.
+/// The prefix of a rule for a port.
 const PORT: &str = "port/";
 
 impl FromStr for Rule {
@@ -105,21 +105,22 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A cgroup that is there.
+/// An existing cgroup.
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    /// Without links.
+    /// The path, without symbolic links.
     pub path: PathBuf,
-    /// As the kernel numbers it: never twice. Of a port, a number that no cgroup has (`bpf/interface.c`): the root alone has the low part 1.
+    /// The kernel's number, which is never reused. For a port, a number that no cgroup has (`bpf/interface.c`): only the root's low part
+    /// is 1.
     pub id: u64,
-    /// The port that its application is, if it is one.
+    /// The port, if the application is a port.
     pub port: Option<u16>,
-    /// Its folder.
+    /// The open folder.
     pub folder: File,
 }
 
 impl Cgroup {
-    /// That of an application.
+    /// Opens the cgroup of an application.
     pub fn of(rule: &Rule) -> Result<Cgroup, TrafficError> {
         let cgroup = Cgroup::open(&rule.cgroup)?;
         if rule.port.is_some() && cgroup.id != ROOT {
@@ -150,24 +151,24 @@ impl Cgroup {
     }
 }
 
-/// The root of the cgroups of version 2.
+/// Returns the root of the cgroups of version 2.
 ///
 /// # Errors
-/// If there is none.
+/// If none is mounted, or the list of mounts cannot be read.
 pub fn cgroups() -> Result<PathBuf, TrafficError> {
     let mounts = Path::new("/proc/self/mountinfo");
     let text = fs::read_to_string(mounts).map_err(|error| TrafficError::file(mounts, error))?;
     root(&text).ok_or(TrafficError::NoCgroups)
 }
 
-/// The same, from the list of mounts.
+/// Finds the root in the text of `/proc/self/mountinfo`.
 fn root(mounts: &str) -> Option<PathBuf> {
     let place = mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let place = mount.split(' ').nth(4)?;
         kind.starts_with("cgroup2 ").then_some(place)
     })?;
-    // What mountinfo escapes.
+    // The characters that mountinfo escapes.
     Some(place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\").into())
 }
 

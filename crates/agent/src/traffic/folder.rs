@@ -1,5 +1,5 @@
-//! Where programs and what they know stay when the agent ends without a word: a folder of the BPF file system, which the next
-//! one takes over.
+//! Manages the folder of the BPF file system that holds programs and maps. They stay when the agent is killed, and the next agent takes
+//! over.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -14,10 +14,10 @@ use super::TrafficError;
 const SYSTEM: &str = "/sys/fs/bpf";
 const OURS: &str = "weir";
 
-/// Changes with the structures of `bpf/application.c`: maps that another version of Weir left are not read.
+/// The version of the map layout. It changes with the structures of `bpf/application.c`: this version does not read maps of another one.
 const LAYOUT: &str = "1";
 
-/// The folder of this network namespace, which nobody else has open.
+/// The folder of this network namespace, locked by this process.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes it if it is not there, and the file system too.
+    /// Creates the folder if it does not exist, and mounts the BPF file system if it is not mounted.
     pub fn make() -> Result<Folder, TrafficError> {
         mount_system()?;
         let path = parent().join(format!("{}{LAYOUT}", prefix()?));
@@ -33,12 +33,12 @@ impl Folder {
         Folder::lock(path)
     }
 
-    /// Whether the place where programs stay is seen from here.
+    /// Whether the BPF file system is visible from here.
     pub fn is_seen() -> bool {
         statfs(SYSTEM).is_ok_and(|system| system.filesystem_type() == BPF_FS_MAGIC)
     }
 
-    /// All that are there, also of other versions, but for one that is open.
+    /// Opens all existing folders of this network namespace, also those of other versions, except one that is open.
     pub fn found(open: Option<&Folder>) -> Result<Vec<Folder>, TrafficError> {
         let parent = parent();
         let entries = match fs::read_dir(&parent) {
@@ -66,10 +66,10 @@ impl Folder {
         }
     }
 
-    /// Makes the folder again if another process deleted it, and returns whether one had.
+    /// Creates the folder again if another process deleted it, and returns whether one had.
     ///
     /// # Errors
-    /// If the folder cannot be made, or another agent made it meanwhile.
+    /// If the folder cannot be created, or another agent created it meanwhile.
     pub fn restore(&mut self) -> Result<bool, TrafficError> {
         let failed = |error| TrafficError::file(&self.path, error);
         let held = self.lock.metadata().map_err(failed)?.ino();
@@ -91,12 +91,12 @@ impl Folder {
         &self.path
     }
 
-    /// Whether its maps are as this version has them.
+    /// Whether the maps in the folder have this version's layout.
     pub fn is_current(&self) -> bool {
         self.path.to_str().and_then(|path| path.rsplit_once('-')).is_some_and(|(_, layout)| layout == LAYOUT)
     }
 
-    /// Puts what `pin` makes where something of that name may be, which is replaced at once.
+    /// Pins an object by `pin`, and atomically replaces an object of the same name.
     pub fn replace(
         &self,
         name: &str,
@@ -108,7 +108,7 @@ impl Folder {
         fs::rename(&new, &path).map_err(|error| TrafficError::file(&path, error))
     }
 
-    /// Removes what is not wanted any more, which ends programs.
+    /// Removes all files whose names are not wanted. A program without a file or an open link is detached.
     pub fn keep(&self, wanted: impl Fn(&str) -> bool) -> Result<(), TrafficError> {
         for entry in fs::read_dir(&self.path).map_err(|error| TrafficError::file(&self.path, error))? {
             let entry = entry.map_err(|error| TrafficError::file(&self.path, error))?;
@@ -119,11 +119,11 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes all, and itself.
+    /// Removes the folder and all files in it.
     pub fn remove(self) -> Result<(), TrafficError> {
         self.keep(|_| false)?;
         fs::remove_dir(&self.path).map_err(|error| TrafficError::file(&self.path, error))?;
-        // Other namespaces may have theirs there.
+        // The parent folder may hold folders of other namespaces.
         let _ = fs::remove_dir(parent());
         Ok(())
     }
@@ -143,7 +143,7 @@ fn parent() -> PathBuf {
     Path::new(SYSTEM).join(OURS)
 }
 
-/// What the names of this network namespace's folders begin with.
+/// The prefix of the folders of this network namespace.
 fn prefix() -> Result<String, TrafficError> {
     let path = Path::new("/proc/thread-self/ns/net");
     let number = fs::metadata(path).map_err(|error| TrafficError::file(path, error))?.ino();

@@ -1,4 +1,4 @@
-//! What the programs and the agent tell each other.
+//! Reads and writes the maps that the BPF programs and the agent share.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,13 +12,13 @@ use super::folder::Folder;
 use super::record::{CONNECTION, Connection, ENDS, Ends, Event};
 use super::{Counts, TrafficError};
 
-/// How long paces may take to go: busy connections hear of it at their next acknowledgement.
+/// The time limit for the removal of pacing rates. A busy connection removes its rate at the next acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A cgroup's number, an interface's, and four bytes of nothing.
+/// A key of the map of classes: the cgroup's number, the interface's number, and four bytes of padding.
 type Place = [u8; 16];
 
-/// A rate, and the time until it holds.
+/// A rate, and the time at which its lease ends.
 type Pace = [u8; 16];
 
 /// The maps of `bpf/application.c`.
@@ -28,7 +28,7 @@ pub(super) struct Maps {
     paces: HashMap<MapData, [u8; ENDS], Pace>,
     events: RingBuf<MapData>,
     counts: Array<MapData, u64>,
-    /// All of these, to pin them again.
+    /// The same maps, to pin them again.
     pins: Vec<(&'static str, MapData)>,
 }
 
@@ -74,7 +74,7 @@ impl Maps {
         NAMES.into_iter()
     }
 
-    /// Whether a file of the folder is one of these.
+    /// Whether a file of the folder is one of the maps.
     pub fn is_one(name: &str) -> bool {
         NAMES.contains(&name)
     }
@@ -140,7 +140,7 @@ impl Maps {
         for entry in self.connections.iter() {
             match entry {
                 Ok((ends, connection)) => list.push((Ends::parse(&ends), Connection::parse(&connection))),
-                // It closed while the list was read.
+                // The connection closed while the map was read.
                 Err(MapError::KeyNotFound) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -156,7 +156,7 @@ impl Maps {
         }
     }
 
-    /// In bytes per second, until a time of the monotonic clock.
+    /// Sets a rate, in bytes per second, that ends at a time of the monotonic clock.
     pub fn set_pace(&mut self, ends: Ends, rate: u64, until: Duration) -> Result<(), TrafficError> {
         let failed = |error: MapError| TrafficError::kernel("paces", &error);
         let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
@@ -170,8 +170,9 @@ impl Maps {
         gone(self.paces.remove(&ends.to_bytes()), "paces")
     }
 
-    /// Takes classes and paces back from all other applications and interfaces, as programs that lose their file work on for a
-    /// moment, and connections keep their pace without them. The answer is how many did not hear of it in time.
+    /// Removes the classes and pacing rates of all other applications and interfaces. Programs continue for a moment after their files are
+    /// removed, and a connection keeps its pacing rate without a program. Returns the number of connections that still have a rate after
+    /// a second.
     pub fn let_go(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<usize, TrafficError> {
         self.keep_classes(applications, interfaces)?;
         let is_other = |connection: &Connection| !applications.contains(&connection.application.0);
@@ -213,7 +214,7 @@ fn place(application: u64, interface: u32) -> Place {
     place
 }
 
-/// What was not there is gone too.
+/// An entry that does not exist counts as removed.
 pub(super) fn gone(removed: Result<(), MapError>, map: &str) -> Result<(), TrafficError> {
     match removed {
         Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),

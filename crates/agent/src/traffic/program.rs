@@ -1,4 +1,4 @@
-//! The programs: loaded, and put where they work.
+//! Loads the BPF programs, and attaches them to cgroups and interfaces.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -29,12 +29,12 @@ pub(super) fn is_built() -> bool {
     !APPLICATION.is_empty() && !INTERFACE.is_empty()
 }
 
-/// Makes the maps where they are not there yet.
+/// Creates the maps that do not exist yet.
 pub(super) fn make_maps(folder: &Folder) -> Result<(), TrafficError> {
     application(folder, 0, None).map(drop)
 }
 
-/// The network namespace of the calling thread, as its sockets have it.
+/// The cookie of the calling thread's network namespace, as a socket option.
 #[derive(Clone, Copy)]
 struct Namespace;
 
@@ -51,7 +51,7 @@ fn application(folder: &Folder, id: u64, port: Option<u16>) -> Result<Ebpf, Traf
         Some(port) => (u32::from(port), namespace().map_err(failed)?),
     };
     let mut loader = EbpfLoader::new();
-    // Without the kernel's own types, which these programs do not look at.
+    // The programs do not use the kernel's own types, so BTF is not loaded.
     loader.btf(None).default_map_pin_directory(folder.path());
     loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACE, true);
     loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
@@ -66,27 +66,27 @@ where
     program.expect("the object that this crate embeds has a program of this name and type")
 }
 
-/// The names of an application's programs in the folder.
+/// The file names of an application's programs in the folder.
 pub(super) fn names(id: u64) -> [String; 2] {
     ["steer", "follow"].map(|program| format!("{id:x}-{program}"))
 }
 
-/// The name of an interface's.
+/// The file name of an interface's program in the folder.
 pub(super) fn name(number: u32) -> String {
     format!("{number}-mark")
 }
 
-/// The names of the programs that an application needs. Packets of a port get their class at the interface.
+/// The file names of the programs that an application needs. Packets of a port get their class at the interface.
 pub(super) fn needed(id: u64, is_port: bool) -> impl Iterator<Item = String> {
     names(id).into_iter().skip(usize::from(is_port))
 }
 
-/// Puts programs at an application's cgroup, in place of those that were there.
+/// Attaches programs to an application's cgroup, in place of earlier ones.
 pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<Programs, TrafficError> {
     let mut bpf = application(folder, cgroup.id, cgroup.port)?;
     let failed = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
     let [first, second] = names(cgroup.id);
-    // The kernel takes no flags for links, which are always several.
+    // The kernel accepts no flags for links, and always allows several at a cgroup.
     let several = CgroupAttachMode::Single;
 
     let mut programs = Programs::new();
@@ -106,7 +106,7 @@ pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<Programs, Traff
     Ok(programs)
 }
 
-/// Puts the program at an interface, and takes away that which was there. If there are ports, it looks packets' up that have no class.
+/// Attaches the program to an interface, in place of an earlier one. With `ports`, it looks up the ports of packets without a class.
 pub(super) fn mark(
     folder: &Folder,
     interface: &Interface,
@@ -126,13 +126,13 @@ pub(super) fn mark(
     Attached::pin(folder, &name(number), link)
 }
 
-/// Loads a program for interfaces.
+/// Loads a program for interfaces, without attaching it.
 pub(super) fn load(bpf: &mut Ebpf, name: &str) -> Result<(), TrafficError> {
     let program: &mut SchedClassifier = program(bpf, name);
     program.load().map_err(|error| TrafficError::kernel(name, &error))
 }
 
-/// Puts a program where packets leave an interface of the calling thread's network namespace, for as long as its link lives.
+/// Attaches a program to the egress of an interface of the calling thread's network namespace, until its link is dropped.
 pub(crate) fn at_egress<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
@@ -142,7 +142,7 @@ pub(crate) fn at_egress<'a>(
     at(bpf, name, interface, TcAttachType::Egress)
 }
 
-/// Puts a program that is loaded where packets leave or enter an interface.
+/// Attaches a loaded program to the egress or ingress of an interface.
 pub(super) fn at<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
@@ -151,7 +151,7 @@ pub(super) fn at<'a>(
 ) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
     let place = interface.to_string();
     let program: &mut SchedClassifier = program(bpf, name);
-    // Not as a filter of `tc`, which would outlive its link.
+    // TCX instead of a `tc` filter, which would outlive its link.
     let order = TcAttachOptions::TcxOrder(LinkOrder::default());
     let link = program.attach_with_options(&place, way, order);
     let link = link.map_err(|error| TrafficError::kernel(&place, &error))?;

@@ -1,18 +1,18 @@
-//! What the programs in the kernel write, byte for byte as `bpf/application.c` has it.
+//! Parses the records that the BPF programs write. The layout is that of `bpf/application.c`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// No pace, as the kernel has it.
+/// The kernel's value for a connection without a pacing rate.
 const FREE: u32 = u32::MAX;
 
 /// The two ends of a connection, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ends {
-    /// This host's.
+    /// The address and port on this host.
     pub local: SocketAddr,
-    /// The other.
+    /// The address and port of the peer.
     pub remote: SocketAddr,
 }
 
@@ -22,47 +22,46 @@ impl fmt::Display for Ends {
     }
 }
 
-/// The number of an application: of its cgroup.
+/// The number of an application, which is that of its cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApplicationId(pub u64);
 
-/// What is known of a connection of TCP.
+/// The state of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// Whose it is.
+    /// The application.
     pub application: ApplicationId,
-    /// The number of its socket, which no other has while the host runs.
+    /// The number (cookie) of the socket, which is unique while the host runs.
     pub socket: u64,
-    /// When it was there, or was found, by the monotonic clock.
+    /// When the connection opened, or was found, by the monotonic clock.
     pub opened: Duration,
-    /// Bytes that the other end acknowledged, as of the last sample of the round trip; all of them once it is closed.
+    /// Bytes that the peer acknowledged: up to the last sample of the round-trip time, or all once the connection is closed.
     pub sent: u64,
-    /// Bytes that came, as of then; all of them once it is closed. That the other
-    /// end has ended counts as one.
+    /// Bytes received: up to the last sample of the round-trip time, or all once the connection is closed. The peer's FIN counts as one.
     pub received: u64,
-    /// The pace that it has by an order, in bytes per second; none if it is free.
+    /// The pacing rate by an order, in bytes per second; none if the connection is not paced.
     pub pace: Option<u32>,
 }
 
-/// What happened to a connection.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// It is there, from now on or since before it was found.
+    /// The connection opened, or was found.
     Opened,
-    /// It is over, and its bytes are final.
+    /// The connection closed; its byte counts are final.
     Closed,
 }
 
-/// Something that happened to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When, by the monotonic clock.
+    /// The time, by the monotonic clock.
     pub at: Duration,
-    /// What.
+    /// The kind.
     pub what: EventKind,
-    /// Between whom.
+    /// The ends of the connection.
     pub ends: Ends,
-    /// As it was then.
+    /// The state of the connection at that time.
     pub connection: Connection,
 }
 
@@ -70,8 +69,8 @@ pub(super) const ENDS: usize = 36;
 pub(super) const CONNECTION: usize = 56;
 const EVENT: usize = 8 + CONNECTION + ENDS + 4;
 
-/// Takes numbers from the front, in the byte order of this machine. Lengths are those of the kernel's structures, so it does
-/// not run out.
+/// Takes numbers from the front of a record, in this machine's byte order. It panics at the end of the record, which cannot happen: the
+/// lengths are those of the kernel's structures.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -134,7 +133,7 @@ impl Connection {
 }
 
 impl Event {
-    /// None if it is no event: nobody writes such ones.
+    /// None if the record is malformed, which the programs never write.
     pub(super) fn parse(bytes: &[u8]) -> Option<Event> {
         let bytes: &[u8; EVENT] = bytes.try_into().ok()?;
         let mut reader = Reader(bytes);

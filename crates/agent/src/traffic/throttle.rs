@@ -1,6 +1,6 @@
-//! What arrives of UDP, and limits of what is sent of it, at the interfaces (`bpf/throttle.c`).
+//! Counts UDP that arrives, and limits UDP that is sent, by BPF programs at the interfaces (`bpf/throttle.c`).
 //!
-//! The maps have no files: they are there as long as the programs are, and the next agent begins with others.
+//! The maps have no files: they exist as long as the programs, and the next agent creates new ones.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -22,42 +22,42 @@ use crate::queues::Interface;
 
 static THROTTLE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/throttle.o"));
 
-/// `struct way`.
+/// The kernel's `struct way`.
 type Key = [u8; 12];
 
-/// `struct limit`, `struct bucket`: two numbers each.
+/// The kernel's `struct limit` and `struct bucket`: two numbers each.
 type Pair = [u8; 16];
 
-/// Bytes that came by a way so far.
+/// The bytes of a UDP flow ([`Way`]) that have arrived so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
-    /// By which.
+    /// The flow.
     pub way: Way,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// When it was looked.
+    /// When the count was read.
     pub at: Instant,
 }
 
-/// The programs at work.
+/// The maps of the attached programs.
 pub struct Throttling {
     arrivals: HashMap<MapData, Key, u64>,
     limits: HashMap<MapData, Key, Pair>,
     buckets: HashMap<MapData, Key, Pair>,
 }
 
-/// Says whether the programs were built.
+/// Whether the programs were built.
 pub(super) fn is_built() -> bool {
     !THROTTLE.is_empty()
 }
 
-/// The names of an interface's programs in the folder.
+/// The file names of an interface's programs in the folder.
 pub(super) fn names(number: u32) -> [String; 2] {
     ["arrive", "limit"].map(|program| format!("{number}-{program}"))
 }
 
 impl Throttling {
-    /// Puts the programs at interfaces, each with its number, and takes away those that were there.
+    /// Attaches the programs to interfaces, each with its number, in place of earlier ones.
     pub(super) fn start(
         folder: &Folder,
         places: &[(Interface, u32)],
@@ -65,7 +65,7 @@ impl Throttling {
         let mut programs = Programs::new();
         let classes = MAX_SERVICES as u32;
         let mut loader = EbpfLoader::new();
-        // Without the kernel's own types, which these programs do not look at.
+        // The programs do not use the kernel's own types, so BTF is not loaded.
         loader.btf(None);
         loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);
         let loaded = loader.load(THROTTLE);
@@ -85,10 +85,10 @@ impl Throttling {
         Ok((Throttling { arrivals, limits, buckets: map(&mut bpf, "buckets")? }, programs))
     }
 
-    /// What came by all ways that are known, in no order.
+    /// The bytes that have arrived, by flow, in no order.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the map cannot be read.
     pub fn arrived(&self) -> Result<Vec<Arrived>, TrafficError> {
         let mut list = Vec::new();
         for key in self.arrivals.keys() {
@@ -103,7 +103,7 @@ impl Throttling {
         Ok(list)
     }
 
-    /// Makes room where nothing comes any more. What comes anew counts from the beginning.
+    /// Removes the count of a flow that has ended. Its next packet starts a new count at zero.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -111,14 +111,14 @@ impl Throttling {
         gone(self.arrivals.remove(&key(way)), "arrivals")
     }
 
-    /// Limits what is sent by a way, for a while.
+    /// Limits the rate of a flow for a lease.
     ///
     /// # Errors
-    /// If there are too many.
+    /// If the map is full.
     pub fn limit(&mut self, way: Way, rate: Rate, lease: Duration) -> Result<(), TrafficError> {
         let key = key(way);
         let until = u64::try_from((now() + lease).as_nanos()).unwrap_or(u64::MAX);
-        // A rate of 0 is no limit there.
+        // The program treats a rate of 0 as no limit.
         let rate = (rate.get() as u64).max(1);
         match self.buckets.get(&key, 0) {
             Ok(_) => {}
@@ -128,7 +128,7 @@ impl Throttling {
         put(&mut self.limits, "limits", key, [rate, until])
     }
 
-    /// Takes a limit back.
+    /// Removes the limit of a flow.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -163,7 +163,7 @@ fn key(way: Way) -> Key {
     key
 }
 
-/// None if it is none: nobody writes such ones.
+/// None if the key is malformed, which the programs never write.
 fn way(&[a, b, c, d, e, f, g, h, mark, ..]: &Key) -> Option<Way> {
     Some(Way { from: Ipv4Addr::new(a, b, c, d), to: Ipv4Addr::new(e, f, g, h), mark: Mark::new(mark)? })
 }

@@ -1,4 +1,4 @@
-//! The keeper of orders, against a plain account of all that was believed.
+//! Tests the lease state against a simple model: the list of all accepted orders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,16 +47,16 @@ fn orders_hold_until_their_lease_ends() {
     keeper.accept(first, ms(10)).unwrap();
     assert_eq!((keeper.obeys(), keeper.ends()), ((1, 1), Some(ms(90))));
     assert_eq!([1, 2, 3].map(|flow| keeper.rate(&key(flow), ms(89))), [Some(500_000), None, None]);
-    // Open from then on, and the queues stay.
+    // The rates end, and the queues stay.
     assert_eq!((keeper.rate(&key(1), ms(90)), keeper.rates(ms(90)).count()), (None, 0));
     assert_eq!(*keeper.queues(ms(90)), BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
     let paced = |keeper: &LeaseState, now| keeper.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
-    // The next goes on where the last was, late as it is.
+    // The next order continues from the last one, although the lease has ended.
     keeper.accept(order(1, 2, false, &[(2, Pace::Rate(1_000_000))]), ms(500)).unwrap();
     assert_eq!(paced(&keeper, ms(501)), [1, 2]);
     keeper.accept(order(1, 3, false, &[(1, Pace::Gone)]), ms(510)).unwrap();
     assert_eq!(paced(&keeper, ms(511)), [2]);
-    // Another coordinator names everything.
+    // Another coordinator starts with a complete order.
     keeper.accept(order(2, 1, true, &[(3, Pace::Rate(1))]), ms(520)).unwrap();
     assert_eq!(paced(&keeper, ms(521)), [3]);
     keeper.accept(order(2, 2, false, &[(3, Pace::Free)]), ms(530)).unwrap();
@@ -80,7 +80,7 @@ fn limits_of_applications_hold_as_rates_of_flows_do() {
     assert_eq!(in_force(&keeper, 90), []);
     keeper.accept(ordered(3, true, vec![limit(3, Pace::Rate(9))]), ms(100)).unwrap();
     assert_eq!(in_force(&keeper, 101), [("10.0.0.3".to_owned(), 9)]);
-    // There is an end to them.
+    // The number of limits is bounded.
     let many = |count: usize| {
         let to = |at: usize| (at as u32).to_be_bytes();
         let one = |at| Limit { peer: to(at).into(), ..limit(0, Pace::Rate(1)) };
@@ -89,7 +89,7 @@ fn limits_of_applications_hold_as_rates_of_flows_do() {
     assert_eq!(keeper.accept(ordered(4, false, many(MAX_FOUND)), ms(101)), Err(Refused::Limits));
     keeper.accept(ordered(4, true, many(MAX_FOUND)), ms(101)).unwrap();
     assert_eq!(keeper.refusals().limits, 1);
-    // Others of those that are there are no more, and one may come where one goes.
+    // Changed limits do not count twice, and a new limit may replace a removed one in the same order.
     keeper.accept(ordered(5, false, many(MAX_FOUND)), ms(101)).unwrap();
     let mut changes = vec![Limit { pace: Pace::Free, ..many(1).remove(0) }];
     changes.push(Limit { peer: [255, 0, 0, 1].into(), ..many(1).remove(0) });
@@ -104,18 +104,18 @@ fn weights_of_applications_expire_and_those_of_services_do_not() {
     let both = vec![(0, queues(&[1.0, 3.0], 2)), (1, promised.clone())];
     let first = Order { queues: both, ..order(1, 1, true, &[]) };
     keeper.accept(first, ms(0)).unwrap();
-    // An order renews them that has none of them.
+    // An order without queues renews the weights.
     keeper.accept(order(1, 2, false, &[]), ms(1000)).unwrap();
     assert_eq!(keeper.queues(ms(30_999))[&0], queues(&[1.0, 3.0], 2));
     assert!(keeper.weigh(ms(30_999)) && !keeper.weigh(ms(31_000)));
-    // One queue for all, with the marks of before.
+    // One queue for all packets, with the same marks.
     let open = Queues { weights: vec![1.0], queue_of: vec![0, 0], ..queues(&[], 2) };
     let after = keeper.queues(ms(31_000)).into_owned();
     assert_eq!(after, BTreeMap::from([(0, open), (1, promised)]));
-    // They come back with whoever orders anything.
+    // Any order restores the weights.
     keeper.accept(order(1, 3, false, &[]), ms(40_000)).unwrap();
     assert_eq!(keeper.queues(ms(40_000))[&0], queues(&[1.0, 3.0], 2));
-    // A lease that is longer goes before.
+    // A longer lease extends the time.
     let long = Order { lease: ms(50_000), ..order(1, 4, false, &[]) };
     keeper.accept(long, ms(50_000)).unwrap();
     assert!(keeper.weigh(ms(99_999)) && !keeper.weigh(ms(100_000)));
@@ -219,7 +219,7 @@ fn pace() -> impl Strategy<Value = Pace> {
     prop_oneof![4 => rate.prop_map(Pace::Rate), 3 => Just(Pace::Free), 3 => Just(Pace::Gone)]
 }
 
-/// An order, its epoch and number as steps from the last ones believed, and the time since the one before.
+/// An order, the steps of its epoch and sequence number from the last accepted ones, and the time since the previous order.
 #[derive(Debug, Clone)]
 struct Step {
     epoch: i64,
@@ -270,7 +270,7 @@ type Limits = BTreeMap<Peer, u64>;
 
 type AllQueues = BTreeMap<u32, Queues>;
 
-/// What is in force by all orders that were believed, from the first on.
+/// The rates, limits and queues by all accepted orders, from the first on.
 fn account(believed: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQueues) {
     let mut queues: AllQueues = BTreeMap::new();
     believed.iter().for_each(|(order, _)| queues.extend(order.queues.clone()));

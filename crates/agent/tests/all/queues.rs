@@ -1,4 +1,4 @@
-//! Queues desired against queues found, on a model of the kernel that refuses what the kernel refuses.
+//! Tests the changes from actual to desired queues, on a model of the kernel that refuses the same changes as the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -22,7 +22,7 @@ fn none() -> Actual {
     }
 }
 
-/// Does a change as the kernel does, with `tables` as the number of the table of each preference's filters.
+/// Applies a change as the kernel does. The number of a filter's hash table depends on the preference.
 fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{change:?}: {why}"));
     if matches!(change, Change::AddRoot | Change::ReplaceRoot) {
@@ -50,10 +50,10 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
                 parent: want.parent,
                 rate: class.rate,
                 ceil: class.ceil,
-                // Ticks of 64 ns: never more than there should be.
+                // The kernel rounds bursts down to ticks of 64 ns.
                 burst: u64::from(class.burst) - u64::from(class.burst) / 100,
                 cburst: u64::from(class.burst),
-                // Not said of those with others inside.
+                // `tc` prints no quantum for classes with inner classes.
                 quantum: want.parent.map(|_| u64::from(class.quantum)),
             };
             if !is_new && kernel.classes[minor].parent != want.parent {
@@ -98,7 +98,7 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the kernel has all that is desired, and of ours nothing else.
+/// Checks that the kernel has all desired objects, and no other ones of the agent.
 fn agrees(kernel: &Actual, desired: &Desired) -> Result<(), TestCaseError> {
     prop_assert_eq!(&kernel.root, &Root::Ours);
     let classes: Vec<u16> = kernel.classes.keys().copied().filter(|&minor| ids::is_class(minor)).collect();
@@ -128,7 +128,7 @@ fn agrees(kernel: &Actual, desired: &Desired) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What is not ours below our root.
+/// The objects below the agent's root that are not the agent's.
 fn others(kernel: &Actual) -> (BTreeMap<u16, Found>, BTreeMap<u16, Leaf>, BTreeMap<Place, Filter>) {
     let mut all = kernel.clone();
     all.classes.retain(|&minor, _| !ids::is_class(minor));
@@ -149,7 +149,7 @@ fn limited() -> impl Strategy<Value = BTreeMap<u16, Limited>> {
 
 fn desired() -> impl Strategy<Value = Desired> {
     let link = prop_oneof![Just(12.5e6), 1e6..12.5e9];
-    // Few weights, so that two of them often have something in common.
+    // A small set of weights, so that two configurations often share some.
     let weights = vec(prop_oneof![Just(1.0), Just(3.0), 0.01..100.0], 1..6);
     (link, prop_oneof![Just(1u32), Just(46)], weights, limited()).prop_map(
         |(link, segments, weights, limited)| {
@@ -158,7 +158,7 @@ fn desired() -> impl Strategy<Value = Desired> {
     )
 }
 
-/// What somebody did to the kernel's objects meanwhile.
+/// A change that another process makes to the kernel's objects.
 #[derive(Debug, Clone)]
 enum Drift {
     Filter(prop::sample::Index),
@@ -247,7 +247,7 @@ proptest! {
             prop_assert_eq!(others(&kernel), before);
             prop_assert_eq!(changes(desired, &kernel), vec![]);
             if was.root == Root::Ours {
-                // Nothing that was right is touched: who stays as it was is in no line.
+                // Correct objects are not changed.
                 for change in &list {
                     match change {
                         Change::AddRoot | Change::ReplaceRoot => prop_assert!(false, "the root was ours"),
@@ -259,7 +259,7 @@ proptest! {
                         Change::DropFilter(place) => prop_assert_ne!(was.filters.get(place), kernel.filters.get(place)),
                     }
                 }
-                // One line an object.
+                // One line per object.
                 let texts: BTreeSet<String> = list.iter().map(|change| format!("{change:?}")).collect();
                 prop_assert_eq!(texts.len(), list.len());
             }
@@ -271,7 +271,7 @@ proptest! {
     fn queues_promise_what_the_link_has(desired in desired()) {
         let whole = desired.classes()[&ids::WHOLE].class;
         let promised: u64 = desired.classes().iter().filter(|(minor, _)| **minor != ids::WHOLE).map(|(_, want)| want.class.rate).sum();
-        // Packets without a mark have a thousandth on top.
+        // Packets without a mark have a guaranteed thousandth in addition.
         prop_assert!(promised as f64 <= whole.rate as f64 * 1.0021, "{promised} of {}", whole.rate);
         for (minor, want) in desired.classes() {
             prop_assert!(want.class.rate >= 8 && want.class.ceil <= whole.ceil, "{minor:x}: {want:?}");
@@ -287,8 +287,8 @@ proptest! {
     }
 }
 
-/// Printed by the kernel 6.18 and iproute2 6.1 for the queues 1:3 of a link of 100 Mbit and a limited flow, and one class and
-/// filter that are not ours.
+/// Printed by Linux 6.18 and iproute2 6.1 for the queues 1:3 of a link of 100 Mbit and a limited flow, and for one class and filter
+/// that are not the agent's.
 const QDISCS: &str = r#"[{"kind":"htb","handle":"7765:","root":true,"refcnt":3,"options":{"r2q":10,"default":"0x1ff","direct_packets_stat":0,"direct_qlen":1000}},{"kind":"bfifo","handle":"7800:","parent":"7765:100","options":{"limit":1024000}},{"kind":"clsact","handle":"ffff:","parent":"ffff:fff1","options":{}}]"#;
 const CLASSES: &str = "\
 class htb 7765:100 parent 7765:1 leaf 7800: prio 0 quantum 6001000 rate 76923Kbit ceil 100Mbit linklayer ethernet burst 16365b/1 mpu 0b cburst 16Kb/1 mpu 0b level 0 
@@ -361,7 +361,7 @@ fn lines_are_what_tc_takes() {
     let desired =
         Desired::new("100Mbit".parse().unwrap(), 1, &[1.0, 3.0], &BTreeMap::from([(2, flow)])).unwrap();
     let lines: Vec<String> = changes(&desired, &none()).iter().map(|c| c.line("eth0").to_string()).collect();
-    // 80 Mbit are left, of which packets without a mark have a thousandth.
+    // 80 Mbit remain. Packets without a mark get a thousandth of them.
     let expected = "\
 qdisc add dev eth0 root handle 7765: htb default 0x1ff
 class add dev eth0 parent 7765: classid 7765:1 htb rate 100000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
@@ -379,7 +379,7 @@ filter add dev eth0 parent 7765: protocol ip prio 30565 handle ::2 u32 match u32
 filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::1 u32 match u32 0x00400000 0x0fc00000 at 0 flowid 7765:100
 filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::2 u32 match u32 0x00800000 0x0fc00000 at 0 flowid 7765:101";
     assert_eq!(lines, expected.lines().collect::<Vec<_>>());
-    // Other weights are other numbers of classes, and nothing else.
+    // Other weights change the parameters of classes only.
     let mut kernel = none();
     changes(&desired, &none()).iter().for_each(|change| apply(&mut kernel, change).unwrap());
     let turned =

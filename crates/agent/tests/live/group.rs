@@ -1,4 +1,4 @@
-//! A cgroup of a test.
+//! Creates a cgroup for a test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// A cgroup that is gone in the end, with all that runs in it.
+/// A cgroup that is removed when it is dropped, with all its processes.
 pub struct Group {
     pub name: String,
     pub path: PathBuf,
@@ -18,12 +18,12 @@ impl Group {
         let root = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|l| l.split(' ').nth(4));
         let name = format!("weir-test-{}-{name}", std::process::id());
         let path = PathBuf::from(root.unwrap_or("/")).join(&name);
-        // Whoever may not make it cannot make namespaces either, and skips.
+        // A process that may not create a cgroup may not create namespaces either, and the test skips.
         let _ = fs::create_dir(&path);
         Group { name, path }
     }
 
-    /// Runs a program in it.
+    /// A command that runs a program in the cgroup.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("sh");
         let procs = self.path.join("cgroup.procs");
@@ -35,7 +35,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
-        // Until the last of it has ended.
+        // The cgroup can be removed after its last process has exited.
         for _ in 0..100 {
             if fs::remove_dir(&self.path).is_ok() || !self.path.exists() {
                 return;

@@ -1,4 +1,4 @@
-//! What the kernel has sent: what threads of a test count is late wherever they are, on a busy machine by more than a test can spare.
+//! Reads counters of the kernel. Counters in threads of a test are late on a busy machine, by more than a test can tolerate.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -9,7 +9,7 @@ use nix::libc;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::GetStruct;
 
-/// The beginning of `struct tcp_info`, up to and with `tcpi_bytes_acked`.
+/// The first bytes of `struct tcp_info`, up to and including `tcpi_bytes_acked`.
 type Info = [u8; 128];
 
 #[derive(Clone, Copy)]
@@ -22,19 +22,19 @@ struct MaxPacing;
 
 nix::getsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, GetStruct<u64>);
 
-/// Bytes that the other end of a connection has said it got.
+/// Bytes that the peer of a connection has acknowledged.
 pub fn acked(socket: &impl AsFd) -> u64 {
     let info = getsockopt(socket, TcpInfo).unwrap();
     u64::from_ne_bytes(info[120..].try_into().unwrap())
 }
 
-/// Bytes of payload per second that a socket may send; nothing where it has no limit.
+/// The pacing rate of a socket, in bytes of payload per second; none without a limit.
 pub fn pace(socket: &impl AsFd) -> Option<u64> {
     let pace = getsockopt(socket, MaxPacing).unwrap();
     (pace != u64::MAX).then_some(pace)
 }
 
-/// Bytes that a class has sent, by what `tc -s class show` prints.
+/// Bytes that a class has sent, from the output of `tc -s class show`.
 pub fn sent_by(printed: &str, class: &str) -> u64 {
     let begin = format!("class htb {class} ");
     let mut lines = printed.lines().skip_while(|line| !line.starts_with(&begin));
@@ -43,7 +43,7 @@ pub fn sent_by(printed: &str, class: &str) -> u64 {
     bytes.unwrap_or_else(|| panic!("class {class}: {sent}"))
 }
 
-/// A count, and the times between which it was that. Whoever reads may stand still before and after.
+/// A count, and the times before and after it was read. The reading thread may be delayed at either end.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
     count: u64,
@@ -51,8 +51,7 @@ pub struct Reading {
     after: Instant,
 }
 
-/// How many a second there were between two readings: as many as one, and no more than the other. The two are the same but for what
-/// the readings took.
+/// Bounds of the rate per second between two readings. They differ by the time that the readings took.
 #[derive(Debug, Clone, Copy)]
 pub struct Speed {
     pub least: f64,
@@ -66,7 +65,7 @@ impl Reading {
         Reading { count, before, after: Instant::now() }
     }
 
-    /// Since an earlier one.
+    /// The rate since an earlier reading.
     pub fn since(&self, earlier: &Reading) -> Speed {
         let count = self.count.saturating_sub(earlier.count) as f64;
         Speed {
@@ -77,22 +76,22 @@ impl Reading {
 }
 
 impl Speed {
-    /// As parts of a whole.
+    /// The rate as a fraction of `whole`.
     pub fn of(self, whole: f64) -> Speed {
         Speed { least: self.least / whole, most: self.most / whole }
     }
 
-    /// Whether it may have been less, by all that is known.
+    /// Whether the rate may have been below a bound.
     pub fn may_be_under(self, bound: f64) -> bool {
         self.least < bound
     }
 
-    /// Whether it may have been more, by all that is known.
+    /// Whether the rate may have been above a bound.
     pub fn may_be_over(self, bound: f64) -> bool {
         self.most > bound
     }
 
-    /// Whether it was from one bound to another, without doubt.
+    /// Whether the rate was certainly between two bounds.
     pub fn is_within(self, low: f64, high: f64) -> bool {
         self.least > low && self.most < high
     }

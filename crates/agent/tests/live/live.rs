@@ -1,4 +1,4 @@
-//! Queues of a real kernel, in a pair of namespaces with real traffic. Without the privileges for that, these tests say so and skip.
+//! Tests queues of a real kernel, in a pair of namespaces with real traffic. Without the privileges, these tests print that and skip.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use weir_agent::queues::{Desired, Device, Limited, QueueError, Replace, cleanup}
 
 const LINK: f64 = 50.0;
 
-/// What the kernel holds for who reads, in bytes: as much as comes while a thread stands still.
+/// The receive buffer, in bytes: enough for the data that arrives while a reading thread is delayed.
 const WAITING: usize = 8 << 20;
 
 fn desired(weights: &[f64], limited: &BTreeMap<u16, Limited>) -> Desired {
@@ -29,7 +29,7 @@ fn desired(weights: &[f64], limited: &BTreeMap<u16, Limited>) -> Desired {
     Desired::new(link, Device::read(&interface()).unwrap().segments, weights, limited).unwrap()
 }
 
-/// Connections of TCP to the other end, one for each queue, that send as fast as they can.
+/// TCP connections to the other end, one for each queue, that send at full speed.
 struct Flood {
     arrived: Vec<Arc<AtomicU64>>,
     stop: Arc<AtomicBool>,
@@ -65,7 +65,7 @@ fn flood(pair: &Pair, queues: &[usize]) -> Flood {
 }
 
 impl Flood {
-    /// Mbit/s of payload that arrive in the next while.
+    /// The payload that arrives in the next `seconds`, in Mbit/s.
     fn measure(&self, seconds: f64) -> Vec<f64> {
         let now = || -> Vec<u64> { self.arrived.iter().map(|count| count.load(Ordering::Relaxed)).collect() };
         let (before, started) = (now(), Instant::now());
@@ -81,8 +81,7 @@ impl Drop for Flood {
     }
 }
 
-/// The length of the next datagram; nothing once none comes any more. Where a socket has a timeout, a process that stood still and goes on
-/// is told that it was interrupted.
+/// The length of the next datagram; none after a timeout. A system call with a timeout returns EINTR if the process was stopped meanwhile.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<usize> {
     loop {
         match socket.recv(buffer) {
@@ -103,7 +102,7 @@ fn shares_follow_the_weights_and_turn_with_them() {
     interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     let flood = flood(&pair, &[0, 1]);
     let share = |expected: f64| {
-        // A busy machine may disturb one measurement; a wrong rate never fits.
+        // A busy machine may disturb one measurement. A wrong rate never fits.
         wait_for(&format!("a share of {expected}"), || {
             let found = flood.measure(1.0);
             let total: f64 = found.iter().sum();
@@ -208,7 +207,7 @@ fn a_limited_flow_has_its_rate_and_the_queues_the_rest() {
         }
     });
     thread::spawn(move || {
-        // About twice what it may.
+        // About twice the limit.
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let _ = sender.send_to(&[0; 1472], to);
@@ -225,7 +224,7 @@ fn a_limited_flow_has_its_rate_and_the_queues_the_rest() {
         let fits = |(found, expected): (&f64, f64)| (found * 1514.0 / 1448.0 - expected).abs() < 2.0;
         udp.is_within(9.6, 10.4) && tcp.iter().zip([10.0, 30.0]).all(fits)
     });
-    // Without it there is one class, one queue and one filter less, and the others have other rates.
+    // Without the limited flow: one class, one queue and one filter are removed, and two classes change their rates.
     let list = interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
     assert_eq!(list.len(), 5, "{list:?}");
     assert!(
@@ -272,8 +271,8 @@ fn cycles_of_queues_leave_nothing() {
 fn what_is_not_ours_stays() {
     let Some(_pair) = pair("others") else { return };
     let tc = |lines: &str| feed(Command::new("tc"), "tc", String::new, lines).unwrap();
-    // A root that could not be put back is not taken. What it has no class for it counts where it is listed, as it does what the kernel
-    // itself sends now and then; so there is a class for all.
+    // A root that could not be restored is not replaced. Its statistics count packets without a class, such as those that the kernel sends
+    // now and then, so all packets get a class.
     tc(
         "qdisc add dev e0 root handle 9: htb default 1\nclass add dev e0 parent 9: classid 9:1 htb rate 1mbit\n",
     );
@@ -290,7 +289,7 @@ fn what_is_not_ours_stays() {
     tc("filter add dev e0 parent 7765: protocol ip prio 9 u32 match ip sport 22 0xffff flowid 7765:100\n\
         class add dev e0 parent 7765:1 classid 7765:2222 htb rate 1mbit\n");
     let filter = mine();
-    // Somebody damages ours: what is missing, wrong or too much is made right, and only that.
+    // Another process damages the agent's objects: only missing, wrong and surplus ones are changed.
     tc(
         "filter del dev e0 parent 7765: protocol ip prio 30565\nclass change dev e0 parent 7765:1 classid 7765:101 htb rate 1mbit\n",
     );
@@ -304,7 +303,7 @@ fn what_is_not_ours_stays() {
     );
     assert_eq!((clsact(), mine()), (before.clone(), filter));
     assert!(interface().read().unwrap().classes.contains_key(&0x2222));
-    // Queues outlive whoever made them, and a file that is lost: then the kernel's own comes back.
+    // Queues stay after the end of their process. Without a valid record, the kernel's default is restored.
     for file in fs::read_dir("/run/weir/agent-queues").unwrap() {
         let path = file.unwrap().path();
         let own = std::os::unix::fs::MetadataExt::ino(&fs::metadata("/proc/thread-self/ns/net").unwrap());

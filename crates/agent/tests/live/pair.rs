@@ -1,4 +1,4 @@
-//! A pair of network namespaces, for tests that send real traffic.
+//! Creates a pair of network namespaces, for tests that send real traffic.
 
 use std::fs::File;
 use std::process::Command;
@@ -9,7 +9,7 @@ use weir_agent::batch::feed;
 use weir_agent::queues::{self, Interface};
 use weir_agent::traffic;
 
-/// Two namespaces and a cable between them, which are gone in the end whatever happens. The test's thread is in the first.
+/// Two namespaces with a cable between them, which are deleted when this is dropped. The test's thread is in the first.
 pub struct Pair {
     pub names: [String; 2],
 }
@@ -22,7 +22,7 @@ pub fn enter(name: &str) {
     setns(File::open(format!("/run/netns/{name}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
 }
 
-/// Its ends have the addresses 10.9.0.1 and 10.9.0.2, and fd09::1 and fd09::2.
+/// Creates a pair. Its ends have the addresses 10.9.0.1 and 10.9.0.2, and fd09::1 and fd09::2.
 pub fn pair(test: &str) -> Option<Pair> {
     let names = ["a", "b"].map(|end| format!("weiragent{}{test}{end}", std::process::id()));
     let [a, b] = &names;
@@ -46,7 +46,7 @@ pub fn pair(test: &str) -> Option<Pair> {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // Where the test failed it has said why already; without them there is nothing to remove.
+        // A failed test has reported its error already. If the namespaces do not exist, there is nothing to remove.
         let _ = traffic::cleanup();
         let _ = queues::cleanup();
         for name in &self.names {
@@ -56,7 +56,7 @@ impl Drop for Pair {
 }
 
 impl Pair {
-    /// Does something at the other end.
+    /// Runs `work` at the other end, in a thread.
     pub fn there<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Unmodified programs that send from one end of a pair to the other, and what is told of them.
+//! Runs unmodified programs that send from one end of a pair to the other, and reads their events.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use crate::kernel::{Reading, Speed};
 use crate::pair::{Pair, interface, pair};
 use crate::wait::wait_for;
 
-/// A pair, and traffic that follows these applications over it; none if that is not possible here.
+/// A pair, and the observed traffic of these applications; none if this machine does not support it.
 pub fn start(test: &str, groups: &[(&Group, u8)]) -> Option<(Pair, Traffic)> {
     let pair = pair(test)?;
     match Traffic::start(&rules(groups), &[interface()]) {
@@ -37,7 +37,7 @@ pub fn rules(groups: &[(&Group, u8)]) -> Vec<Rule> {
     groups.iter().map(rule).collect()
 }
 
-/// Whether a program is there; says so if not.
+/// Whether a program is installed. Prints a message if it is not.
 pub fn there(test: &str, program: &str) -> bool {
     let able = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !able {
@@ -46,7 +46,7 @@ pub fn there(test: &str, program: &str) -> bool {
     able
 }
 
-/// Events up to one for which `enough` holds, which has to come in time.
+/// Reads events until `enough` holds, for at most ten seconds.
 pub fn events(traffic: &mut Traffic, enough: impl Fn(&[Event]) -> bool) -> Vec<Event> {
     let (started, mut list) = (Instant::now(), Vec::new());
     while !enough(&list) {
@@ -59,8 +59,8 @@ pub fn events(traffic: &mut Traffic, enough: impl Fn(&[Event]) -> bool) -> Vec<E
     list
 }
 
-/// A listener at the other end that reads all of each connection, and answers it with so many bytes; and how
-/// many it has read.
+/// Starts a listener at the other end, which reads all of each connection and answers with `answer` bytes. Returns its address and the
+/// number of bytes read.
 pub fn sink(pair: &Pair, answer: usize) -> (SocketAddr, Arc<AtomicU64>) {
     let arrived = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&arrived);
@@ -81,7 +81,7 @@ pub fn sink(pair: &Pair, answer: usize) -> (SocketAddr, Arc<AtomicU64>) {
     (address, arrived)
 }
 
-/// A Python program that goes on with each line that it is told.
+/// A Python program that waits for a line at each of its steps.
 pub struct Python(Child);
 
 impl Python {
@@ -96,7 +96,7 @@ impl Python {
     }
 
     pub fn line(&mut self) -> String {
-        // No more than a line is said at a time, so nothing is lost with the buffer.
+        // The program prints one line at a time, so the dropped buffer holds no other line.
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         line.trim().to_owned()
@@ -107,7 +107,7 @@ impl Python {
     }
 }
 
-/// Mbit/s that a connection's other end acknowledges in the next while.
+/// The rate in Mbit/s that a connection's peer acknowledges in the next `seconds`.
 pub fn speed(traffic: &Traffic, ends: Ends, seconds: f64) -> Speed {
     let sent = || {
         let list = traffic.connections().unwrap();
@@ -119,14 +119,14 @@ pub fn speed(traffic: &Traffic, ends: Ends, seconds: f64) -> Speed {
     Reading::of(sent).since(&before).of(125e3)
 }
 
-/// A program that sends as fast as it can, and how much has arrived.
+/// A program that sends at full speed, and the number of bytes that have arrived.
 pub fn send(pair: &Pair, group: &Group) -> (Child, Arc<AtomicU64>) {
     let (address, arrived) = sink(pair, 0);
     let command = format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", address.port());
     (group.command("bash").args(["-c", &command]).spawn().unwrap(), arrived)
 }
 
-/// A program that sends as fast as it can, the ends of its connection, and how much has arrived.
+/// A program that sends at full speed, the ends of its connection, and the number of bytes that have arrived.
 pub fn flood(pair: &Pair, group: &Group, traffic: &mut Traffic) -> (Child, Ends, Arc<AtomicU64>) {
     let (child, arrived) = send(pair, group);
     let ends = events(traffic, |list| !list.is_empty())[0].ends;

@@ -1,5 +1,5 @@
-//! What the programs in the kernel count of UDP, and limit, in a pair of namespaces. Without the privileges or the compiler for that,
-//! these tests say so and skip.
+//! Tests the counts and limits of UDP by the BPF programs, in a pair of namespaces. Without the privileges or the compiler, these tests
+//! print that and skip.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -14,12 +14,12 @@ use weir_agent::traffic::Traffic;
 use weir_core::units::Rate;
 use weir_proto::{Mark, Way};
 
-/// What is sent, in bytes per second.
+/// The sending rate, in bytes per second.
 const SENT: f64 = 5e6;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// The way from this end to the other.
+/// The packets from this end to the other with a mark.
 fn way(mark: u8) -> Way {
     Way { from: [10, 9, 0, 1].into(), to: [10, 9, 0, 2].into(), mark: Mark::new(mark).unwrap() }
 }
@@ -28,7 +28,7 @@ fn rate(bytes: f64) -> Rate {
     Rate::new(bytes).unwrap()
 }
 
-/// What is counted at the other end, and a port there.
+/// Starts counting at the other end, and opens a port there.
 fn counting(pair: &Pair) -> (Traffic, UdpSocket) {
     let started = pair.there(|| {
         let mut traffic = Traffic::start(&[], &[interface()]).unwrap();
@@ -39,13 +39,13 @@ fn counting(pair: &Pair) -> (Traffic, UdpSocket) {
     started.join().unwrap()
 }
 
-/// Bytes that have come by a way.
+/// The bytes that have arrived.
 fn arrived(counting: &mut Traffic, way: Way) -> u64 {
     let list = counting.throttling().unwrap().arrived().unwrap();
     list.iter().find(|arrived| arrived.way == way).map_or(0, |arrived| arrived.bytes)
 }
 
-/// Waits until a part of what is sent comes.
+/// Waits until the arriving fraction of the sent bytes is within bounds.
 fn comes_to(what: &str, counting: &mut Traffic, low: f64, high: f64) {
     let mut share = || -> Speed {
         let before = Reading::of(|| arrived(counting, way(1)));
@@ -68,7 +68,7 @@ fn packets_count_as_they_are_on_the_wire() {
     }
     let Some((pair, traffic)) = start(test, &[(&group, 1)]) else { return };
     let (mut counting, sink) = counting(&pair);
-    // Plain ones, ten at a time that the card would cut, and some in three parts; also what does not count.
+    // Single packets, batches of ten that the card splits, and datagrams in three fragments; then packets that do not count.
     let text = "
 import socket, sys
 port = int(sys.argv[1])
@@ -94,11 +94,11 @@ s.connect_ex(('10.9.0.2', port))
     let all = throttling.arrived().unwrap();
     assert_eq!((all.len(), all[0].way, all[0].bytes), (1, way(1), expected));
 
-    // What is forgotten counts anew; nobody is in the way of who was not there.
+    // A removed count starts again at zero. Removing a count that does not exist is no error.
     throttling.forget(way(1)).unwrap();
     throttling.forget(way(2)).unwrap();
     assert_eq!(throttling.arrived().unwrap(), []);
-    // Without a class nobody is counted.
+    // Packets without a class are not counted.
     let own = UdpSocket::bind("10.9.0.1:0").unwrap();
     own.send_to(&[0; 1400], sink.local_addr().unwrap()).unwrap();
     let text = "
@@ -141,18 +141,18 @@ while True:
     traffic.throttle(true).unwrap();
     traffic.throttle(true).unwrap();
     let limits = traffic.throttling().unwrap();
-    // Those of others.
+    // Limits for other packets.
     limits.limit(way(2), rate(1e3), LONG).unwrap();
     limits.limit(Way { to: [10, 9, 0, 3].into(), ..way(1) }, rate(1e3), LONG).unwrap();
     comes_to("free", &mut counting, 0.9, 1.05);
     limits.limit(way(1), rate(0.4 * SENT), LONG).unwrap();
     comes_to("limited", &mut counting, 0.38, 0.41);
-    // Again and again the same does not let more through.
+    // Repeating a limit does not let more packets through.
     for _ in 0..100 {
         limits.limit(way(1), rate(0.2 * SENT), LONG).unwrap();
     }
     comes_to("limited to less", &mut counting, 0.19, 0.205);
-    // A packet for which such a limit takes minutes is no debt under the next.
+    // A packet that takes minutes at such a limit does not delay packets under the next limit.
     limits.limit(way(1), rate(1.0), LONG).unwrap();
     comes_to("limited to nothing", &mut counting, 0.0, 0.01);
     limits.limit(way(1), rate(0.4 * SENT), LONG).unwrap();
@@ -161,7 +161,7 @@ while True:
     limits.free(way(1)).unwrap();
     comes_to("free again", &mut counting, 0.9, 1.05);
 
-    // Nobody is there to take it back.
+    // The agent is killed: the limit ends with its lease.
     let lease = Duration::from_secs(4);
     limits.limit(way(1), rate(0.1 * SENT), lease).unwrap();
     let limited = Instant::now();
@@ -172,7 +172,7 @@ while True:
     assert!(limited.elapsed() > lease || share.may_be_under(0.15), "{share:?}");
     comes_to("after its lease", &mut counting, 0.9, 1.05);
 
-    // The next agent has none, until it is told to.
+    // The next agent has no limit until it sets one.
     let mut traffic = Traffic::start(&rules(&[(&group, 1)]), &[interface()]).unwrap();
     assert!(traffic.throttling().is_none());
     traffic.throttle(true).unwrap();

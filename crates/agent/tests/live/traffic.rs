@@ -1,5 +1,5 @@
-//! The traffic of unmodified programs in cgroups, in a pair of namespaces. Without the privileges or the compiler for that, these
-//! tests say so and skip.
+//! Tests the traffic of unmodified programs in cgroups, in a pair of namespaces. Without the privileges or the compiler, these tests print
+//! that and skip.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn every_packet_has_the_mark_of_its_application() {
     let Some(pair) = pair(test) else { return };
     let ((tcp, _), udp) =
         (sink(&pair, 1000), pair.there(|| UdpSocket::bind("[::]:0").unwrap()).join().unwrap());
-    // One that was there before, and then one of each kind.
+    // One connection from before the agent, and then one of each kind.
     let text = "
 import socket, sys
 tcp, udp = map(int, sys.argv[1:])
@@ -88,7 +88,7 @@ with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True
         assert_eq!(answer.join().unwrap(), 1000);
     }
     python.end();
-    // What is no application's has no mark.
+    // Packets of other programs have no mark.
     let mut other = TcpStream::connect(("10.9.0.2", tcp.port())).unwrap();
     let own = other.local_addr().unwrap().port();
     other.write_all(b"x").unwrap();
@@ -104,7 +104,7 @@ with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True
     for packet in &ours {
         let kind = packet.kind();
         if ended.contains(&packet.from) && kind == "ack" {
-            // Of a socket that is gone: the kernel's own.
+            // The kernel sent this packet for a socket that has closed.
             continue;
         }
         assert_eq!(packet.mark, 9, "{packet:?}");
@@ -118,12 +118,12 @@ with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True
         for kind in ["syn", "syn ack", "data", "fin", "ack"] {
             assert!(seen.contains_key(&(version, kind)), "no {kind} of version {version}: {seen:?}");
         }
-        // Connected and not; those of IPv4 also by way of sockets of IPv6.
+        // Connected and unconnected sockets; IPv4 also over IPv6 sockets.
         let expected = if version == 4 { 25 } else { 12 };
         assert_eq!(seen[&(version, "udp")], expected);
     }
 
-    // Another class from now on, and no mark once it is over.
+    // Another class from now on, and no mark after the agent has stopped.
     let again = || {
         let wire = capture(&pair);
         let text = "
@@ -143,7 +143,7 @@ with socket.create_connection(('fd09::2', int(sys.argv[1]))) as s:
     assert!(traffic.set_class(&group.name, Class::new(33)).unwrap());
     assert!(!traffic.set_class("other", Class::new(33)).unwrap());
     assert!(again().iter().all(|&mark| mark == 33));
-    // As a service that starts anew.
+    // As in a restart of a service.
     assert_eq!(traffic.refresh().unwrap(), 0);
     std::fs::remove_dir(&group.path).unwrap();
     assert_eq!(traffic.refresh().unwrap(), 0);
@@ -166,7 +166,7 @@ fn connections_open_and_close_with_all_their_bytes() {
     let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
     let (address, arrived) = sink(&pair, 70_000);
     let mut all = 0;
-    // How much is sent, and how it ends.
+    // The number of bytes, and how the connection ends.
     let text = "
 import socket, struct, sys
 port, bytes_, end = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -211,11 +211,11 @@ s.close()
         let [(found, live)] = live[..] else { panic!("{live:?}") };
         assert_eq!((found, live.socket, live.pace), (ends, opened.connection.socket, None));
         assert!(live.sent <= bytes, "{live:?}");
-        // A reset takes back what has not come yet.
+        // A reset discards data that has not arrived yet.
         all += bytes;
         wait_for("all bytes", || arrived.load(Ordering::Relaxed) >= all);
-        // They may be acknowledged a little later. The last acknowledgement may bring no sample of the round trip, and then nobody hears of
-        // it before the end.
+        // The acknowledgements may arrive later. The last one may bring no sample of the round-trip time, and then only the end of the
+        // connection updates the count.
         let given_up = Instant::now() + Duration::from_secs(1);
         while Instant::now() < given_up && traffic.connections().unwrap()[0].1.sent < bytes {
             thread::sleep(Duration::from_millis(2));
@@ -225,7 +225,7 @@ s.close()
         let list = events(&mut traffic, |list| !list.is_empty());
         let closed = list[0];
         assert_eq!((list.len(), closed.what, closed.ends), (1, EventKind::Closed, ends));
-        // The other end's FIN counts.
+        // The peer's FIN counts as a byte.
         let received = if end == "here" { 70_001 } else { 0 };
         let Connection { sent, received: came, socket, .. } = closed.connection;
         assert_eq!((sent, came, socket), (bytes, received, opened.connection.socket), "{host} {end}");
@@ -233,7 +233,7 @@ s.close()
         assert_eq!(traffic.connections().unwrap(), []);
     }
 
-    // The other end connects, and ends it first.
+    // The peer connects, and closes first.
     let text = "
 import socket
 with socket.create_server(('10.9.0.1', 0)) as server:
@@ -262,7 +262,7 @@ with socket.create_server(('10.9.0.1', 0)) as server:
     );
     assert_eq!((list[1].connection.sent, list[1].connection.received), (40_000, 3001));
 
-    // More than there is room for are counted.
+    // Events beyond the size of the ring buffer are counted.
     let before = traffic.counts().unwrap();
     assert_eq!((before.lost, before.refused), (0, 0));
     let text = "
@@ -288,7 +288,7 @@ for _ in range(6000):
     assert_eq!(traffic.stop().unwrap(), 0);
 }
 
-/// Waits until a connection is as fast as its pace. It is slower where who sends or reads stands still, and never faster.
+/// Waits until a connection sends at its pacing rate. It may be slower while a thread or process is delayed, and never faster.
 fn has_pace(traffic: &Traffic, ends: Ends, mbit: f64) {
     wait_for("the pace", || {
         let found = speed(traffic, ends, 2.0);
@@ -303,7 +303,7 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
     let test = "pace";
     let group = Group::new(test);
     let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
-    // Packets of many segments would come seconds apart at the least pace.
+    // At the minimum rate, packets of many segments would be seconds apart.
     feed(Command::new("ip"), "ip", String::new, "link set dev e0 gso_max_segs 1\n").unwrap();
     let (mut child, ends, arrived) = flood(&pair, &group, &mut traffic);
     let long = Duration::from_secs(30);
@@ -314,8 +314,8 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
         let ordered = Some((mbit * 125e3) as u32);
         wait_for("the order", || traffic.connections().unwrap()[0].1.pace == ordered);
         has_pace(&traffic, ends, mbit);
-        // What is said to be sent is what came, but for what came since the round trip before. The kernel there acknowledges what
-        // nobody has read yet, so who reads it gets the time to.
+        // The acknowledged bytes equal those that arrived, except in the last round trip. The receiving kernel also acknowledges bytes that
+        // no program has read, so the reader gets time to read them.
         let came = arrived.load(Ordering::Relaxed);
         let sent = traffic.connections().unwrap()[0].1.sent;
         let untold = came.saturating_sub(sent) as f64;
@@ -330,7 +330,7 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
     assert!(traffic.pace(ends, None, long).unwrap());
     wait_for("more than any pace again", || speed(&traffic, ends, 0.5).least > 200.0);
 
-    // An order ends with its lease, and nobody has to say so.
+    // A pacing rate ends with its lease, without a call.
     let (began, lease) = (Instant::now(), Duration::from_secs(3));
     assert!(traffic.pace(ends, Some("5Mbit".parse().unwrap()), lease).unwrap());
     let pace = || traffic.connections().unwrap()[0].1.pace;
@@ -338,7 +338,7 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
     wait_for("the end of the lease", || pace().is_none());
     assert!(began.elapsed() >= lease, "{:?}", began.elapsed());
 
-    // Nobody is stopped.
+    // A rate of zero does not stop the connection.
     assert!(traffic.pace(ends, Some(weir_core::units::Rate::ZERO), long).unwrap());
     wait_for("the least pace", || speed(&traffic, ends, 0.2).most < 1.0);
     let least = speed(&traffic, ends, 3.0);
@@ -385,16 +385,16 @@ fn two_applications_share_by_weight() {
         eprintln!("{:.2} Mbit of payload, share {found:.4}", (one + three) * 8e-6);
         found
     };
-    // Waits for what is in queues, and for who sends and reads. A wrong weight never comes to it.
+    // Waits for queued packets and delayed threads. A wrong weight never gives the expected share.
     let comes_to = |traffic: &Traffic, expected: f64| {
         wait_for(&format!("a share of {expected}"), || (share(traffic) - expected).abs() < 0.03);
     };
     comes_to(&traffic, 0.25);
-    // Each in the other's class.
+    // Exchanges the classes of the applications.
     assert!(traffic.set_class(&one.name, Class::new(2)).unwrap());
     assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
     comes_to(&traffic, 0.75);
-    // The queues of the classes change places too.
+    // Exchanges the queues of the classes as well.
     let changes =
         interface().reconcile(&desired.with_classes(&[1, 0]).unwrap(), Replace::Restorable).unwrap();
     assert!(
@@ -419,7 +419,7 @@ fn next_agent_takes_over_programs_and_connections() {
     for (ends, pace) in [(ends, "20Mbit"), (gone, "5Mbit")] {
         assert!(traffic.pace(ends, Some(pace.parse().unwrap()), Duration::from_secs(60)).unwrap());
     }
-    // There is one at a time.
+    // Only one agent can run in a namespace.
     let second = Traffic::start(&rules(&[(&stays, 5)]), &[interface()]);
     assert!(matches!(second, Err(TrafficError::Busy)), "{:?}", second.err());
     assert!(matches!(cleanup(), Err(TrafficError::Busy)));
@@ -429,7 +429,7 @@ fn next_agent_takes_over_programs_and_connections() {
         wire.end().iter().map(|packet| packet.mark).collect::<Vec<_>>()
     };
 
-    // As when it is killed.
+    // As if the agent were killed.
     drop(traffic);
     thread::sleep(Duration::from_millis(500));
     let found = marks(&pair);
@@ -447,11 +447,11 @@ fn next_agent_takes_over_programs_and_connections() {
     let packets = wire.end();
     seen.sort();
     eprintln!("took over in {:?}, {:?} at most; {} packets", seen[10], seen[19], packets.len());
-    // The machine may stand still in some of them.
+    // The machine may be busy during some of the starts, so the median counts.
     assert!(seen[10] < Duration::from_secs(1), "{seen:?}");
     assert!(packets.len() > 10 && packets.iter().all(|packet| [5, 6].contains(&packet.mark)));
 
-    // Another class for one, and nothing any more for the other, nor for what another version left.
+    // Another class for the first application. The next agent removes the other application, and the folder of another version.
     let number = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata("/proc/thread-self/ns/net").unwrap());
     let older = format!("/sys/fs/bpf/weir/{number}-0");
     std::fs::create_dir(&older).unwrap();
@@ -475,7 +475,7 @@ fn next_agent_takes_over_programs_and_connections() {
     drop(traffic);
     assert!(cleanup().unwrap());
     assert!(!cleanup().unwrap());
-    // Packets that were on their way have their old marks.
+    // Packets in flight keep their marks.
     wait_for("packets without marks", || {
         let found = marks(&pair);
         !found.is_empty() && found.iter().all(|&mark| mark == 0)
@@ -517,7 +517,7 @@ fn what_does_not_fit_is_refused_before_anything_is_done() {
     drop(pair);
 }
 
-/// An application can be a port, whoever sends; whoever is in the cgroup of another application is that one's.
+/// An application can be a port, for connections of any program outside the cgroups of other applications.
 #[test]
 fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
     let test = "ports";
@@ -528,7 +528,7 @@ fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
     let mut wanted = rules(&[(&group, 9)]);
     let ports = [("tcp", first.port()), ("udp", udp.local_addr().unwrap().port())];
     let ports = ports.map(|(name, port)| format!("{name}=port/{port}:7").parse::<Rule>().unwrap());
-    // In any order.
+    // The order of rules does not matter.
     wanted.splice(0..0, ports);
     let mut traffic = match Traffic::start(&wanted, &[interface()]) {
         Err(TrafficError::NotBuilt(why)) => {
@@ -542,7 +542,7 @@ fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
         traffic => traffic.unwrap(),
     };
     let wire = capture(&pair);
-    // IPv4 and IPv6 to the port, and IPv4 to another.
+    // IPv4 and IPv6 to the port, and IPv4 to another port.
     let send = |host: &str, port: u16| {
         let mut stream = TcpStream::connect((host, port)).unwrap();
         let own = stream.local_addr().unwrap().port();
@@ -556,7 +556,7 @@ fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
     let datagrams = UdpSocket::bind("10.9.0.1:0").unwrap();
     datagrams.send_to(b"x", udp.local_addr().unwrap()).unwrap();
     let sender = datagrams.local_addr().unwrap().port();
-    // Of the cgroup, to the same port.
+    // From the cgroup, to the same port.
     let command = format!("exec 3<>/dev/tcp/10.9.0.2/{}; echo x >&3", first.port());
     assert!(group.command("bash").args(["-c", &command]).status().unwrap().success());
     let told =
@@ -577,11 +577,11 @@ fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
         marks
     };
     assert_eq!([marks(marked[0]), marks(marked[1]), marks(sender)], [[7], [7], [7]]);
-    // What the kernel answers for a socket that is gone has no cgroup any more.
+    // Answers of the kernel for a closed socket belong to no cgroup, so only the first mark counts.
     assert_eq!((marks(other), marks(inside)[0]), (vec![0], 9));
     traffic.stop().unwrap();
 
-    // One that begins before its cgroup is an application goes over to that, and goes on.
+    // A connection that opened before its cgroup became an application moves to that application, and continues.
     let only = [wanted[0].clone()];
     let mut traffic = Traffic::start(&only, &[interface()]).unwrap();
     let text = "

@@ -1,4 +1,4 @@
-//! What comes out of the cable at the other end.
+//! Captures the packets that arrive at the other end of the cable.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -13,14 +13,14 @@ use nix::sys::time::TimeVal;
 
 use crate::pair::Pair;
 
-/// A packet of TCP or UDP from this end.
+/// A TCP or UDP packet from this end.
 #[derive(Debug)]
 pub struct Packet {
     pub version: u8,
     pub mark: u8,
-    /// Its source's port.
+    /// The source port.
     pub from: u16,
-    /// The flags of TCP, and the bytes after its header; none of UDP.
+    /// The TCP flags, and the number of bytes after the header; none for UDP.
     tcp: Option<(u8, usize)>,
 }
 
@@ -69,7 +69,7 @@ impl Packet {
     }
 }
 
-/// Looks at what comes until it is told to end.
+/// A running capture.
 pub struct Capture {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Packet>>,
@@ -86,7 +86,7 @@ pub fn capture(pair: &Pair) -> Capture {
         setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
         ready.send(()).unwrap();
         let (mut packets, mut buffer) = (Vec::new(), [0; 256]);
-        // What waits in the end is read as well; where packets never stop, for a second.
+        // Packets that are queued at the end are read as well, for at most a second.
         let mut last = None;
         while last.is_none_or(|last: Instant| last.elapsed() < Duration::from_secs(1)) {
             if ending.load(Ordering::Relaxed) {

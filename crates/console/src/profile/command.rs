@@ -1,4 +1,4 @@
-//! A command that is run and timed.
+//! Runs a command and measures its duration.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,36 +18,36 @@ use super::place::Place;
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// How long to wait at most before looking whether to stop.
+/// The maximum time between two checks for a signal.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How long a command may take to end once it is told to.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A command and how it is run.
+/// A command, and the settings of its runs.
 pub struct Timed {
-    /// The program and its arguments; there is a program.
+    /// The program and its arguments; not empty.
     pub words: Vec<OsString>,
-    /// Variables of its environment, besides those that this process has.
+    /// Environment variables in addition to those of this process.
     pub environment: Vec<(&'static str, String)>,
-    /// How long it may take.
+    /// The maximum duration.
     pub timeout: Duration,
-    /// Where what it prints goes; nowhere if there is none.
+    /// The file for the command's output; none to discard the output.
     pub log: Option<File>,
 }
 
 impl Timed {
-    /// Runs it once, and says how long it took. `glance` is called now and then meanwhile. What it leaves behind in its process
-    /// group is killed.
+    /// Runs the command once, and returns its duration. Calls `glance` repeatedly meanwhile. Kills the processes that the command leaves
+    /// in its process group.
     ///
     /// # Errors
-    /// If it cannot be started, fails, takes too long, or somebody asks to stop.
+    /// If the command cannot be started, fails or exceeds the timeout, or a signal arrives.
     pub fn run(&self, place: &Place<'_>, glance: impl Fn()) -> Result<Duration, Failure> {
         Failure::unless_asked()?;
         let began = Instant::now();
         let mut child = self.start(place)?;
         let ended = self.wait(&child, began, glance);
-        // Before its number is free for others.
+        // The group is killed before the child is reaped: its number could be reused afterwards.
         let _ = killpg(pid(&child), Signal::SIGKILL);
         let status = child.wait().map_err(Failure::undone)?;
         let ended = ended?;
@@ -66,7 +66,7 @@ impl Timed {
         };
         let mut command = Command::new(program);
         command.args(&self.words[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // Ctrl-C is for this process, which then ends the command.
+        // Ctrl-C is for this process, which then stops the command.
         command.stdin(Stdio::null()).process_group(0);
         let started = output()
             .and_then(|out| Ok((out, output()?)))
@@ -81,18 +81,18 @@ impl Timed {
         Failure::undone(format_args!("not done within {} s (--timeout)", self.timeout.as_secs_f64()))
     }
 
-    /// When it ended.
+    /// Waits for the command, and returns the time of its end.
     fn wait(&self, child: &Child, began: Instant, glance: impl Fn()) -> Result<Instant, Failure> {
         let (tell, told) = mpsc::channel();
         let pid = pid(child);
         thread::scope(|scope| {
             scope.spawn(move || {
-                // Nobody listens any more if it had to be killed.
+                // The receiver has been dropped if the command was killed.
                 let _ = tell.send(end_of(pid));
             });
             loop {
                 match told.recv_timeout(GLANCE) {
-                    // It may have taken too long just before it was looked.
+                    // The timeout may have passed just before this check.
                     Ok(Ok(ended)) if ended - began > self.timeout => return Err(self.too_long()),
                     Ok(ended) => return ended.map_err(Failure::undone),
                     Err(RecvTimeoutError::Disconnected) => unreachable!("it tells before it ends"),
@@ -115,7 +115,7 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id() as i32)
 }
 
-/// Waits for the end of a process, which can be asked for its status still.
+/// Waits for the end of a process without reaping it.
 fn end_of(pid: Pid) -> nix::Result<Instant> {
     loop {
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
@@ -125,12 +125,12 @@ fn end_of(pid: Pid) -> nix::Result<Instant> {
     }
 }
 
-/// Ends a process and those in its group: it is asked first.
+/// Stops a process and its group: SIGTERM, then SIGKILL.
 fn end(pid: Pid, told: &Receiver<nix::Result<Instant>>) {
     let _ = killpg(pid, Signal::SIGTERM);
     if told.recv_timeout(GRACE).is_err() {
         let _ = killpg(pid, Signal::SIGKILL);
-        // It may have gone to another group.
+        // The process may have moved to another group.
         let _ = kill(pid, Signal::SIGKILL);
     }
 }

@@ -1,4 +1,4 @@
-//! Where bandwidth is limited for a profile.
+//! Limits bandwidth for a profile, on the cables of a bed or at an interface.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,39 +16,39 @@ use crate::testbed;
 
 /// Where bandwidth is limited, and where commands run.
 pub enum Place<'a> {
-    /// The cables of hosts of a bed, both ways.
+    /// The cables of hosts of a bed, in both directions.
     Hosts {
         /// The bed.
         bed: &'a Bed,
-        /// Positions in its plan; commands run on the first.
+        /// Positions in the bed's plan; commands run on the first host.
         hosts: Vec<usize>,
     },
-    /// What leaves an interface of this machine.
+    /// The egress of an interface of this machine.
     Interface {
-        /// Which.
+        /// The interface.
         interface: Interface,
-        /// What its link carries.
+        /// The rate of its link.
         rate: Rate,
-        /// The most segments of its packets.
+        /// The maximum number of segments of its packets.
         segments: u32,
     },
 }
 
-/// What comes back when this goes, after a panic too.
+/// Restores the bandwidth when it is dropped, also after a panic.
 struct Back<'p, 'a>(&'p Place<'a>);
 
 impl Drop for Back<'_, '_> {
     fn drop(&mut self) {
-        // `with` does it where an error can be told.
+        // `with` restores it where an error can be reported.
         let _ = self.0.restore();
     }
 }
 
 impl<'a> Place<'a> {
-    /// Hosts of a bed by their names; all of them if there are none.
+    /// Hosts of a bed by their names; all of its hosts if there are no names.
     ///
     /// # Errors
-    /// A host that the bed does not have, or that comes twice.
+    /// A host that the bed does not contain, or that is named twice.
     pub fn hosts(bed: &'a Bed, names: &[String]) -> Result<Place<'a>, Failure> {
         let all: Vec<usize> = (0..bed.topology().hosts()).collect();
         let mut hosts: Vec<usize> = Vec::with_capacity(names.len());
@@ -63,10 +63,10 @@ impl<'a> Place<'a> {
         Ok(Place::Hosts { bed, hosts: if names.is_empty() { all } else { hosts } })
     }
 
-    /// An interface of this machine, whose link carries `rate`.
+    /// An interface of this machine, whose link has the rate `rate`.
     ///
     /// # Errors
-    /// One that is not there or has queues of Weir's already, or a link that cannot be throttled so far.
+    /// If the interface does not exist or has queues of an agent, or the lowest fraction of the rate cannot be configured.
     pub fn interface(interface: Interface, rate: Rate) -> Result<Place<'a>, Failure> {
         let segments = Device::read(&interface).map_err(Failure::undone)?.segments;
         for part in [FRACTIONS[0], Fraction::ALL] {
@@ -82,10 +82,10 @@ impl<'a> Place<'a> {
         Ok(Place::Interface { interface, rate, segments })
     }
 
-    /// Does something, after which all bandwidth is back whatever came of it.
+    /// Runs `work`, and then restores the bandwidth, whether `work` failed or not.
     ///
     /// # Errors
-    /// What `work` answers, or what keeps bandwidth from being put back.
+    /// The error of `work`, or else that of restoring the bandwidth.
     pub fn with<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let back = Back(self);
         let done = work();
@@ -96,10 +96,10 @@ impl<'a> Place<'a> {
         Ok(done)
     }
 
-    /// Leaves a part of the bandwidth.
+    /// Limits the bandwidth to a fraction.
     ///
     /// # Errors
-    /// If the kernel does not take it.
+    /// If the kernel refuses the limit.
     pub fn limit(&self, part: Fraction) -> Result<(), Failure> {
         match self {
             Place::Hosts { bed, hosts } => {
@@ -120,13 +120,13 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Starts a program there.
+    /// Starts a program on the first host, or on this machine.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the program cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         match self {
-            // Processes are where the thread is that starts them.
+            // A process starts in the namespace of the thread that starts it.
             Place::Hosts { bed, hosts } => {
                 namespace::inside(&bed.plan().nodes[hosts[0]].namespace, || command.spawn())?
             }
@@ -134,7 +134,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// In words.
+    /// The place in words.
     pub fn describe(&self) -> String {
         match self {
             Place::Hosts { bed, hosts } => {
@@ -146,7 +146,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// One queue for all, at a part of the rate.
+/// One queue for all packets, at a fraction of the rate.
 fn desired(rate: Rate, segments: u32, part: Fraction) -> Result<Desired, Failure> {
     let rate = Rate::new(rate.get() * part.get()).expect("a rate times a fraction is a rate");
     Desired::new(rate, segments, &[1.0], &BTreeMap::new()).map_err(Failure::input)

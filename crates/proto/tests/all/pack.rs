@@ -1,4 +1,4 @@
-//! What is sent arrives as it was, and what is no order or report is refused.
+//! Tests that messages are equal after encoding and decoding, and that invalid ones are refused.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -133,7 +133,7 @@ proptest! {
         prop_assert_eq!(Report::try_from(wire::Report::decode(&bytes[..]).unwrap()), Ok(report));
     }
 
-    /// Whatever comes is refused, or is in order with each flow once.
+    /// A damaged message is refused, or its lists are sorted and unique.
     #[test]
     fn bytes_that_are_damaged_are_never_out_of_order(report in report(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = wire::Report::from(&report).encode_to_vec();
@@ -320,7 +320,7 @@ fn what_is_no_order_is_refused() {
     }
 }
 
-/// Whoever does not know of refusals says nothing of them, and hears of none unless there are some.
+/// Reports of older agents have no refusals, and a report without refusals does not encode them.
 #[test]
 fn agents_of_before_are_understood() {
     let before = wire::Report { epoch: 3, seq: 5, ..wire::Report::default() };
@@ -329,7 +329,7 @@ fn agents_of_before_are_understood() {
     assert_eq!(wire::Report::from(&report).refusals, None);
 }
 
-/// The longest report that there can be is let through.
+/// The longest possible report is within the length limit.
 #[test]
 fn limits_fit_each_other() {
     let id = |at: usize| format!("{at:0>MAX_ID_LENGTH$}");

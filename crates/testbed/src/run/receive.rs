@@ -1,4 +1,4 @@
-//! The receiving end of a connection: reads whatever comes, and counts it.
+//! Receives a connection, and counts its bytes.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -14,17 +14,17 @@ use super::throttle::Meter;
 use super::{Common, Connection, GLANCE, wire};
 use crate::namespace;
 
-/// What one read takes at most: the largest packet of UDP.
+/// The maximum size of a read: the largest UDP packet.
 const READ: usize = 64 << 10;
 
-/// Bytes of UDP that wait for being read. A reader that is late is no loss on a link.
+/// The receive buffer of a UDP socket, in bytes. A reader that is late must not cause losses, which would count as those of a link.
 const WAITING: usize = 8 << 20;
 
-/// Receives until all is over, having told `ready` the port.
+/// Receives until the run stops. Sends the port to `ready` first.
 pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) -> io::Result<()> {
     namespace::enter(&connection.to.namespace)?;
     let any = SocketAddrV4::new(connection.to.address, 0);
-    // Whoever waits for the port has the error if nobody else does.
+    // The thread that waits for the port may have stopped; the failure is recorded.
     let tell = |address: SocketAddr| {
         let _ = ready.send(address.port());
     };
@@ -36,11 +36,11 @@ pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) ->
         }
         Sending::Unresponsive(_) => {
             let socket = UdpSocket::bind(any)?;
-            // Several packets in one read, as they came; without privileges, fewer may wait.
+            // GRO: one read returns several packets. Without privileges, the receive buffer is smaller.
             setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
             setsockopt(&socket, sockopt::RcvBufForce, &WAITING)
                 .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &WAITING))?;
-            // Reports are of the service as well.
+            // Throttling reports get the service's mark as well.
             setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
             tell(socket.local_addr()?);
             udp(&socket, connection, common)
@@ -50,7 +50,7 @@ pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) ->
 
 fn listen(address: SocketAddrV4, mark: u8) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // What answers is marked as well: acknowledgements are of the service.
+    // Acknowledgements get the service's mark as well.
     setsockopt(&listener, sockopt::Ipv4Tos, &i32::from(mark << 2))?;
     setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::milliseconds(GLANCE.as_millis() as i64))?;
     Ok(listener)
@@ -81,7 +81,7 @@ fn udp(socket: &UdpSocket, connection: &Connection<'_>, common: &Common) -> io::
     Ok(())
 }
 
-/// Takes one connection after the other. The end of one may be lost on its way, so that only the next one shows it.
+/// Receives one connection after the other. If the end of a connection is lost, the next connection replaces it.
 fn tcp(listener: &TcpListener, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
     let mut buffer = vec![0; READ];
     let mut stream: Option<TcpStream> = None;
@@ -93,7 +93,7 @@ fn tcp(listener: &TcpListener, connection: &Connection<'_>, common: &Common) -> 
         match now.read(&mut buffer) {
             Ok(0) => stream = None,
             Ok(payload) => count(connection, payload),
-            // That is how senders end.
+            // Senders end a connection by a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => stream = None,
             Err(error) if is_nothing(&error) => {
                 listener.set_nonblocking(true)?;
@@ -106,7 +106,7 @@ fn tcp(listener: &TcpListener, connection: &Connection<'_>, common: &Common) -> 
     Ok(())
 }
 
-/// The next connection, if it comes in time.
+/// Accepts the next connection; none if none arrives in time.
 fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     match listener.accept() {
         Ok((stream, _)) => {
@@ -122,7 +122,7 @@ fn count(connection: &Connection<'_>, payload: usize) {
     connection.arrived.fetch_add(payload as u64, Ordering::Relaxed);
 }
 
-/// Whether nothing came in time.
+/// Whether an error only means that no data arrived in time.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -172,7 +172,7 @@ mod tests {
                 }
                 (stream, got())
             };
-            // The first one neither sends nor ends.
+            // The first connection neither sends more nor ends.
             let (silent, first) = send("12345");
             let (_, second) = send("1234567");
             common.stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The sending end of a connection.
+//! Sends the data of a connection.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddrV4, TcpStream, UdpSocket};
@@ -20,16 +20,16 @@ use super::{Common, Connection, GLANCE, chunk, wire};
 use crate::namespace;
 use crate::queues::FRAME;
 
-/// What one write hands over at most.
+/// The maximum size of a write.
 const WRITE: usize = 64 << 10;
 
-/// A sender that is late by more than this does not catch up: it would send a burst.
+/// The maximum delay that a sender makes up for. Beyond it, catching up would cause a burst.
 const LATE: Duration = Duration::from_millis(20);
 
-/// What may wait in a UDP socket: more than the host's own queue holds, so that it is there that packets are lost.
+/// The send buffer of a UDP socket, in bytes: more than the queue of the host's interface holds, so that packets are lost in that queue.
 const WAITING: usize = 8 << 20;
 
-/// Sends in every interval of the demand. The scenario began, or will begin, at `begin`.
+/// Sends in every interval of the demand. `begin` is the start of the scenario, which may be in the future.
 pub fn run(connection: &Connection<'_>, common: &Common, to: SocketAddrV4, begin: Instant) -> io::Result<()> {
     namespace::enter(&connection.from.namespace)?;
     for &(from, until) in connection.active {
@@ -47,7 +47,7 @@ pub fn run(connection: &Connection<'_>, common: &Common, to: SocketAddrV4, begin
     Ok(())
 }
 
-/// Waits for a time; the answer is whether to go on.
+/// Waits until a time. Returns whether to continue.
 fn wait(common: &Common, time: Instant) -> bool {
     while !common.stopped() {
         let left = time.saturating_duration_since(Instant::now());
@@ -67,7 +67,7 @@ fn tcp(
     most: Option<Rate>,
 ) -> io::Result<()> {
     let Some(mut stream) = open(connection, common, to, end)? else { return Ok(()) };
-    // Cut off at the end, whatever waits.
+    // Closing the socket at the end discards queued data.
     setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     let mut pace = most.map(Pace::new);
     let packets = most.map_or(0, |rate| chunk(rate, common.segments));
@@ -81,7 +81,7 @@ fn tcp(
             }
             left = length;
         }
-        // Writes are not held up beyond the end.
+        // A write must not block beyond the end.
         let patience = end.saturating_duration_since(Instant::now());
         if patience < GLANCE {
             stream.set_write_timeout(Some(patience.max(Duration::from_millis(1))))?;
@@ -95,7 +95,7 @@ fn tcp(
     Ok(())
 }
 
-/// A connection with its mark on every packet, the first one too; none if it does not come about in time.
+/// Opens a connection with its mark on every packet, including the first; none if it is not established in time.
 fn open(
     connection: &Connection<'_>,
     common: &Common,
@@ -124,7 +124,7 @@ fn udp(
 ) -> io::Result<()> {
     let socket = UdpSocket::bind(SocketAddrV4::new(connection.from.address, 0))?;
     setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
-    // The kernel cuts what is sent at once into packets.
+    // GSO: the kernel splits each write into packets.
     setsockopt(&socket, sockopt::UdpGsoSegment, &(wire::UDP as i32))?;
     setsockopt(&socket, sockopt::SndBufForce, &WAITING)
         .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &WAITING))?;
@@ -133,10 +133,10 @@ fn udp(
     let data = vec![0; (chunk(rate, common.segments) * wire::UDP) as usize];
     let mut pace = Pace::new(rate);
     let mut limit = common.throttle.clone().map(Limit::new);
-    // Now more, now less at once: two floods in step would have one of them find the queue full every time.
+    // Random sizes: two sources in step would let one of them find the queue full each time.
     let mut chance = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
     loop {
-        // What the source has beyond the limit is lost at the host.
+        // The host drops what the source sends beyond the limit.
         if let Some(limit) = &mut limit {
             pace.rate = limit.update(&socket)?.filter(|limit| *limit < rate).unwrap_or(rate);
         }
@@ -146,7 +146,7 @@ fn udp(
         }
         match socket.send(&data[..(packets * wire::UDP) as usize]) {
             Ok(_) => {}
-            // What the host's link does not take is lost, as it is anywhere else.
+            // A packet that the host's queue drops is lost, as on any other link.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
             Err(error) => return Err(error),
@@ -154,7 +154,7 @@ fn udp(
     }
 }
 
-/// A rate on the wire, kept by sleeping.
+/// A rate on the wire, enforced by sleeping.
 struct Pace {
     rate: Rate,
     next: Instant,
@@ -165,7 +165,7 @@ impl Pace {
         Pace { rate, next: Instant::now() }
     }
 
-    /// Waits until the next packets are due, which are so many; the answer is whether to send them, and not to end.
+    /// Waits until the next `packets` packets are due. Returns whether to send them, or to end.
     fn wait(&mut self, packets: u32, common: &Common, end: Instant) -> bool {
         if self.next.elapsed() > LATE {
             self.next = Instant::now() - LATE;

@@ -1,12 +1,12 @@
-//! Rate throttling between the two ends of a UDP connection (NetShare, section 3.2): the receiver measures what arrives and says so
-//! every 50 ms; the sender follows by Algorithm 1 ([`Throttle`]).
+//! Throttles a UDP connection by its receiver (NetShare, section 3.2): the receiver reports the arriving rate every 50 ms, and the sender
+//! applies Algorithm 1 ([`Throttle`]).
 //!
-//! Reports are datagrams that go back on the connection's own sockets, with the mark of its service, so that they share links and may be
-//! lost as anything else. What the paper leaves open:
+//! Reports are datagrams in the reverse direction of the connection, with the mark of its service. They use the same links and may be lost.
+//! Where the paper is silent:
 //!
-//! - *A report that is lost* changes nothing. One that comes late is left out: a later one has been heeded.
-//! - *When a flow is over*: once nothing has arrived for a second, nobody reports any more.
-//! - *A flow that begins anew*, from another socket, is another one, without a limit at first.
+//! - *A lost report* changes nothing. A late report is ignored, since a later one has been applied.
+//! - *The end of a flow*: a second after the last arrival, the receiver stops reporting.
+//! - *A restarted flow*, from another socket, is another flow, without a limit at first.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use weir_core::netshare::{PERIOD, Throttle};
 use weir_core::units::Rate;
 
-/// What a report begins with.
+/// The start of a report.
 const HEAD: [u8; 8] = *b"weirRT01";
 
-/// The head, a number that rises by one with every report, and bytes per second.
+/// The length of a report: its start, a number that rises by one with each report, and bytes per second.
 const LENGTH: usize = 20;
 
-/// Without anything for so long, a flow is over.
+/// The time without an arrival after which a flow has ended.
 const OVER: Duration = Duration::from_secs(1);
 
 fn write(number: u32, rate: u64) -> [u8; LENGTH] {
@@ -32,7 +32,7 @@ fn write(number: u32, rate: u64) -> [u8; LENGTH] {
     report
 }
 
-/// Number and rate of a report; none of what is no report.
+/// Parses a report into its number and rate; none if it is not a report.
 fn read(datagram: &[u8]) -> Option<(u32, Rate)> {
     let (head, rest) = datagram.split_first_chunk::<8>()?;
     let (number, rest) = rest.split_first_chunk::<4>()?;
@@ -40,7 +40,7 @@ fn read(datagram: &[u8]) -> Option<(u32, Rate)> {
     (*head == HEAD).then_some((u32::from_be_bytes(*number), Rate::new(rate as f64)?))
 }
 
-/// At the receiver: what arrives, period by period.
+/// Measures the arriving rate at the receiver, period by period.
 pub struct Meter {
     since: Instant,
     /// Bytes on the wire since then.
@@ -50,20 +50,20 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// How long to wait for data at most, so that reports are not late.
+    /// The maximum time to wait for data, so that reports are not late.
     pub const GLANCE: Duration = Duration::from_millis(5);
 
     pub fn new(now: Instant) -> Meter {
         Meter { since: now, bytes: 0.0, from: None, number: 0 }
     }
 
-    /// So many bytes on the wire arrived.
+    /// Counts bytes on the wire that arrived.
     pub fn count(&mut self, from: SocketAddr, bytes: f64, now: Instant) {
         self.from = Some((from, now));
         self.bytes += bytes;
     }
 
-    /// Reports if it is time.
+    /// Sends a report if one is due.
     pub fn report(&mut self, socket: &UdpSocket, now: Instant) -> io::Result<()> {
         let passed = now.saturating_duration_since(self.since).as_secs_f64();
         if passed < PERIOD.get() {
@@ -76,14 +76,14 @@ impl Meter {
         };
         self.number = self.number.wrapping_add(1);
         match socket.send_to(&write(self.number, rate), to) {
-            // What the host's link does not take is lost, as it is anywhere else.
+            // A packet that the host's queue drops is lost, as on any other link.
             Err(error) if !is_lost(&error) => Err(error),
             _ => Ok(()),
         }
     }
 }
 
-/// At the sender: the limit.
+/// The limit at the sender.
 pub struct Limit {
     throttle: Throttle,
     last: u32,
@@ -94,9 +94,9 @@ impl Limit {
         Limit { throttle, last: 0 }
     }
 
-    /// The limit after all reports that are there; `socket` does not block.
+    /// The limit after all reports that have arrived; none before the first. `socket` must not block.
     pub fn update(&mut self, socket: &UdpSocket) -> io::Result<Option<Rate>> {
-        // One byte more than a report, to see what is longer.
+        // One byte more than a report, to detect longer datagrams.
         let mut datagram = [0; LENGTH + 1];
         loop {
             match socket.recv(&mut datagram) {
@@ -140,7 +140,7 @@ mod tests {
         let mut other = report;
         other[0] = 0;
         assert_eq!(read(&other), None);
-        // As large as there is: the limit stays finite.
+        // The highest rate: the limit stays finite.
         assert!(read(&write(1, u64::MAX)).is_some());
     }
 
@@ -162,15 +162,15 @@ mod tests {
             meter.report(&receiver, now).unwrap();
             limit.update(&sender).unwrap()
         };
-        // 3.2: 20 % above a rate that rises, then 10 % above one that stays; never below the floor.
+        // Section 3.2: 20 % above a rate that rises, 10 % above one that does not, and never below the minimum.
         assert_eq!(mbit(period(1, 625e3)), 120.0);
         assert!((mbit(period(2, 625e3)) - 110.0).abs() < 1e-9);
         assert!((mbit(period(3, 312.5e3)) - 55.0).abs() < 1e-9);
         assert_eq!(mbit(period(4, 0.0)), 1.0);
         assert!(mbit(period(5, 625e3)) > 100.0);
-        // Over: nobody reports, and the limit stays.
+        // The flow has ended: no report is sent, and the limit stays.
         assert!(mbit(period(40, 0.0)) > 100.0);
-        // A report that was heeded before.
+        // A report with an old number is ignored.
         receiver.send_to(&write(1, 1), from).unwrap();
         receiver.send_to(b"something else", from).unwrap();
         assert!(mbit(limit.update(&sender).unwrap()) > 100.0);

@@ -1,5 +1,5 @@
-//! What payload takes on the wire, for full packets, which nearly all are: 1,500 bytes of IP and the Ethernet header, and
-//! in these the headers of IP, and of TCP with time stamps or UDP.
+//! Converts payload to bytes on the wire. Nearly all packets are full: 1,500 bytes of IP and the Ethernet header, which include the headers
+//! of IP, and of TCP with timestamps or UDP.
 
 use weir_core::model::scenario::Sending;
 

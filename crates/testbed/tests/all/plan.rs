@@ -1,4 +1,4 @@
-//! What a bed would be, without making one.
+//! Tests plans and scripts of beds, without creating a bed.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -28,7 +28,7 @@ fn far(plan: &Plan, node: usize, port: usize) -> (usize, usize) {
     if cable.ends[0] == (node, port) { cable.ends[1] } else { cable.ends[0] }
 }
 
-/// Follows all routes from a node to an address; the answer is the lengths of the ways there, which have to end.
+/// Follows all routes from a node to an address, and collects the lengths of the paths. Panics at a loop.
 fn walk(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, length: usize) {
     assert!(length <= plan.nodes.len(), "a loop on the way to {to}");
     let node = &plan.nodes[from];
@@ -44,7 +44,7 @@ fn walk(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, l
     }
 }
 
-/// Every host reaches every other, over the simulator's shortest paths and no others.
+/// Checks that every host reaches every other, only over the simulator's shortest paths.
 fn check(topology: &Topology) {
     let plan = plan(topology);
     let mut routes = Routes::new(topology.clone(), 0);
@@ -66,7 +66,7 @@ fn check(topology: &Topology) {
         assert_eq!(interfaces.len(), node.ports.len());
         assert!(interfaces.iter().all(|interface| interface.len() <= 15), "{interfaces:?}");
     }
-    // Each end of a cable is the other's link back.
+    // The link of each end of a cable is the reverse of the other's.
     let macs: BTreeSet<[u8; 6]> = plan.cables.iter().map(|cable| cable.mac).collect();
     assert_eq!(macs.len(), topology.links().len() / 2);
     for cable in &plan.cables {
@@ -247,7 +247,7 @@ qdisc add dev eth0 parent 1:12 bfifo limit 25000
 END
 ";
     assert!(script.starts_with(a_to_s), "{script}");
-    // One queue needs no classes beside the link's, and the switch's other port is as usual.
+    // One queue needs only the class of the link, and the switch's other port is unchanged.
     assert_eq!(script.matches("dev eth1").count(), 4, "{script}");
     assert_eq!(script.matches("-n weir-t-s ").count(), 1);
     let switch = script.split("-n weir-t-s ").nth(1).unwrap();
@@ -313,7 +313,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Rates in proportion to weights, that add up to the link; turns in proportion too, and none shorter than a packet.
+    /// Rates are proportional to weights, and add up to the link's. Quanta are proportional as well, and at least one packet.
     #[test]
     fn classes_are_in_proportion(
         weights in prop::collection::vec(1u32..100, 1..MAX_SERVICES),

@@ -1,4 +1,4 @@
-//! Beds that are really there, and traffic over them. Without the privileges for that, these tests say so and skip.
+//! Tests beds of network namespaces, with real traffic. Without the privileges, these tests print that and skip.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use weir_testbed::bed::{self, Listed};
 use weir_testbed::incast::{Incast, IncastError, Setup, Tcp};
 use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
 
-/// The name of a test's bed, which is removed when the test ends. Beds do not touch each other, so that tests run side by side.
+/// The name of a test's bed, which is removed when the test ends. Beds are independent, so tests run concurrently.
 struct Turn {
     name: Name,
 }
 
-/// None where there can be no bed.
+/// None if this machine cannot create a bed.
 fn turn(test: &str) -> Option<Turn> {
     let missing: Vec<String> = probe::probe()
         .into_iter()
@@ -35,7 +35,7 @@ fn turn(test: &str) -> Option<Turn> {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // A test that failed has said why already.
+        // A failed test has reported its error already.
         let _ = bed::down(&self.name);
     }
 }
@@ -84,7 +84,7 @@ fn demand(service: &str, from: &str, to: &str, more: &str) -> String {
 
 const ELASTIC: &str = "sending = \"elastic\"";
 
-/// What arrives of each demand, in Mbit, over the second half of the whole scenario.
+/// The arriving rate of each demand, in Mbit/s, over the second half of the scenario.
 fn measure(bed: &Bed, scenario: &Scenario) -> Vec<f64> {
     measure_with(bed, scenario, None)
 }
@@ -95,8 +95,8 @@ fn measure_with(bed: &Bed, scenario: &Scenario, throttle: Option<&Throttle>) -> 
     late.iter().map(|bytes| bytes * 8e-6).collect()
 }
 
-/// Measures until it is as it should be, at most five times. Threads that send and count may be late for more than a test can spare; a
-/// wrong rate never fits.
+/// Measures until the result fits, at most five times. A busy machine may delay threads by more than a test tolerates. A wrong rate never
+/// fits.
 fn comes_to(what: &str, measure: impl Fn() -> Vec<f64>, fits: impl Fn(&[f64]) -> bool) {
     let fits = || {
         let found = measure();
@@ -106,7 +106,7 @@ fn comes_to(what: &str, measure: impl Fn() -> Vec<f64>, fits: impl Fn(&[f64]) ->
     assert!((0..5).any(|_| fits()), "{what}: five times it was something else");
 }
 
-/// Whether all are what is expected, to within so many Mbit.
+/// Whether all rates differ from the expected ones by less than `within`, in Mbit/s.
 fn near(found: &[f64], expected: &[f64], within: f64) -> bool {
     assert_eq!(found.len(), expected.len());
     found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < within)
@@ -119,7 +119,7 @@ fn links_carry_what_they_should() {
         let topology = big_switch(3, rate);
         let bed = turn.up(&topology);
         let elastic = scenario(&topology, "2s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
-        // Twice the link, of which half is lost.
+        // Twice the rate of the link: half of the packets are lost.
         let flood = format!("sending = \"unresponsive\"\nrate = \"{}Mbit\"", expected * 2.0);
         let flood = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h1", "h2", &flood)));
         for (what, scenario) in [("TCP", elastic), ("UDP", flood)] {
@@ -147,9 +147,9 @@ fn weights_share_links_between_services() {
     let few = "sending = \"capped\"\nrate = \"10Mbit\"";
     bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
     shares([ELASTIC; 3], [1, 3, 9].map(|weight| 100.0 * f64::from(weight) / 13.0));
-    // Unresponsive ones get no more than their part; what others leave goes by weight.
+    // An unresponsive source gets no more than its weighted share; unused bandwidth is divided by weight.
     shares([udp, ELASTIC, few], [22.5, 67.5, 10.0]);
-    // Two of them in one queue: there too, the one that does not yield gets what it sends, and TCP the rest.
+    // Two services in one queue: the unresponsive source gets its sending rate, and TCP gets the rest.
     let to = topology.node("h3").unwrap();
     let links = vec![topology.out(to)[0].reverse()];
     let queue = |weight, services: &[usize]| Queue { weight, services: services.to_vec() };
@@ -157,14 +157,14 @@ fn weights_share_links_between_services() {
     bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0; 3], &[port]))).unwrap();
     let little = "sending = \"unresponsive\"\nrate = \"10Mbit\"";
     shares([ELASTIC, little, ELASTIC], [75.0, 10.0, 15.0]);
-    // And one queue again, in which they get nearly all.
+    // One queue for all: the unresponsive source gets nearly all bandwidth.
     bed.set_queues(None).unwrap();
     let scenario = scenario(
         &topology,
         "2s",
         &(services.clone() + &demand("a", "h0", "h3", udp) + &demand("c", "h2", "h3", ELASTIC)),
     );
-    // Who does not yield gets all that it sends, and TCP the rest.
+    // UDP gets its sending rate, and TCP gets the rest.
     let all = "one queue, UDP and TCP";
     comes_to(all, || measure(&bed, &scenario), |found| near(found, &[90.0, 10.0], 5.0));
     let floods: String = (0..2).map(|i| demand(names[i], &format!("h{i}"), "h3", udp)).collect();
@@ -173,7 +173,7 @@ fn weights_share_links_between_services() {
     bed.down().unwrap();
 }
 
-/// The classes and queues of a bed's ports, as `tc` has them.
+/// The classes and queues of a bed's ports, as `tc` prints them.
 fn queues(bed: &Bed) -> Vec<String> {
     let ask = |node: &weir_testbed::Node| {
         let show = |what: &str| {
@@ -203,15 +203,15 @@ fn throttled_hosts_have_less_and_get_it_back() {
     comes_to("of 10 and 40 Mbit", || measure(&bed, &scenario), fits);
     bed.throttle(&[0], Fraction::ALL).unwrap();
     assert_eq!(queues(&bed), before);
-    // There is no class for the whole link alone while services have queues.
+    // While services have queues, a port has more than the class of the link, and cannot be throttled.
     bed.set_queues_everywhere(&[1.0, 3.0]).unwrap();
     assert_ne!(queues(&bed)[0], before[0]);
     assert!(matches!(bed.throttle(&[0], Fraction::ALL), Err(BedError::Command(_))));
     bed.down().unwrap();
 }
 
-/// NetShare 5.3, the last phase, on links of 50 Mbit: without throttling, what A2 sends and loses at its second link
-/// is what A1 lacks at the first.
+/// NetShare 5.3, the last phase, on links of 50 Mbit: without throttling, A2 loses packets at its second link, and these packets take
+/// bandwidth from A1 at the first link.
 #[test]
 fn throttling_leaves_others_what_would_be_lost_later() {
     let Some(turn) = turn("throttle") else { return };
@@ -293,7 +293,7 @@ fn connections_spread_over_equal_paths() {
     let leaf = &bed.plan().node(topology.node("leaf0").unwrap());
     let up = ["eth0", "eth1"].map(|interface| sent(&leaf.namespace, interface));
     eprintln!("bytes {up:?}");
-    // All on one path, or all but one, has a chance of 1 in 65 million.
+    // All connections on one path, or all but one, has a probability of 1 in 65 million.
     assert!(up.iter().all(|bytes| *bytes > 0.05 * (up[0] + up[1])), "{up:?}");
     bed.down().unwrap();
 }
@@ -307,7 +307,7 @@ fn every_host_hears_every_other() {
     let capped = "sending = \"capped\"\nrate = \"500kbit\"";
     let demands: String = hosts.map(|host| demand("a", "*", &host, capped)).collect();
     let all = scenario(&topology, "2s", &(service("a", 1) + &demands));
-    // Eleven others each; to the packet that a second half may have more or less.
+    // Each host receives from eleven others; the second half may contain one packet more or less of each.
     let within = 11.0 * 1514.0 * 8e-6 + 0.3;
     comes_to("eleven others", || measure(&bed, &all), |found| near(found, &[5.5; 12], within));
     bed.down().unwrap();
@@ -349,7 +349,7 @@ fn two_beds_do_not_touch_each_other() {
     let first = turn.up(&big_switch(2, "1Gbit"));
     let second = Bed::up(&other, &spread(1), &|| true).unwrap();
     assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.busy)), Some((3, true)));
-    // Nobody takes a bed away that somebody works on.
+    // A bed that is in use cannot be removed.
     assert!(matches!(bed::down(&turn.name), Err(BedError::Busy(_))));
     first.down().unwrap();
     assert_eq!(turn.listed(), None);
@@ -375,7 +375,7 @@ fn an_interrupted_bed_is_gone_and_an_unfinished_one_gives_way() {
     assert!(Bed::open(&turn.name).unwrap().is_none());
     drop(turn.up(&spread(1)));
     assert_eq!(turn.listed().map(|bed| bed.namespaces), Some(7));
-    // One namespace less is no bed any more.
+    // A bed without one of its namespaces is unfinished.
     let gone = format!("weir-{}-h0", turn.name);
     assert!(Command::new("ip").args(["netns", "del", &gone]).status().unwrap().success());
     assert!(Bed::open(&turn.name).unwrap().is_none());
