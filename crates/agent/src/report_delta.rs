@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_that_sends_as_told_is_no_news() {
+    fn flow_at_its_ordered_rate_is_not_reported() {
         let told = |sent, rate, ms| Told { sent, rate, at: Duration::from_millis(ms) };
         // 1000 full packets a second.
         let rate = Some(1_514_000);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_news_says_so_now_and_then_and_when_it_obeys_another_order() {
+    fn empty_report_is_due_after_max_silence_and_after_a_new_order() {
         let most = Duration::from_millis(20);
         let report = |seq| Report { obeys: (1, seq), ..Report::default() };
         let mut voice = ReportHistory::default();

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_of_the_application_whose_class_its_packets_have() {
+    fn connection_belongs_to_the_application_of_its_class() {
         let rules = ["web=a:1", "free=b", "one=port/8080:2", "two=port/8081:3", "none=port/9000"];
         let application = |(id, rule): (u64, &str)| Application { rule: rule.parse().unwrap(), id };
         let applications: Vec<Application> = (0..).zip(rules).map(application).collect();
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_program_is_cut_to_its_end() {
+    fn verifier_messages_keep_the_first_and_last_lines() {
         let said = "refused: 0\n1\n2\n3\n4\n5";
         let TrafficError::Kernel { said, .. } = TrafficError::kernel("x", &io::Error::other(said)) else {
             panic!("it is of the kernel")

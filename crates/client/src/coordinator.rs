@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_coordinator_is_not_is_said() {
+    fn missing_files_and_unreachable_coordinators_are_errors() {
         let here = Path::new(file!()).with_file_name("absent.pem");
         let error = Coordinator::secure("localhost:1", &here, &here, &here).unwrap_err();
         assert!(error.to_string().contains("absent.pem: cannot be read"), "{error}");

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flow_is_let_go_of() {
+    fn connections_with_malformed_first_lines_are_closed() {
         let mut inbox = Inbox::bind("127.0.0.1:0").unwrap();
         let long = format!("weir-flow {} 0\n", "x".repeat(MAX_ID_LENGTH + 1));
         let longest = "x".repeat(MAX_ID_LENGTH);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_one_counts() {
+    fn second_connection_of_a_flow_replaces_the_first() {
         let mut inbox = Inbox::bind("127.0.0.1:0").unwrap();
         let first = say(&inbox, b"weir-flow a 0\nfirst");
         drop(say(&inbox, b"weir-flow a 0\nsecond"));

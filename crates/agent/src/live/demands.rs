@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_all_that_it_may_asks_for_all() {
+    fn connection_at_its_limit_demands_all_bandwidth() {
         let mut world = World::new();
         // A connection is not limited before it was measured. It then demands the rate that it sends.
         assert_eq!(world.pass([5.0, 0.0], Some(3_000_000)), Demand::Unknown);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_shared_max_min_and_ends() {
+    fn limit_is_divided_max_min_until_its_lease_ends() {
         let mut world = World::new();
         let limits = |world: &World| world.limits.map(|limit| (limit * 10.0).round() / 10.0);
         for _ in 0..10 {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_at_the_host_is_not_limited() {
+    fn local_connections_are_not_limited() {
         let (mut demands, began) = (Demands::default(), Instant::now());
         let connection = Connection {
             application: ApplicationId(1),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_what_all_together_have() {
+    fn level_divides_the_limit_max_min() {
         assert_eq!(level(6.0, vec![9.0, 1.0, 9.0]), 2.5);
         assert_eq!(level(6.0, vec![1.0, 2.0]), 6.0);
         assert_eq!(level(6.0, vec![f64::INFINITY; 3]), 2.0);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_slower_is_followed() {
+    fn timer_follows_clock_drift() {
         let began = Instant::now();
         let mut report_timer = ReportTimer::new(0, EVERY);
         let mut at = began;

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_follows_measures_and_ends_without_them() {
+    fn limit_follows_measurements_and_expires() {
         let (now, link) = (Instant::now(), Rate::new(12.5e6).unwrap());
         let mut limits = Throttles::new(link).limits;
         let mut heed = |rate: u64, ms: u64| {
@@ -324,12 +324,12 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_is_a_part_of_a_fast_link() {
+    fn min_limit_scales_with_the_link_rate() {
         assert_eq!(Throttles::new(Rate::new(1.25e9).unwrap()).limits.floor.get(), 1.25e6);
     }
 
     #[test]
-    fn periods_are_as_long_as_they_should_be() {
+    fn measurements_are_one_period_apart() {
         let began = Instant::now();
         let measures = |every: usize| {
             let mut due = Due::default();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_tried_again() {
+    fn refused_programs_are_loaded_again_after_1_s() {
         let (now, mut throttles) = (Instant::now(), Throttles::new(Rate::new(1e9).unwrap()));
         throttles.is_wanted = true;
         let mut tried = Vec::new();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_keeps_nothing_else_from_being_done() {
+    fn all_steps_run_after_an_error() {
         let mut done = 0;
         let results = [Ok(()), Err("the first"), Ok(()), Err("the second")];
         let failed = all(results.into_iter().map(|result| {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_not_without_end() {
+    fn number_of_limits_is_bounded() {
         let (now, mut limits) = (Instant::now(), Throttles::new(Rate::new(1e9).unwrap()).limits);
         let all: Vec<Arrival> =
             (0..MAX_WAYS as u32 + 10).map(|number| Arrival { way: way(number), rate: 1 }).collect();

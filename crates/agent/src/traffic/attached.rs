@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detached_link_names_no_place() {
+    fn detached_link_has_no_target() {
         let head = "pos:\t0\nflags:\t02000000\nmnt_id:\t16\nino:\t1061\n";
         for (rest, expected) in [
             (

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_is_where_version_2_is() {
+    fn root_is_the_cgroup2_mount() {
         let mounts = "\
 37 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
 41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_and_said_again() {
+    fn rules_survive_parsing_and_formatting() {
         let rule: Rule = "web=a/cri:x.scope:63".parse().unwrap();
         let (cgroup, class) = ("a/cri:x.scope".into(), Class::new(63));
         assert_eq!(rule, Rule { name: "web".into(), cgroup, port: None, class });

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_the_same_after_the_way_through_the_kernel() {
+    fn ends_survive_encoding() {
         for (local, remote) in [("10.9.0.1:40000", "10.9.0.2:80"), ("[fd00::1]:1", "[fd00::2]:65535")] {
             let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
             assert_eq!(Ends::parse(&ends.to_bytes()), ends);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_none() {
+    fn malformed_events_are_none() {
         assert_eq!(Event::parse(&[]), None);
         assert_eq!(Event::parse(&[0; EVENT]), None);
         assert_eq!(Event::parse(&[1; EVENT + 8]), None);

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_the_same_after_the_way_through_the_kernel() {
+    fn udp_flow_keys_survive_encoding() {
         let mark = Mark::new(63).unwrap();
         let known = Way { from: Ipv4Addr::new(10, 0, 0, 1), to: Ipv4Addr::new(10, 0, 1, 2), mark };
         assert_eq!(key(known), [10, 0, 0, 1, 10, 0, 1, 2, 63, 0, 0, 0]);

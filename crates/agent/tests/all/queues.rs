@@ -235,7 +235,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn whatever_was_there_what_is_desired_is_there_then(
+    fn changes_lead_from_any_state_to_the_desired_state(
         steps in vec((desired(), vec(drift(), 0..4)), 1..4),
     ) {
         let mut kernel = none();
@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn queues_promise_what_the_link_has(desired in desired()) {
+    fn guaranteed_rates_fit_the_link(desired in desired()) {
         let whole = desired.classes()[&ids::WHOLE].class;
         let promised: u64 = desired.classes().iter().filter(|(minor, _)| **minor != ids::WHOLE).map(|(_, want)| want.class.rate).sum();
         // Packets without a mark have a guaranteed thousandth in addition.
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_panic(text in "[ -~\n]{0,200}", class in "class htb 7765:[0-9a-f]{0,5}( (rate|ceil|quantum|parent) [0-9a-zA-Z:]{0,30}){0,5}") {
+    fn parser_does_not_panic_on_any_text(text in "[ -~\n]{0,200}", class in "class htb 7765:[0-9a-f]{0,5}( (rate|ceil|quantum|parent) [0-9a-zA-Z:]{0,30}){0,5}") {
         let ours = r#"[{"kind":"htb","handle":"7765:","root":true,"options":{}}]"#;
         let _ = Actual::parse(&text, &text, &text);
         let _ = Actual::parse(ours, &class, &format!("filter pref {text}\nmatch {text}"));
@@ -307,7 +307,7 @@ filter protocol all pref 49152 bpf chain 0 handle 0x1 flowid 7765:100
 ";
 
 #[test]
-fn what_tc_prints_is_read() {
+fn tc_output_is_parsed() {
     let actual = Actual::parse(QDISCS, CLASSES, FILTERS).unwrap();
     assert_eq!(actual.root, Root::Ours);
     let found = Found {
@@ -355,7 +355,7 @@ fn what_tc_prints_is_read() {
 }
 
 #[test]
-fn lines_are_what_tc_takes() {
+fn changes_format_as_tc_lines() {
     let from = "10.0.0.1:5000".parse().unwrap();
     let flow = Limited { from, to: "10.0.0.2:6000".parse().unwrap(), rate: "20Mbit".parse().unwrap() };
     let desired =

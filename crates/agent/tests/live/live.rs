@@ -96,7 +96,7 @@ fn queues() -> String {
 }
 
 #[test]
-fn shares_follow_the_weights_and_turn_with_them() {
+fn shares_follow_changed_weights() {
     let Some(pair) = pair("turn") else { return };
     let before = queues();
     interface().reconcile(&desired(&[1.0, 3.0], &BTreeMap::new()), Replace::Restorable).unwrap();
@@ -181,7 +181,7 @@ fn a_change_of_weights_loses_no_packet() {
 }
 
 #[test]
-fn a_limited_flow_has_its_rate_and_the_queues_the_rest() {
+fn limited_flow_gets_its_rate_and_queues_share_the_rest() {
     let Some(pair) = pair("udp") else { return };
     let socket = pair.there(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
     let sender = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -236,7 +236,7 @@ fn a_limited_flow_has_its_rate_and_the_queues_the_rest() {
 }
 
 #[test]
-fn cycles_of_queues_leave_nothing() {
+fn configure_and_restore_cycles_leave_no_objects() {
     let Some(_pair) = pair("cycles") else { return };
     let tc = |line: &str| feed(Command::new("tc"), "tc", String::new, line).unwrap();
     for setting in [
@@ -268,7 +268,7 @@ fn cycles_of_queues_leave_nothing() {
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn foreign_objects_are_not_changed() {
     let Some(_pair) = pair("others") else { return };
     let tc = |lines: &str| feed(Command::new("tc"), "tc", String::new, lines).unwrap();
     // A root that could not be restored is not replaced. Its statistics count packets without a class, such as those that the kernel sends

@@ -487,7 +487,7 @@ fn next_agent_takes_over_programs_and_connections() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_anything_is_done() {
+fn invalid_rules_are_refused_without_changes() {
     let test = "refused";
     let group = Group::new(test);
     let Some((pair, traffic)) = start(test, &[]) else { return };
@@ -519,7 +519,7 @@ fn what_does_not_fit_is_refused_before_anything_is_done() {
 
 /// An application can be a port, for connections of any program outside the cgroups of other applications.
 #[test]
-fn a_port_is_an_application_of_whoever_is_in_no_cgroup() {
+fn port_application_excludes_programs_in_other_cgroups() {
     let test = "ports";
     let group = Group::new(test);
     let Some(pair) = pair(test) else { return };

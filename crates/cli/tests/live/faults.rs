@@ -120,8 +120,8 @@ impl World {
         command.arg("--authority").arg(file("authority.pem".to_owned()));
         command.stderr(fs::File::create(file(format!("said{host}"))).unwrap());
         let process = Process(command.spawn().unwrap());
-        // One that was killed leaves its local_socket, where nobody is.
-        wait_for("the agent's local_socket", || Agent::connect(self.bed.local_socket(host)).is_ok());
+        // An agent that was killed leaves its local socket behind, without a listener.
+        wait_for("the agent's local socket", || Agent::connect(self.bed.local_socket(host)).is_ok());
         process
     }
 

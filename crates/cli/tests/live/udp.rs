@@ -114,7 +114,7 @@ fn flows_of_udp_have_their_rates() {
             .arg("--socket")
             .arg(&local_socket);
         let running = Process(agent.spawn().unwrap());
-        wait_within(SOON, "the agent's local_socket", || Agent::connect(&local_socket).is_ok());
+        wait_within(SOON, "the agent's local socket", || Agent::connect(&local_socket).is_ok());
         running
     };
     wait_within(SOON, "the coordinator", || {

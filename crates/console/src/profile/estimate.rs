@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_by_what_is_known() {
+    fn estimate_uses_the_first_and_last_run() {
         assert_eq!(left(&[], &[0.5]), None);
         // With one run, all of its time counts as sending.
         assert_eq!(left(&[(1.0, 2.0)], &[0.5, 0.25]), Some(12.0));

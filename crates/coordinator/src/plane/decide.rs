@@ -94,9 +94,9 @@ impl ControlPlane {
         self.ticks += 1;
         let turn = self.ticks % turns as u64;
         let needed = |at: usize, host: &Host, order: &Order| {
-            let report_delta = order.whole || !is_empty(order);
+            let has_changes = order.whole || !is_empty(order);
             let renews = at as u64 % turns as u64 == turn || now - host.told >= turns * interval;
-            host.addressed && (report_delta || renews)
+            host.addressed && (has_changes || renews)
         };
         let orders = self.hosts.iter_mut().zip(orders).enumerate();
         let mut orders: Vec<(u32, Order)> = orders

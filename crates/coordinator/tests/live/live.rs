@@ -120,7 +120,7 @@ impl Running {
             runtime.block_on(live::run(settings, None, stopped)).1.unwrap();
         });
         let running = Running { place, stop: Some(stop), thread: Some(thread) };
-        wait_for("the agent's local_socket", || Agent::connect(running.local_socket()).is_ok());
+        wait_for("the agent's local socket", || Agent::connect(running.local_socket()).is_ok());
         running
     }
 

@@ -122,20 +122,20 @@ fn report() -> impl Strategy<Value = Report> {
 
 proptest! {
     #[test]
-    fn orders_arrive_as_they_were(order in order()) {
+    fn orders_survive_encoding(order in order()) {
         let bytes = wire::Order::from(&order).encode_to_vec();
         prop_assert_eq!(Order::try_from(wire::Order::decode(&bytes[..]).unwrap()), Ok(order));
     }
 
     #[test]
-    fn reports_arrive_as_they_were(report in report()) {
+    fn reports_survive_encoding(report in report()) {
         let bytes = wire::Report::from(&report).encode_to_vec();
         prop_assert_eq!(Report::try_from(wire::Report::decode(&bytes[..]).unwrap()), Ok(report));
     }
 
     /// A damaged message is refused, or its lists are sorted and unique.
     #[test]
-    fn bytes_that_are_damaged_are_never_out_of_order(report in report(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn damaged_reports_are_refused_or_sorted(report in report(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = wire::Report::from(&report).encode_to_vec();
         if !bytes.is_empty() {
             let at = at.index(bytes.len());
@@ -155,7 +155,7 @@ fn flows(coflows: &str, counts: &[u32], places: &[u32]) -> Option<wire::Flows> {
 }
 
 #[test]
-fn what_is_no_report_is_refused() {
+fn malformed_reports_are_refused() {
     let report = |coflows, counts: &[u32], places: &[u32]| {
         let sent = vec![0; places.len()];
         wire::Report { flows: flows(coflows, counts, places), sent, ..wire::Report::default() }
@@ -212,7 +212,7 @@ fn what_is_no_report_is_refused() {
 }
 
 #[test]
-fn what_cannot_arrive_is_refused() {
+fn malformed_arrivals_are_refused() {
     let arrivals = |ends: &[u8], marks: &[u8], rates: &[u64]| wire::Arrivals {
         ends: ends.iter().flat_map(|&end| [end; 8]).collect(),
         marks: marks.to_vec(),
@@ -245,7 +245,7 @@ fn what_cannot_arrive_is_refused() {
 }
 
 #[test]
-fn what_is_no_order_is_refused() {
+fn malformed_orders_are_refused() {
     let order = |interfaces: &[u32], queues: &[u32], weights: &[f64]| wire::Order {
         interfaces: interfaces.to_vec(),
         queues: queues.to_vec(),
@@ -322,7 +322,7 @@ fn what_is_no_order_is_refused() {
 
 /// Reports of older agents have no refusals, and a report without refusals does not encode them.
 #[test]
-fn agents_of_before_are_understood() {
+fn reports_without_refusals_are_accepted() {
     let before = wire::Report { epoch: 3, seq: 5, ..wire::Report::default() };
     let report = Report { obeys: (3, 5), ..Report::default() };
     assert_eq!(Report::try_from(before), Ok(report.clone()));
@@ -331,7 +331,7 @@ fn agents_of_before_are_understood() {
 
 /// The longest possible report is within the length limit.
 #[test]
-fn limits_fit_each_other() {
+fn largest_report_fits_max_report() {
     let id = |at: usize| format!("{at:0>MAX_ID_LENGTH$}");
     let seen = |at| FlowProgress {
         key: FlowKey { coflow: id(at).into(), flow: u32::MAX },

@@ -143,7 +143,7 @@ mod tests {
     use crate::plan::Plan;
 
     #[test]
-    fn a_connection_whose_end_was_lost_gives_way_to_the_next() {
+    fn next_connection_replaces_one_whose_end_was_lost() {
         let topology = Fabric::BigSwitch { hosts: 2, rate: Rate::GBIT }.build().unwrap();
         let plan = Plan::new("t".parse().unwrap(), &topology).unwrap();
         let connection = Connection {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_left_out() {
+    fn malformed_reports_are_ignored() {
         assert_eq!(read(&write(7, 125_000)), Some((7, Rate::new(125e3).unwrap())));
         let report = write(1, 1);
         for length in 0..LENGTH {

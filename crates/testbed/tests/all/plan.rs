@@ -91,7 +91,7 @@ fn hosts_reach_each_other_by_shortest_paths() {
 }
 
 #[test]
-fn the_examples_are_beds() {
+fn example_topologies_can_be_planned() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fabrics");
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -129,7 +129,7 @@ fn two_hosts() -> Topology {
 }
 
 #[test]
-fn a_tiny_bed_to_the_letter() {
+fn script_of_a_small_bed_matches_exactly() {
     let topology = two_hosts();
     let plan = plan(&topology);
     let stages = batch::up(&plan);
@@ -218,7 +218,7 @@ END
 }
 
 #[test]
-fn a_port_has_the_queues_that_it_was_given() {
+fn port_queues_follow_queueing() {
     let topology = two_hosts();
     let plan = plan(&topology);
     let of = |from: &str, to: &str, queues: &[(f64, &[usize])]| {
@@ -255,7 +255,7 @@ END
 }
 
 #[test]
-fn a_throttled_host_has_less_both_ways() {
+fn throttle_limits_both_directions() {
     let plan = plan(&two_hosts());
     let at = plan.nodes.iter().position(|node| node.name == "b").unwrap();
     let throttled = "\
@@ -273,7 +273,7 @@ END
 }
 
 #[test]
-fn what_cannot_be_a_bed_is_refused() {
+fn invalid_topologies_are_refused() {
     let name = || "t".parse::<Name>().unwrap();
     let refused = |host: &str, text: &str| {
         let mut builder = Builder::new();
@@ -298,7 +298,7 @@ fn what_cannot_be_a_bed_is_refused() {
 }
 
 #[test]
-fn packets_are_short_against_links() {
+fn segments_keep_packets_within_1_ms_of_the_slowest_link() {
     for (link, expected) in [("8kbit", 1), ("10Mbit", 1), ("100Mbit", 8), ("1Gbit", 43), ("100Gbit", 43)] {
         assert_eq!(segments(rate(link)), expected, "{link}");
     }

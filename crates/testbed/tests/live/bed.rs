@@ -191,7 +191,7 @@ fn queues(bed: &Bed) -> Vec<String> {
 }
 
 #[test]
-fn throttled_hosts_have_less_and_get_it_back() {
+fn throttled_hosts_are_limited_until_restored() {
     let Some(turn) = turn("less") else { return };
     let topology = big_switch(3, "40Mbit");
     let bed = turn.up(&topology);
@@ -213,7 +213,7 @@ fn throttled_hosts_have_less_and_get_it_back() {
 /// NetShare 5.3, the last phase, on links of 50 Mbit: without throttling, A2 loses packets at its second link, and these packets take
 /// bandwidth from A1 at the first link.
 #[test]
-fn throttling_leaves_others_what_would_be_lost_later() {
+fn throttling_frees_bandwidth_of_packets_lost_downstream() {
     let Some(turn) = turn("throttle") else { return };
     let rate = "50Mbit".parse().unwrap();
     let fabric = Fabric::LeafSpine { spines: 1, leaves: 3, hosts: 4, rate, oversubscription: 4.0 };
@@ -246,7 +246,7 @@ fn sent(namespace: &str, interface: &str) -> f64 {
 }
 
 #[test]
-fn marks_keep_a_queue_short() {
+fn ecn_marks_reduce_loss() {
     let Some(turn) = turn("marks") else { return };
     let bed = turn.up(&big_switch(9, "100Mbit"));
     let asks = || {
@@ -299,7 +299,7 @@ fn connections_spread_over_equal_paths() {
 }
 
 #[test]
-fn every_host_hears_every_other() {
+fn every_host_receives_from_every_other() {
     let Some(turn) = turn("pairs") else { return };
     let topology = Fabric::NetShareFig7.build().unwrap();
     let bed = turn.up(&topology);
@@ -314,7 +314,7 @@ fn every_host_hears_every_other() {
 }
 
 #[test]
-fn beds_come_quickly_and_leave_nothing() {
+fn down_removes_all_objects_of_a_bed() {
     let Some(turn) = turn("fifty") else { return };
     let links = || Command::new("ip").args(["-o", "link"]).output().unwrap().stdout;
     let before = links();
@@ -343,7 +343,7 @@ fn beds_come_quickly_and_leave_nothing() {
 }
 
 #[test]
-fn two_beds_do_not_touch_each_other() {
+fn beds_are_independent() {
     let Some(turn) = turn("both") else { return };
     let other: Name = format!("{}b", turn.name).parse().unwrap();
     let first = turn.up(&big_switch(2, "1Gbit"));
@@ -360,7 +360,7 @@ fn two_beds_do_not_touch_each_other() {
 }
 
 #[test]
-fn an_interrupted_bed_is_gone_and_an_unfinished_one_gives_way() {
+fn interrupted_bed_is_removed_and_unfinished_bed_is_replaced() {
     let Some(turn) = turn("partly") else { return };
     for steps in [0, 1, 4, 9, 14] {
         let left = AtomicUsize::new(steps);
