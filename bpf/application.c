@@ -25,7 +25,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 // Set before loading: the cgroup's id, and the minimum pacing rate in bytes per second.
 volatile const __u64 APPLICATION = 0;
-volatile const __u32 LEAST_PACE = 1;
+volatile const __u32 MIN_PACE = 1;
 // Port and network namespace of a port rule; 0 for a cgroup.
 volatile const __u32 PORT = 0;
 volatile const __u64 NAMESPACE = 0;
@@ -208,8 +208,8 @@ static void set_pace(struct bpf_sock_ops *ops, const struct ends *ends, struct c
 
 	// An order holds for its lease, even if the agent is gone.
 	if (order && order->rate && bpf_ktime_get_ns() < order->until) {
-		if (order->rate < LEAST_PACE)
-			rate = LEAST_PACE;
+		if (order->rate < MIN_PACE)
+			rate = MIN_PACE;
 		else if (order->rate < FREE)
 			rate = order->rate;
 	}
