@@ -94,8 +94,8 @@ use network::Network;
 pub use shares::{Guarantee, HierarchyError, Shares};
 
 /// Offers with a smaller relative difference count as equal. The value covers the rounding of a product and a quotient, so
-/// that ties are detected. It is much smaller than the error that it causes, since the residual of a link can be a small
-/// fraction of it when most flows have stopped.
+/// that ties are detected. The error that it causes can be much larger: when most flows have stopped, the residual capacity
+/// is a small fraction of the link.
 const SAME: f64 = 1e-15;
 /// Bounds with a smaller relative difference count as equal.
 const MET: f64 = 1e-10;
