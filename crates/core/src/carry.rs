@@ -1,7 +1,7 @@
-//! What the network carries of what was decided, where something besides ports is short.
+//! Reduces decided rates to what the network carries, if something in addition to ports limits it.
 //!
-//! Policies decide as if ports carried all of their rate and nothing else could be full, and are not told otherwise. What is carried is a
-//! second allocation, the one in force: flows that get less than was decided have rates of their own in it.
+//! Policies decide as if ports carry their full rate and nothing else is a limit. The carried rates are a second allocation,
+//! the one in force. Flows with a reduced rate have individual rates in it.
 
 mod receivers;
 mod trunks;
@@ -12,21 +12,21 @@ use crate::model::{Coflow, Network, Slot};
 pub(crate) use receivers::Receivers;
 pub(crate) use trunks::Crossings;
 
-/// Something that may be short.
+/// A limit of the network in addition to ports.
 pub(crate) trait Carry: Send {
-    /// Looks at what it would have to carry from `now` on; says whether that is more than it can.
+    /// Computes the load of a decision from `now` on; returns whether it exceeds the capacity.
     fn is_short(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool;
 
-    /// Puts what it carries into `carried`, after it was found to be short.
+    /// Stores the carried rates in `carried`. Requires that [`Carry::is_short`] returned true for the same decision.
     fn reduce(&mut self, decided: &Decided<'_>, network: &Network, now: f64, carried: &mut Allocation);
 
-    /// Other flows of a coflow are live now, though perhaps as many.
+    /// Discards cached counts of a coflow whose live flows changed, possibly without a change of their number.
     fn forget(&mut self, slot: Slot) {
         let _ = slot;
     }
 }
 
-/// Turns what was decided into what is carried.
+/// Computes the carried allocation from the decided one.
 pub(crate) struct Carrier {
     what: Box<dyn Carry>,
     carried: Allocation,
@@ -46,8 +46,8 @@ impl Carrier {
         self.what.forget(slot);
     }
 
-    /// What is to be in force from `now` on, to which what may be asked for was brought up. What [`Carry::is_short`] takes; where something is
-    /// short, also flows with rates of their own and their logarithm, and what [`Carry::reduce`] takes.
+    /// The allocation in force from `now` on. The cost is that of [`Carry::is_short`]. If the load exceeds the capacity, add n
+    /// log n for n flows with individual rates, and the cost of [`Carry::reduce`].
     pub(crate) fn carry<'a>(
         &'a mut self,
         decided: &'a Allocation,
@@ -74,7 +74,7 @@ impl Carrier {
     }
 }
 
-/// What was decided, and the flows with rates of their own by coflow and number.
+/// A decision, with its flows with individual rates sorted by coflow and flow.
 pub(crate) struct Decided<'a> {
     whole: &'a Allocation,
     own: &'a [FlowRate],
@@ -98,8 +98,8 @@ fn common_rate(coflow: &Coflow, common: Common, flow: u32, now: f64) -> f64 {
     }
 }
 
-/// Puts what was decided into `carried` as it is. What the decision keeps of the one before was not in force; from the next on it may be, so
-/// the order has to be the same.
+/// Copies the decision into `carried`. Entries that the decision keeps from the one before were not in force. The next
+/// decision may be in force directly, so the order must be the same.
 fn copy(decided: &Allocation, network: &Network, carried: &mut Allocation) {
     for &slot in network.active() {
         carried.set_common(slot, decided.common(slot));

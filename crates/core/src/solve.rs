@@ -1,4 +1,4 @@
-//! Solvers that policies share. Pure functions of capacities and demands.
+//! Solvers that policies share: pure functions of capacities and demands.
 
 pub mod cluster;
 pub mod connections;

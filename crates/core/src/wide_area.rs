@@ -1,12 +1,13 @@
-//! Policies for a wide area: which coflow goes first on the links between regions, and by which ways bytes go.
+//! Policies for a wide area: the order of coflows on the links between regions, and the paths of their bytes.
 //!
-//! A [`Policy`] is asked for an order of coflows whenever one arrives or ends. It has sizes, and measurements of the past
-//! ([`Past`]), not what links carry now. Who carries its decision out (the simulator; the relays of an overlay) serves
-//! coflows in that order at every link and every relay, and preempts whoever is later ("fully preemptive per link").
-//! [`detour`] chooses ways and [`groups`] orders the flows of one coflow; both go with every policy. [`relays`] puts all three down as what
-//! the relays of an overlay have to do.
+//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth ([`Past`]),
+//! but not the present bandwidth. The simulator, or the relays of an overlay, enforce its decision: every link and every
+//! relay serves coflows in that order, and preempts later ones ("fully preemptive per link").
 //!
-//! [`TABLE`] has them by name, as [`crate::policy::TABLE`] has those for one switch.
+//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`groups`] orders the flows of one coflow. [`relays`]
+//! converts a decision, paths and orders to instructions for the relays of an overlay.
+//!
+//! [`TABLE`] lists the policies by name, as [`crate::policy::TABLE`] does for those of one switch.
 
 pub mod detour;
 pub mod groups;
@@ -23,61 +24,61 @@ use crate::policy::table::{Entry, build_from};
 
 pub use siphon::Siphon;
 
-/// A coflow that has bytes left.
+/// A coflow with remaining bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
-    /// How many came before it.
+    /// The number of coflows that arrived before it.
     pub seq: u64,
-    /// Its leaf in a tree of policies ([`Scheme::leaf`]); 0 without one.
+    /// Its leaf in a policy tree ([`Scheme::leaf`]); 0 without one.
     pub leaf: u32,
-    /// The bytes that it has left, by link, all above zero; a byte that goes by a relay counts at both of its links.
+    /// Its remaining bytes by link, all above 0. A byte that crosses a relay counts at both of its links.
     pub left: Vec<(u32, f64)>,
 }
 
-/// Who goes first at every link.
+/// The order in which links serve coflows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Turns {
-    /// Coflow by coflow; places in the list of those that wait.
+    /// Coflow by coflow; indices into the list of waiting coflows.
     InOrder(Vec<usize>),
-    /// Nobody: all flows at a link share it (max-min).
+    /// No order: all flows share each link max-min.
     Shared,
-    /// Each has a part of every link, in which its own coflows take turns; what one cannot use others have, those that come earlier
-    /// in the list first.
+    /// Each entry has a share of every link, and its coflows take turns in it. Entries earlier in the list get unused
+    /// bandwidth first.
     Divided(Vec<Share>),
 }
 
-/// What some coflows have for themselves.
+/// The share of some coflows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Share {
-    /// Which, as places in the list of those that wait.
+    /// The coflows, as indices into the list of waiting coflows.
     pub coflows: Vec<usize>,
-    /// The same in the order in which they go first; none if they share.
+    /// The coflows in the order of service; none if they share max-min.
     pub order: Option<Vec<usize>>,
-    /// Their part of each link; those of a link sum to 1, or to 0 if nobody has bytes for it.
+    /// Their fraction of each link. The fractions of a link sum to 1, or to 0 if no coflow has bytes for it.
     pub parts: Vec<f64>,
 }
 
-/// Decides who goes first.
+/// Decides the order of service.
 ///
-/// It has no clock and no chance but its seed: the same questions in the same order get the same answers.
+/// A policy has no clock and no randomness except its seed: the same calls in the same order return the same results.
 pub trait Policy: Send {
-    /// Who goes first from now on. Asked when a coflow has arrived or ended, and after [`Turns::Divided`] also when one has no more bytes
-    /// for a link; `waiting` is in order of arrival.
+    /// The order of service from now on. Called when a coflow arrives or ends, and after [`Turns::Divided`] also when a coflow
+    /// has no more bytes for a link. `waiting` is in the order of arrival.
     fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns;
 }
 
-/// What goes with a policy, for the coflows that it decides about.
+/// The mechanisms that are combined with a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct With {
-    /// Bottlenecks are relieved by detours ([`detour`]).
+    /// Detours relieve bottlenecks ([`detour`]).
     pub detours: bool,
-    /// Inside a coflow the largest flow group goes first ([`groups`]).
+    /// Inside a coflow the largest flow group is served first ([`groups`]).
     pub groups: bool,
 }
 
-/// A policy, and what goes with it.
+/// A policy and its mechanisms.
 pub struct Scheme {
-    /// Who goes first.
+    /// The policy.
     pub policy: Box<dyn Policy>,
     /// By leaf.
     with: Vec<With>,
@@ -86,12 +87,12 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// The leaf of an application's coflows, all three by number.
+    /// The leaf of an application's coflows; service, application and leaf are numbers.
     pub fn leaf(&self, service: u32, application: u32) -> u32 {
         self.leaf_of.get(service as usize).map_or(0, |leaves| leaves[application as usize])
     }
 
-    /// What goes with the policy of a leaf.
+    /// The mechanisms of a leaf.
     pub fn with(&self, leaf: u32) -> With {
         self.with[leaf as usize]
     }
@@ -156,10 +157,10 @@ pub const TABLE: &[Entry<Scheme>] = &[
     },
 ];
 
-/// Builds what `spec` names: `name` or `name:key=value:key=value`.
+/// Builds the policy that `spec` describes: `name` or `name:key=value:key=value`.
 ///
 /// # Errors
-/// An unknown name, parameter or value, or a policy for one switch; says what is known.
+/// For an unknown name, parameter or value, and for a policy for one switch. The error lists the valid ones.
 pub fn build(spec: &str) -> Result<Scheme, ParamsError> {
     build_from(TABLE, spec).map_err(|error| match error {
         ParamsError::UnknownPolicy { name, known }

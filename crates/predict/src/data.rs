@@ -1,8 +1,9 @@
-//! Measurements of incast: what part of the packets is lost with which buffer.
+//! Reads measurements of incast: the fraction of packets that is lost with each buffer.
 //!
-//! They are what `weir testbed incast --format csv` writes, one run a line (Algorithm 1, lines 1 to 4). The columns `buffer_packets`,
-//! `connections`, `bytes`, `loss` and, if they are there, `congestion` and `marks_packets` are read, in any order; others are not looked at.
-//! All runs are of one number of connections, one size and one way to control congestion, since a loss says nothing of the buffer otherwise.
+//! The file is the output of `weir testbed incast --format csv`, one run a line (Algorithm 1, lines 1 to 4). The reader uses
+//! the columns `buffer_packets`, `connections`, `bytes`, `loss` and, if present, `congestion` and `marks_packets`, in any
+//! order, and ignores others. All runs must have the same number of connections, size, congestion control and marking
+//! threshold, since the loss depends on them as well as on the buffer.
 
 use std::fmt;
 use std::io::Read;
@@ -17,37 +18,37 @@ use weir_trace::TraceError;
 use weir_trace::fields::{self, Source};
 use weir_trace::incast::{CONGESTION, is_congestion};
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_DATA_BYTES: usize = 4 << 20;
 
-/// The most records: machines are trained in a time that grows with the square.
+/// The maximum number of records. The time to train a machine grows with its square.
 pub const MAX_RECORDS: usize = 2_000;
 
-/// The most classes: there is a machine for each pair.
+/// The maximum number of classes. Each pair of classes has a machine.
 pub const MAX_CLASSES: usize = 16;
 
-/// The largest buffer, in packets: the most connections that a policy takes.
+/// The maximum buffer, in packets: the maximum number of connections that a policy accepts.
 pub const MAX_BUFFER: u32 = 65_536;
 
-/// The part of the packets that is lost, from 0 to 1.
+/// The fraction of packets that is lost, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Loss(f64);
 
-/// What is not a part of the packets.
+/// A number or text that is not a [`Loss`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}`: expected {LOSS}")]
 pub struct LossError {
-    /// What was given.
+    /// The number or text.
     pub value: String,
 }
 
 const LOSS: &str = "a part of the packets, from 0 to 1";
 
 impl Loss {
-    /// This part of the packets.
+    /// Creates a loss.
     ///
     /// # Errors
-    /// A number that is not from 0 to 1.
+    /// If `value` is not from 0 to 1.
     pub fn new(value: f64) -> Result<Loss, LossError> {
         if (0.0..=1.0).contains(&value) {
             Ok(Loss(value))
@@ -56,7 +57,7 @@ impl Loss {
         }
     }
 
-    /// The number.
+    /// The fraction.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -71,54 +72,54 @@ impl FromStr for Loss {
     }
 }
 
-/// A run: what was lost, and the buffer that it was lost at.
+/// A run: the measured loss, and the buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Record {
     /// The buffer, in packets: the class.
     pub buffer: u32,
-    /// The feature.
+    /// The loss: the feature.
     pub loss: Loss,
 }
 
-/// What all runs have in common.
+/// The parameters that all runs share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditions {
-    /// How many connections sent at once.
+    /// Number of concurrent connections.
     pub connections: u32,
-    /// What each of them sent, in bytes.
+    /// Bytes that each connection sent.
     pub bytes: u32,
-    /// Their congestion control, by the kernel's name for it, if the measurements say.
+    /// The congestion control, by its name in the kernel; none if the file does not state it.
     pub congestion: Option<String>,
-    /// From how many packets in its queue on the switch marked them, if it did.
+    /// The queue length from which the switch marked packets, in packets; none if it did not mark.
     pub marks: Option<u32>,
 }
 
-/// Runs under the same conditions, at two buffers or more. The order of the file does not matter.
+/// Runs with the same parameters and at least two buffers. The order of the file has no effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
     conditions: Conditions,
-    /// By buffer, then by loss.
+    /// Sorted by buffer, then by loss.
     all: Vec<Record>,
 }
 
 impl Records {
-    /// What they have in common.
+    /// The parameters that all runs share.
     pub fn conditions(&self) -> &Conditions {
         &self.conditions
     }
 
-    /// The runs, by buffer, then by loss.
+    /// The runs, sorted by buffer, then by loss.
     pub fn all(&self) -> &[Record] {
         &self.all
     }
 
-    /// The buffers, from the smallest.
+    /// The buffers, in ascending order.
     pub fn classes(&self) -> Vec<u32> {
         self.all.chunk_by(|a, b| a.buffer == b.buffer).map(|class| class[0].buffer).collect()
     }
 
-    /// The runs at some of the buffers, in an order drawn by `seed` in which the first ones, however many, are of each class as many as is
-    /// its share. So the first ones can train and the last ones test (Algorithm 1, line 6).
+    /// The runs at the buffers in `classes`, in a random order given by `seed`. Every prefix contains each class in
+    /// proportion to its number of runs, so a prefix can train and the rest can test (Algorithm 1, line 6).
     pub fn shuffled(&self, classes: &[u32], seed: u32) -> Vec<Record> {
         let mut chance = ChaCha8Rng::seed_from_u64(u64::from(seed));
         let mut placed = Vec::new();
@@ -130,7 +131,7 @@ impl Records {
                 placed.extend((0..).zip(class).map(|(at, record)| ((f64::from(at) + 0.5) / parts, record)));
             }
         }
-        // Stable: of those at one place, the smaller buffer is first.
+        // A stable sort: of equal positions, the smaller buffer is first.
         placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         placed.into_iter().map(|(_, record)| record).collect()
     }
@@ -139,7 +140,8 @@ impl Records {
 /// Reads the measurements at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// The first thing that keeps them from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, for too many or no
+/// records, and if there are fewer than 2 or more than [`MAX_CLASSES`] buffers.
 pub fn read(path: &Path) -> Result<Records, TraceError> {
     fields::open(path, |input, name| read_from(input, name))
 }
@@ -147,7 +149,7 @@ pub fn read(path: &Path) -> Result<Records, TraceError> {
 /// Reads measurements from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps them from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
     let text = fields::read_text(input, name, MAX_DATA_BYTES)?;
     let source = Source { file: name, text: &text };
@@ -214,19 +216,19 @@ fn malformed(source: Source<'_>, error: &csv::Error) -> TraceError {
     source.error(at, "line", &error.to_string(), "as many cells as the first line has")
 }
 
-/// Where a line begins; the reader's place is before the ends of those before it, and blank lines.
+/// The byte at which a line begins. The CSV reader's position precedes line ends and blank lines before it.
 fn begin(source: Source<'_>, position: Option<&csv::Position>) -> usize {
     let at = position.map_or(0, |position| position.byte() as usize);
     let rest = source.text.as_bytes().iter().skip(at);
     at + rest.take_while(|byte| matches!(byte, b'\r' | b'\n')).count()
 }
 
-/// Where the columns are.
+/// The indices of the columns.
 struct Columns {
     buffer: usize,
     connections: usize,
     bytes: usize,
-    /// Older measurements do not have these.
+    /// Missing in older measurements.
     congestion: Option<usize>,
     marks: Option<usize>,
     loss: usize,
@@ -251,7 +253,7 @@ impl Columns {
     }
 }
 
-/// A line, and where it stands.
+/// A line, and its position for errors.
 struct Run<'a> {
     source: Source<'a>,
     at: usize,
@@ -267,7 +269,7 @@ impl Run<'_> {
         self.source.error(self.at, field, self.cell(column), expected)
     }
 
-    /// A whole number from 1.
+    /// An integer from 1 to `most`.
     fn whole(&self, column: usize, field: &str, most: u32) -> Result<u32, TraceError> {
         let value = self.cell(column).parse().ok().filter(|value| (1..=most).contains(value));
         value.ok_or_else(|| self.wrong(column, field, &format!("a whole number from 1 to {most}")))
@@ -283,7 +285,7 @@ impl Run<'_> {
         }
     }
 
-    /// From where on packets were marked; nothing if none were.
+    /// The marking threshold, in packets; none for an empty cell.
     fn marks(&self, column: usize) -> Result<Option<u32>, TraceError> {
         match self.cell(column) {
             "" => Ok(None),

@@ -1,6 +1,6 @@
-//! A trained predictor as a file, in TOML. `docs/predict.md` describes it.
+//! Reads and writes trained predictors in TOML. `docs/predict.md` describes the format.
 //!
-//! A reader ends with a [`Model`] that holds together, or with an error that names the line, the field, the value and what was expected.
+//! A reader returns a consistent [`Model`], or an error that names the line, the field, the value and the expected value.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -14,27 +14,27 @@ use crate::machine::{MAX_PARAMETER, Machine, Settings, Vector};
 use crate::model::{Model, Training, held_out};
 use crate::predictor::{Predictor, Scale, pairs};
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
-/// The version that is read and written.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The key of the version.
+/// The key that contains the version.
 const MAGIC: &str = "weir-predictor";
 
-/// The one feature that there is.
+/// The only feature.
 const FEATURE: &str = "loss";
 
-/// The largest `rho`: with as many vectors as there may be, each at its largest.
+/// The maximum of `rho`: the maximum number of vectors, each with the maximum coefficient.
 const MAX_RHO: f64 = MAX_RECORDS as f64 * MAX_PARAMETER;
 
 const TABLES: &str = "a list of tables";
 
-/// Writes a model. What is read back is equal to it.
+/// Writes a model. Reading the output gives an equal model.
 ///
 /// # Errors
-/// The output does not take it.
+/// If `out` fails.
 pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
     let (predictor, training) = (&model.predictor, &model.training);
     let (low, high) = predictor.scale.ends();
@@ -88,7 +88,7 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
 /// Reads the model at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<Model, TraceError> {
     fields::open(path, |input, name| read_from(input, name))
 }
@@ -96,12 +96,12 @@ pub fn read(path: &Path) -> Result<Model, TraceError> {
 /// Reads a model from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Model, TraceError> {
     fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
-/// The model that the keys of a file describe.
+/// The model described by the keys of a file.
 fn from_fields(mut fields: Fields<'_>) -> Result<Model, TraceError> {
     features(&mut fields)?;
     let scale = scale(&mut fields)?;
@@ -142,7 +142,7 @@ fn scale(fields: &mut Fields<'_>) -> Result<Scale, TraceError> {
     ends.and_then(|(low, high)| Scale::new(low, high)).ok_or_else(|| fields.wrong(&value, ENDS))
 }
 
-/// Two numbers.
+/// A list of two numbers.
 fn pair(fields: &Fields<'_>, value: &Value<'_>, expected: &str) -> Result<[f64; 2], TraceError> {
     match fields.list(value, expected)?.as_slice() {
         [a, b] => Ok([fields.float(a)?, fields.float(b)?]),
@@ -204,7 +204,7 @@ fn training(mut fields: Fields<'_>) -> Result<Training, TraceError> {
     Ok(Training { data, conditions, seed, settings, trained, held_out: tested, right: right as usize })
 }
 
-/// What older models do not say.
+/// The optional congestion control, which older models lack.
 fn congestion(fields: &mut Fields<'_>) -> Result<Option<String>, TraceError> {
     let Some(value) = fields.maybe("congestion") else { return Ok(None) };
     let name = fields.text(&value, CONGESTION)?;

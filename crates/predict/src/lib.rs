@@ -1,20 +1,23 @@
-//! Django's predictor: how many connections a receiver should have, by the part of its packets that is lost.
+//! Django's predictor: predicts from the packet loss at a receiver how many concurrent connections it should have.
 //!
-//! Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21, section 4.1. A switch's buffer
-//! cannot be asked for, but its losses show it: the smaller the buffer, the more is lost of the same incast. So losses are measured at known
-//! buffers ([`data`]), a classifier learns to tell the buffers apart (Algorithm 1: C-SVC, one against one, [`Predictor`]), and the theorem
-//! of DCTCP says how many connections fit into a buffer ([`connections`]).
+//! Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21, section 4.1. The
+//! buffer of a switch cannot be queried, but its losses reveal it: the smaller the buffer, the higher the loss of the same
+//! incast. The predictor uses three steps:
 //!
-//! What the paper leaves open:
+//! 1. [`data`]: losses are measured at known buffers.
+//! 2. [`Predictor`]: a classifier learns to predict the buffer from the loss (Algorithm 1: C-SVC, one against one).
+//! 3. [`connections`]: DCTCP's theorem gives the number of connections that fit into a buffer.
 //!
-//! - *The kernel and its parameters.* It uses LibSVM, so those are LibSVM's where nothing else is said: Gaussian, C = 1, gamma = 1.
-//! - *Scaling.* Algorithm 1 scales all records before it divides them. Here the training records alone say what -1 and 1 are, so that those
-//!   that test have no part in what they test.
-//! - *Losses beyond those of training* are taken as the nearest of them: far from all records a Gaussian kernel says nothing, and a
-//!   loss above all others still means the smallest buffer.
-//! - *Votes.* Of classes with as many votes the smallest buffer wins, which opens fewer connections.
+//! [`mod@file`] stores a trained [`Model`] with its origin.
 //!
-//! [`mod@file`] keeps a trained [`Model`] with where it comes from.
+//! Choices where the paper is silent:
+//!
+//! - *Kernel and parameters*: the paper uses LibSVM, so LibSVM's defaults apply: a Gaussian kernel, C = 1, gamma = 1.
+//! - *Scaling*: Algorithm 1 scales all records before it splits them. Here only the training records determine the losses
+//!   that are scaled to -1 and 1, so that test records do not influence the predictor that they test.
+//! - *Losses outside the training range* are set to its nearest end. Far from all records a Gaussian kernel carries no
+//!   information, while a loss above all others still indicates the smallest buffer.
+//! - *Votes*: of classes with equal votes, the smallest buffer wins, which opens fewer connections.
 
 pub mod data;
 pub mod file;
@@ -28,19 +31,20 @@ pub use machine::{MAX_PARAMETER, Machine, SettingError, Settings, Vector};
 pub use model::{BufferAccuracy, Model, Training};
 pub use predictor::{Answer, Predictor, Scale, TrainError};
 
-/// How many connections fit into a buffer.
+/// The number of connections that fit into a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
-    /// How many, at least 1.
+    /// Number of connections, at least 1.
     pub connections: u32,
-    /// Whether the theorem says none, and 1 is what a receiver needs to get anything.
+    /// Whether the theorem gives 0; `connections` is then 1, which a receiver needs to receive anything.
     pub least: bool,
 }
 
-/// Theorem 4.1, q = k + n: how many connections `n` fit into a buffer of `q` packets if switches mark from `k` packets on.
+/// Theorem 4.1, q = k + n: the number of connections `n` that fit into a buffer of `q` packets if switches mark from `k`
+/// packets.
 ///
-/// With k >= q the buffer is full before a packet is marked, so no number of connections is without losses. Then one is the answer, which
-/// loses least.
+/// If k >= q, the buffer is full before the switch marks a packet, so any number of connections loses packets. The result
+/// is then 1, which loses least.
 pub fn connections(buffer: u32, threshold: u32) -> Fit {
     let fit = buffer.saturating_sub(threshold);
     Fit { connections: fit.max(1), least: fit == 0 }

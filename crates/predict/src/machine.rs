@@ -1,31 +1,31 @@
-//! A machine that tells two classes apart: C-SVC with a Gaussian kernel, as LibSVM has it.
+//! Support vector machines for pairs of classes: C-SVC with a Gaussian kernel, as in LibSVM.
 
 use libsvm_rs::train::svm_train;
 use libsvm_rs::{SvmNode, SvmParameter, SvmProblem};
 
-/// The largest C and gamma.
+/// The maximum C and gamma.
 pub const MAX_PARAMETER: f64 = 1e3;
 
-/// How machines are trained.
+/// Training parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     c: f64,
     gamma: f64,
 }
 
-/// What is no setting.
+/// An invalid training parameter.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("`{value}`: expected a number above 0 and up to {MAX_PARAMETER:e}")]
 pub struct SettingError {
-    /// What was given.
+    /// The parameter's value.
     pub value: f64,
 }
 
 impl Settings {
-    /// What it costs to be on the wrong side (`c`), and how fast the kernel falls with the distance (`gamma`).
+    /// `c` is the cost of misclassification; `gamma` is the rate at which the kernel decreases with the squared distance.
     ///
     /// # Errors
-    /// A number that is not above 0, or above [`MAX_PARAMETER`].
+    /// If a number is not above 0, or is above [`MAX_PARAMETER`].
     pub fn new(c: f64, gamma: f64) -> Result<Settings, SettingError> {
         match [c, gamma].into_iter().find(|value| !(*value > 0.0 && *value <= MAX_PARAMETER)) {
             Some(value) => Err(SettingError { value }),
@@ -33,34 +33,34 @@ impl Settings {
         }
     }
 
-    /// C.
+    /// The cost of misclassification, C.
     pub const fn c(&self) -> f64 {
         self.c
     }
 
-    /// Gamma.
+    /// The kernel's gamma.
     pub const fn gamma(&self) -> f64 {
         self.gamma
     }
 }
 
 impl Default for Settings {
-    /// LibSVM's for one feature; the paper names no others.
+    /// LibSVM's defaults for one feature; the paper states no others.
     fn default() -> Settings {
         Settings { c: 1.0, gamma: 1.0 }
     }
 }
 
-/// A support vector: a record that decides.
+/// A support vector.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vector {
-    /// Its feature, scaled.
+    /// Its scaled feature.
     pub x: f64,
-    /// Its multiplier, at most C: positive for records of the smaller class.
+    /// Its coefficient, from -C to C: positive for records of the smaller class.
     pub coefficient: f64,
 }
 
-/// A machine that tells a smaller class from a larger one.
+/// A machine that separates a smaller class from a larger one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     pub(crate) vectors: Vec<Vector>,
@@ -68,16 +68,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Trains one on the scaled features of two classes, of which neither is empty. It depends on their order in its last digits.
+    /// Trains a machine on the scaled features of two non-empty classes. The last digits of the result depend on the order
+    /// of the features.
     pub(crate) fn train(smaller: &[f64], larger: &[f64], settings: &Settings) -> Machine {
-        // The library would narrate on the standard error.
+        // Otherwise the library prints progress to the standard error.
         libsvm_rs::set_quiet(true);
         let both = || smaller.iter().map(|x| (1.0, *x)).chain(larger.iter().map(|x| (-1.0, *x)));
         let problem = SvmProblem {
             labels: both().map(|(label, _)| label).collect(),
             instances: both().map(|(_, value)| vec![SvmNode { index: 1, value }]).collect(),
         };
-        // C-SVC with a Gaussian kernel is its default.
+        // The defaults are C-SVC and a Gaussian kernel.
         let parameter = SvmParameter { c: settings.c, gamma: settings.gamma, ..SvmParameter::default() };
         let model = svm_train(&problem, &parameter);
         let vectors = model.sv.iter().zip(&model.sv_coef[0]);
@@ -86,13 +87,14 @@ impl Machine {
         Machine { vectors: vectors.collect(), rho: model.rho[0] }
     }
 
-    /// Above 0 for the smaller class, else the larger. The amount grows with the distance from the border.
+    /// The decision function: above 0 for the smaller class, else the larger class. The absolute value grows with the
+    /// distance from the boundary.
     pub fn decide(&self, x: f64, gamma: f64) -> f64 {
         let kernel = |v: &Vector| v.coefficient * libm::exp(-gamma * (x - v.x) * (x - v.x));
         self.vectors.iter().map(kernel).sum::<f64>() - self.rho
     }
 
-    /// The records that decide.
+    /// The support vectors.
     pub fn vectors(&self) -> &[Vector] {
         &self.vectors
     }

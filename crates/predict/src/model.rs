@@ -1,51 +1,51 @@
-//! A predictor, and where it comes from.
+//! A trained predictor with its origin and accuracy.
 
 use crate::data::{Conditions, Record, Records};
 use crate::machine::Settings;
 use crate::predictor::{Predictor, TrainError};
 
-/// How a predictor was made.
+/// The origin and accuracy of a predictor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Training {
     /// The name of the file with the measurements.
     pub data: String,
-    /// What these have in common.
+    /// The parameters that all measurements share.
     pub conditions: Conditions,
-    /// By which records were divided.
+    /// The seed that split the records.
     pub seed: u32,
-    /// How machines were trained.
+    /// The training parameters.
     pub settings: Settings,
-    /// How many records it was trained on.
+    /// Number of training records.
     pub trained: usize,
-    /// How many it was then tested on.
+    /// Number of test records.
     pub held_out: usize,
-    /// How many of these it was right about.
+    /// Number of test records that were predicted correctly.
     pub right: usize,
 }
 
 impl Training {
-    /// The part of the records held out that it was right about.
+    /// The fraction of test records that were predicted correctly.
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.held_out as f64
     }
 }
 
-/// How well a predictor does at one buffer.
+/// The accuracy of a predictor at one buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BufferAccuracy {
     /// The buffer, in packets.
     pub buffer: u32,
     /// The mean loss over all records, from 0 to 1.
     pub mean_loss: f64,
-    /// How many records it was trained on.
+    /// Number of training records.
     pub trained: usize,
-    /// How many records it was tested on; may be 0.
+    /// Number of test records; can be 0.
     pub held_out: usize,
-    /// How many of the records held out it was right about.
+    /// Number of test records that were predicted correctly.
     pub right: usize,
 }
 
-/// A predictor, and where it comes from.
+/// A predictor with its origin and accuracy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     pub(crate) predictor: Predictor,
@@ -53,11 +53,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// Trains on three quarters of the measurements, as drawn by `seed`, and tests on the rest (Algorithm 1, lines 5 to 7). They are called
-    /// `data`, in which control characters become `?`; the same measurements in another order give the same model.
+    /// Trains on three quarters of the measurements, selected by `seed`, and tests on the rest (Algorithm 1, lines 5 to 7).
+    /// `data` is the name of the measurements; its control characters become `?`. The order of the measurements has no
+    /// effect.
     ///
     /// # Errors
-    /// If nothing can be learned from them.
+    /// As for [`Predictor::train`].
     pub fn train(records: &Records, data: &str, seed: u32, settings: Settings) -> Result<Model, TrainError> {
         let order = records.shuffled(&records.classes(), seed);
         let (train, test) = order.split_at(order.len() - held_out(order.len()));
@@ -74,7 +75,7 @@ impl Model {
         Ok(Model { predictor, training })
     }
 
-    /// How well the predictor does at each buffer, from the smallest. `records` are those that it was trained on.
+    /// The accuracy at each buffer, in ascending order. `records` must be those that the predictor was trained on.
     pub fn accuracies(&self, records: &Records) -> Vec<BufferAccuracy> {
         let classes = self.predictor.classes();
         let order = records.shuffled(classes, self.training.seed);
@@ -95,18 +96,18 @@ impl Model {
         classes.iter().map(accuracy).collect()
     }
 
-    /// What tells buffers by losses.
+    /// The predictor.
     pub fn predictor(&self) -> &Predictor {
         &self.predictor
     }
 
-    /// How that was made.
+    /// Its origin and accuracy.
     pub fn training(&self) -> &Training {
         &self.training
     }
 }
 
-/// How many of so many records test: a quarter, as 100 of the paper's 400, but at least one.
+/// The number of test records: a quarter, as 100 of the paper's 400, but at least one.
 pub(crate) fn held_out(records: usize) -> usize {
     (records / 4).max(1)
 }

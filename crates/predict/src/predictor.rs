@@ -1,9 +1,9 @@
-//! Machines for all pairs of classes, which vote.
+//! Predicts a buffer from a loss by votes of machines for all pairs of classes.
 
 use crate::data::{Loss, Record};
 use crate::machine::{Machine, Settings};
 
-/// Which losses become -1 and 1.
+/// The linear scaling of losses to -1 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     low: f64,
@@ -11,7 +11,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From the lowest to the highest loss; nothing if they are not so.
+    /// A scale from the lowest to the highest loss; none if `low` is not below `high`.
     pub fn new(low: Loss, high: Loss) -> Option<Scale> {
         (low < high).then_some(Scale { low: low.get(), high: high.get() })
     }
@@ -21,38 +21,38 @@ impl Scale {
         (self.low, self.high)
     }
 
-    /// From -1 to 1, also for losses beyond the ends.
+    /// The scaled loss, from -1 to 1; losses outside the range are set to its ends.
     pub fn of(&self, loss: Loss) -> f64 {
         (2.0 * (loss.get() - self.low) / (self.high - self.low) - 1.0).clamp(-1.0, 1.0)
     }
 
-    /// Whether a loss is between the ends.
+    /// Whether a loss is in the range.
     pub fn holds(&self, loss: Loss) -> bool {
         (self.low..=self.high).contains(&loss.get())
     }
 }
 
-/// Why nothing can be learned from some records.
+/// Why records are not sufficient for training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {
-    /// Nothing to tell apart.
+    /// There are fewer than two classes.
     #[error("there are records of {0} classes: expected 2 or more")]
     Classes(usize),
-    /// Nothing to tell it by.
+    /// All losses are equal.
     #[error("all records have the same loss: expected losses that differ with the buffer")]
     Same,
 }
 
-/// What the machines say of a loss.
+/// A prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// The buffer, in packets.
     pub buffer: u32,
-    /// The votes for it. All its machines are one fewer than there are classes.
+    /// Votes for the buffer. The maximum is the number of classes minus 1.
     pub votes: usize,
 }
 
-/// Tells the buffer by the loss: |Q| (|Q| - 1) / 2 machines, one for each pair of classes.
+/// A predictor of the buffer from the loss: |Q| (|Q| - 1) / 2 machines, one for each pair of classes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictor {
     pub(crate) classes: Vec<u32>,
@@ -62,16 +62,16 @@ pub struct Predictor {
     pub(crate) machines: Vec<Machine>,
 }
 
-/// The pairs of so many classes, the smaller first: 0 and 1, 0 and 2, ..., 1 and 2, ...
+/// The pairs of classes, the smaller first: 0 and 1, 0 and 2, ..., 1 and 2, ...
 pub(crate) fn pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..classes).flat_map(move |smaller| (smaller + 1..classes).map(move |larger| (smaller, larger)))
 }
 
 impl Predictor {
-    /// Trains on some records, whose order does not matter. O(n^2) and more for the n records of a pair of classes.
+    /// Trains on records in any order. At least O(n^2) for the n records of a pair of classes.
     ///
     /// # Errors
-    /// If nothing can be learned from them.
+    /// [`TrainError::Classes`] for fewer than two buffers; [`TrainError::Same`] if all losses are equal.
     pub fn train(records: &[Record], settings: &Settings) -> Result<Predictor, TrainError> {
         let mut records = records.to_vec();
         records.sort_by(|a, b| a.buffer.cmp(&b.buffer).then(a.loss.get().total_cmp(&b.loss.get())));
@@ -95,7 +95,7 @@ impl Predictor {
         })
     }
 
-    /// The buffer at which most is lost so. Of those with as many votes it is the smallest.
+    /// The most probable buffer at this loss, by votes. Ties go to the smallest buffer.
     pub fn predict(&self, loss: Loss) -> Answer {
         let x = self.scale.of(loss);
         let mut votes = vec![0; self.classes.len()];
@@ -105,34 +105,34 @@ impl Predictor {
         elect(&self.classes, &votes)
     }
 
-    /// How many of some records it is right about.
+    /// The number of records whose buffer is predicted correctly.
     pub fn right(&self, records: &[Record]) -> usize {
         records.iter().filter(|record| self.predict(record.loss).buffer == record.buffer).count()
     }
 
-    /// The buffers, from the smallest.
+    /// The buffers, in ascending order.
     pub fn classes(&self) -> &[u32] {
         &self.classes
     }
 
-    /// What losses it was trained on.
+    /// The scaling of the training losses.
     pub fn scale(&self) -> &Scale {
         &self.scale
     }
 
-    /// Gamma.
+    /// The kernel's gamma.
     pub fn gamma(&self) -> f64 {
         self.gamma
     }
 
-    /// The machines, each with the smaller and the larger buffer that it tells apart.
+    /// The machines, each with its smaller and its larger buffer.
     pub fn machines(&self) -> impl Iterator<Item = (u32, u32, &Machine)> {
         let pairs = pairs(self.classes.len()).map(|(a, b)| (self.classes[a], self.classes[b]));
         pairs.zip(&self.machines).map(|((a, b), machine)| (a, b, machine))
     }
 }
 
-/// The class with most votes, the smallest of several.
+/// The class with most votes; the smallest if several are equal.
 fn elect(classes: &[u32], votes: &[usize]) -> Answer {
     let most = votes.iter().copied().max().unwrap_or(0);
     let first = votes.iter().position(|count| *count == most).unwrap_or(0);
@@ -155,7 +155,7 @@ mod tests {
     fn of_as_many_votes_the_smallest_buffer_wins() {
         let classes = [50, 100, 150];
         assert_eq!(elect(&classes, &[0, 1, 2]), Answer { buffer: 150, votes: 2 });
-        // Each beats one of the others.
+        // Each class beats one of the others.
         assert_eq!(elect(&classes, &[1, 1, 1]), Answer { buffer: 50, votes: 1 });
         assert_eq!(elect(&[50, 100, 150, 200], &[1, 2, 2, 1]), Answer { buffer: 100, votes: 2 });
     }

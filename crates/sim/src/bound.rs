@@ -1,19 +1,18 @@
-//! Lower bounds on the CCT of each coflow and on their mean that no schedule beats, whatever it knows.
+//! Lower bounds, for any schedule, on the CCT of each coflow and on the mean CCT, and checks of outcomes against them.
 //!
-//! Take one side of one port, and forget all other ports. What is left is a single machine: every coflow with bytes
-//! there is a job of that length, released when the coflow is. A coflow is not done before its job is, and any
-//! schedule of the fabric, also one that shares the port between flows, is a preemptive schedule of the
-//! machine. Shortest remaining processing time first makes the sum of the jobs' times in such a machine least
-//! (Schrage, 1968). A coflow without bytes there still needs its *bottleneck time*, the most that any
-//! side of a port has to move for it at full rate. The two sums add up to a bound on the sum of all CCTs, which holds for
-//! each side of each port; the largest of them is the bound.
+//! Consider one side of one port, and ignore all other ports. This is a single machine: every coflow with bytes there is a
+//! job of that length, released with the coflow. A coflow completes no earlier than its job. Any schedule of the fabric is
+//! a preemptive schedule of the machine, even if it shares the port between flows. Shortest remaining processing time
+//! first minimises the sum of the jobs' times on such a machine (Schrage, 1968). A coflow without bytes on that side still
+//! needs its *bottleneck time*: the maximum, over all sides of ports, of its bytes there divided by the full rate. The sum
+//! of both is a lower bound on the sum of all CCTs for each side of each port. The bound is the maximum over all sides.
 //!
-//! What it leaves out only makes schedules slower, so it stays a bound:
-//! - a coflow with parents counts with its bottleneck time, as its release depends on the schedule;
-//! - data that comes later than its coflow, flows that start anew, ports that slow down or fail, and the
-//!   scheduling interval are ignored.
+//! The model ignores effects that only make schedules slower, so the bound remains valid:
 //!
-//! A port that an event makes faster than its nominal rate would break it: then there is no bound.
+//! - A coflow with parents counts with its bottleneck time, because its release depends on the schedule.
+//! - Late data, restarts of flows, slow or failed ports, and the scheduling interval are ignored.
+//!
+//! A port that an event makes faster than its nominal rate would invalidate the bound: no bound is computed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,57 +23,57 @@ use weir_core::units::Rate;
 
 use crate::outcome::{Outcome, mean};
 
-/// What no schedule of a workload beats.
+/// Lower bounds for any schedule of a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {
-    /// The least mean CCT, in seconds; 0 of no coflows.
+    /// The lower bound of the mean CCT, in seconds; 0 without coflows.
     pub mean_cct: f64,
-    /// The least CCT of each coflow, in the order of the workload: its bottleneck time, in seconds.
+    /// The lower bound of the CCT of each coflow, in the order of the workload: its bottleneck time, in seconds.
     pub ccts: Vec<f64>,
 }
 
-/// An outcome that no schedule has: a fault of the policy, or of the simulator. Times in seconds.
+/// An outcome that violates a bound, which indicates a bug in the policy or the simulator. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Impossible {
     /// A coflow was faster than alone.
     #[error("coflow {id} took {cct} s, and no schedule takes less than {least} s")]
     Coflow {
-        /// Its number in the trace.
+        /// Its id in the trace.
         id: u64,
-        /// What it took.
+        /// Its CCT.
         cct: f64,
-        /// What it takes at least.
+        /// The lower bound.
         least: f64,
     },
-    /// All coflows together were faster than they can be.
+    /// The mean CCT is below its bound.
     #[error("the mean CCT is {mean} s, and no schedule has one below {least} s")]
     Mean {
         /// The mean CCT.
         mean: f64,
-        /// The least that there is.
+        /// The lower bound.
         least: f64,
     },
-    /// A port moved more than it can.
+    /// A port moved more bytes than its capacity allows.
     #[error("port {port} {side} {used} times what it can")]
     Port {
         /// The port.
         port: usize,
         /// `sent` or `received`.
         side: &'static str,
-        /// What it moved, over what it can move.
+        /// Bytes moved divided by the bytes that the port could move.
         used: f64,
     },
 }
 
-/// What rounding may do to a bound, as a part of it.
+/// Relative rounding error of a bound.
 const ROUNDING: f64 = 1e-9;
 
-/// What it may do to a time since the start, likewise.
+/// Relative rounding error of a time since the start.
 const CLOCK: f64 = 1e-14;
 
 impl Bounds {
-    /// The bounds of `workload` on ports of `port_rate`. `None` where an event makes a port faster than that, or if nothing
-    /// can be moved.
+    /// The bounds of `workload` on ports of `port_rate`. `None` if an event makes a port faster than that, or if the rate is
+    /// 0.
     ///
     /// O(n log n) for n pairs of a coflow and a port's side that it uses.
     pub fn new(workload: &Workload, port_rate: Rate) -> Option<Bounds> {
@@ -94,7 +93,7 @@ impl Bounds {
             if !coflow.parents.is_empty() {
                 continue;
             }
-            // What comes before a release is not part of the CCT.
+            // Time before the release is not part of the CCT.
             let release = coflow.arrival.get() + coflow.compute_before.get();
             for &side in &loads.used {
                 sides[side].jobs.push(Job { release, length: loads.bytes[side] / rate });
@@ -107,10 +106,11 @@ impl Bounds {
         Some(Bounds { mean_cct, ccts })
     }
 
-    /// Checks what is said to have come of a replay of the same workload on the same ports.
+    /// Checks an outcome of a replay of the same workload on the same ports. O(coflows + ports).
     ///
     /// # Errors
-    /// The first coflow that beats its bound, or port that moved more than it can. O(coflows + ports).
+    /// For the first coflow below its bound, a mean CCT below its bound, or the first port that moved more bytes than its
+    /// capacity allows.
     pub fn check(&self, outcome: &Outcome) -> Result<(), Impossible> {
         let beats = |found: f64, least: f64, end: f64| found + CLOCK * end < least * (1.0 - ROUNDING);
         for (coflow, &least) in outcome.coflows.iter().zip(&self.ccts) {
@@ -132,12 +132,12 @@ impl Bounds {
     }
 }
 
-/// The least mean CCT that any schedule of `workload` has; see [`Bounds`].
+/// The lower bound of the mean CCT of `workload`; see [`Bounds`].
 pub fn mean_cct(workload: &Workload, port_rate: Rate) -> Option<f64> {
     Bounds::new(workload, port_rate).map(|bounds| bounds.mean_cct)
 }
 
-/// The most that one side of a port has to move for a coflow, in bytes: what it takes alone, at full rate.
+/// The maximum, over all sides of ports, of a coflow's bytes there.
 pub fn bottleneck(coflow: &CoflowSpec, ports: u32) -> f64 {
     let ports = ports as usize;
     let mut loads = Loads { bytes: vec![0.0; 2 * ports], used: Vec::new() };
@@ -145,15 +145,15 @@ pub fn bottleneck(coflow: &CoflowSpec, ports: u32) -> f64 {
     loads.most()
 }
 
-/// One side of one port as a machine.
+/// One side of one port as a single machine.
 #[derive(Debug, Clone, Default)]
 struct Side {
     jobs: Vec<Job>,
-    /// Bottleneck times of the coflows whose jobs these are.
+    /// The sum of the bottleneck times of the coflows with jobs here.
     bottlenecks: f64,
 }
 
-/// Times in seconds.
+/// A job on a machine. Times are in seconds.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     release: f64,
@@ -187,7 +187,7 @@ impl Loads {
     }
 }
 
-/// The sum of the times from release to completion of jobs on one machine, shortest remaining first.
+/// The sum of the times from release to completion of jobs on one machine, by shortest remaining processing time first.
 fn total_time(mut jobs: Vec<Job>) -> f64 {
     jobs.sort_by(|a, b| a.release.total_cmp(&b.release));
     let mut left: BinaryHeap<Reverse<Key>> = BinaryHeap::new();
@@ -203,7 +203,7 @@ fn total_time(mut jobs: Vec<Job>) -> f64 {
         }
         let Some(Reverse(Key(shortest))) = left.pop() else { continue };
         let until = next.peek().map_or(f64::INFINITY, |job| job.release);
-        // Time passes for all that are there; `sum` counts it once for each.
+        // Time passes for all released jobs; `sum` counts it once for each.
         let here = left.len() as f64 + 1.0;
         if now + shortest <= until {
             sum += here * shortest;
@@ -241,8 +241,8 @@ mod tests {
         Workload { ports, coflows, events: Vec::new(), names: Names::default() }
     }
 
-    /// The least total time of jobs with whole lengths and releases on one machine: tries every choice at every
-    /// unit of time, idling included.
+    /// The minimum total time of jobs with integer lengths and releases on one machine: tries every choice, including
+    /// idling, at every unit of time.
     fn brute(jobs: &[(u32, u32)], left: &mut Vec<u32>, now: u32) -> u32 {
         if left.iter().all(|&l| l == 0) {
             return 0;
@@ -265,7 +265,7 @@ mod tests {
         #[test]
         fn no_order_on_one_port_beats_it(jobs in prop::collection::vec((0u32..4, 1u32..4), 1..4)) {
             let coflows = jobs.iter().enumerate().map(|(id, &(release, length))| {
-                // Distinct receivers: only the sending port is short.
+                // Distinct receivers: only the sending port is a bottleneck.
                 coflow(id as u64, release.into(), &[(0, id as u32, length.into())])
             });
             let w = workload(4, coflows.collect());
@@ -337,14 +337,14 @@ mod tests {
 
     #[test]
     fn releases_in_between_preempt() {
-        // 5 from 0, 1 from 2: the second goes first from its release on; 6 and 1.
+        // Lengths 5 (released at 0) and 1 (released at 2): the second runs from its release; the times are 6 and 1.
         let w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 5.0)]), coflow(2, 2.0, &[(0, 1, 1.0)])]);
         assert_eq!(mean_cct(&w, rate()), Some(3.5));
     }
 
     #[test]
     fn what_cannot_be_is_named() {
-        // 1 and 3 on one port, 2 late: they take 1, 3 + 1 and 2 at least.
+        // Lengths 1 and 3 on one port, and 2 released late: they take at least 1, 3 + 1 and 2.
         let w = workload(
             3,
             vec![
@@ -358,7 +358,7 @@ mod tests {
         let options = Options { port_rate: rate(), interval: Time::ZERO, keep_flows: false, behind: None };
         let found = replay(&w, policy::build("scf").unwrap(), &options, &mut NoObserver).unwrap();
         assert_eq!(bounds.check(&found), Ok(()));
-        // Rounding of the clock, and no more than that.
+        // Rounding of the clock is tolerated, but nothing more.
         let with_end = |index: usize, end: f64| {
             let mut forged = found.clone();
             forged.coflows[index].end = end;
@@ -368,7 +368,7 @@ mod tests {
         let slow = with_end(2, 1e6 + 2.0 - 2e-8).unwrap_err();
         assert!(matches!(slow, Impossible::Coflow { id: 3, least: 2.0, .. }), "{slow}");
         assert_eq!(with_end(0, 0.5), Err(Impossible::Coflow { id: 1, cct: 0.5, least: 1.0 }));
-        // Each as fast as alone, which the port they share does not let them be.
+        // Each coflow is as fast as alone, which is impossible on the port that they share.
         assert_eq!(with_end(1, 3.0), Err(Impossible::Mean { mean: 2.0, least: 7.0 / 3.0 }));
         let mut forged = found.clone();
         forged.recv_utilisation[2] = 1.0 + 2e-9;

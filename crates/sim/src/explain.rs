@@ -1,19 +1,21 @@
-//! Why one coflow took as long as it did.
+//! Explains the completion time of one coflow.
 //!
-//! An [`Explainer`] watches a replay and follows one coflow. From its release to its end it notes what it was given
-//! and why: the queue that it was in, the rule that served it, its *pace*, and, where that is below what it would have
-//! alone, the port that holds it back and the coflows that have that port.
+//! An [`Explainer`] observes a replay and follows one coflow. From release to completion it records the coflow's queue, the
+//! rule that served it, and its *pace*. Where the pace is below that of the coflow alone, it also records the port that
+//! limits the coflow and the coflows that use that port.
 //!
-//! What a coflow has left takes, alone on healthy ports, the time that its *bottleneck* takes: the side of a port with
-//! the most left to move. The *pace* is the rate at which that time shrinks: 1 is as fast as alone, and 0 is no nearer to
-//! the end, even if flows move that are not at the bottleneck. So a coflow's CCT is the time that it takes alone plus
-//! what it lost, second by second, where the pace was below 1; and, if flows started anew, what that threw it back.
-//! A coflow *waits* where nothing of it moves, and is *slowed* where its pace is below 1.
+//! Alone on healthy ports, the remaining bytes of a coflow take the time of its *bottleneck*: the side of a port with the
+//! most bytes left to move. The *pace* is the rate at which that time shrinks. 1 is as fast as alone; 0 is no progress
+//! towards the end, even if flows move that do not use the bottleneck. A coflow's CCT is therefore the time that it takes
+//! alone, plus the time lost at a pace below 1, plus the time to repeat lost bytes if flows restarted. A coflow is
+//! *waiting* while none of its flows moves, and *slowed* while its pace is below 1.
 //!
-//! The port that holds it back is the bottleneck, if others have what it lacks there. Else its flows there wait for their
-//! data, or are held up at their other ends, or wait for the rest of the coflow: of its own ports without capacity left, it
-//! is then the one where it would need longest with what the others leave it; of several, the one where it has most left to
-//! move.
+//! The limiting port is determined as follows:
+//!
+//! 1. If other coflows use the capacity that the coflow lacks at its bottleneck, the bottleneck.
+//! 2. Otherwise, the flows there wait for their data, are limited at their other ends, or wait for the rest of the coflow.
+//!    The limiting port is then one of the coflow's ports without residual capacity: the one at which the coflow would take
+//!    longest with the capacity that others leave. Ties go to the port with the most bytes left to move.
 
 mod timeline;
 
@@ -27,10 +29,10 @@ use crate::bound;
 use crate::outcome::CoflowOutcome;
 use crate::replay::{Observer, Options, Snapshot};
 
-/// Below this share of a port's nominal rate, nothing is left of it.
+/// Residual capacities up to this fraction of a port's nominal rate count as none.
 const NOTHING: f64 = 1e-6;
 
-/// From this pace on a coflow is not slowed.
+/// The minimum pace at which a coflow is not slowed.
 const FULL: f64 = 0.999;
 
 /// One side of a port.
@@ -38,7 +40,7 @@ const FULL: f64 = 0.999;
 pub struct PortSide {
     /// The port.
     pub port: u32,
-    /// Whether it is the sending side; else the receiving one.
+    /// Whether it is the sending side; otherwise it is the receiving side.
     pub sends: bool,
 }
 
@@ -49,10 +51,10 @@ impl PortSide {
     }
 }
 
-/// How a coflow gets on.
+/// The progress of a coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing moves.
+    /// No flow moves.
     Waiting,
     /// Slower than alone.
     Slowed,
@@ -61,7 +63,7 @@ pub enum State {
 }
 
 impl State {
-    /// Its name.
+    /// The state's name.
     pub const fn name(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -71,25 +73,25 @@ impl State {
     }
 }
 
-/// What keeps a coflow from its pace alone.
+/// The reason why a coflow is slower than alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Nothing does. What is lost all the same is so because its bottleneck became another port between two schedules.
+    /// No reason. Time can still be lost, because the bottleneck became another port between two schedules.
     Nothing,
-    /// It was released between two schedules.
+    /// The coflow was released between two schedules.
     NextSchedule,
-    /// Flows at its bottleneck wait for their data, and none there has any.
+    /// All its flows at the bottleneck wait for their data.
     NoData,
-    /// Others have this port.
+    /// Other coflows use this port.
     Port(PortSide),
-    /// This port has less than its nominal rate, and the coflow has all of it.
+    /// This port has less than its nominal rate, and the coflow uses all of it.
     SlowPort(PortSide),
-    /// None of its ports is short: the policy gives it no more.
+    /// All its ports have residual capacity, but the policy does not assign it.
     Policy,
 }
 
 impl Cause {
-    /// Its name.
+    /// The cause's name.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::Nothing => "nothing",
@@ -101,7 +103,7 @@ impl Cause {
         }
     }
 
-    /// The side of a port that is the cause.
+    /// The side of a port that is the cause, if any.
     pub const fn side(self) -> Option<PortSide> {
         match self {
             Cause::Port(side) | Cause::SlowPort(side) => Some(side),
@@ -110,74 +112,74 @@ impl Cause {
     }
 }
 
-/// A coflow that has a port that another one needs.
+/// A coflow that uses a port that the explained coflow needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Holder {
-    /// Its id.
+    /// Its id in the trace.
     pub coflow: u64,
-    /// Its queue; the last, if it changed.
+    /// Its queue; the last one if it changed.
     pub queue: usize,
-    /// What its place goes by; likewise.
+    /// The values that determine its place in the order; the last ones if they changed.
     pub standing: Standing,
-    /// Its share of the port's nominal rate, on average over the segment.
+    /// Its mean share of the port's nominal rate over the segment.
     pub share: f64,
     /// Seconds that it cost; see [`Segment::lost`].
     pub lost: f64,
 }
 
-/// A time with one explanation.
+/// A period with one explanation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// In seconds.
+    /// Its start, in seconds.
     pub from: f64,
-    /// In seconds.
+    /// Its end, in seconds.
     pub to: f64,
-    /// Bytes that were moved, those included that were lost later.
+    /// Bytes moved, including those that a restart lost later.
     pub bytes: f64,
-    /// Seconds by which the time that the rest takes alone became less.
+    /// Seconds by which the remaining time alone shrank.
     pub alone: f64,
-    /// How it got on.
+    /// The coflow's progress.
     pub state: State,
-    /// Its queue.
+    /// The coflow's queue.
     pub queue: usize,
-    /// What its place goes by; contention as it was last.
+    /// The values that determine its place in the order, at the end of the segment.
     pub standing: Standing,
     /// The rule that served it.
     pub rule: Rule,
-    /// What held it back.
+    /// The reason why it is slower than alone.
     pub cause: Cause,
-    /// Who has the port that held it back; the one with the largest share first.
+    /// The coflows that use the limiting port, the largest share first.
     pub holders: Vec<Holder>,
 }
 
 impl Segment {
-    /// How long it is.
+    /// The duration, in seconds.
     pub fn time(&self) -> f64 {
         self.to - self.from
     }
 
-    /// The pace.
+    /// The pace, from 0 to 1.
     pub fn pace(&self) -> f64 {
-        // Rounding is no progress, backward or faster than alone.
+        // Rounding can make the quotient negative or larger than 1.
         if self.time() > 0.0 { (self.alone / self.time()).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Seconds lost against being alone.
+    /// Seconds lost compared with running alone.
     pub fn lost(&self) -> f64 {
         (self.time() - self.alone).max(0.0)
     }
 }
 
-/// Why one coflow took as long as it did. Times in seconds.
+/// The explanation of a coflow's completion time. Times are in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// What became of it.
+    /// The coflow's outcome.
     pub outcome: CoflowOutcome,
-    /// What it takes alone on healthy ports.
+    /// Its completion time alone on healthy ports.
     pub alone: f64,
-    /// Bytes that were moved in vain, by flows that started anew.
+    /// Bytes moved in vain by flows that restarted.
     pub lost_bytes: f64,
-    /// Without gaps from its release to its end; empty if that took no time.
+    /// Segments without gaps from release to completion; empty if the CCT is 0.
     pub segments: Vec<Segment>,
 }
 
@@ -187,7 +189,7 @@ impl Explanation {
         self.segments.iter().filter(|s| s.state == state).map(Segment::time).fold(0.0, |sum, time| sum + time)
     }
 
-    /// Seconds under each rule, the longest first.
+    /// Seconds under each rule, in descending order.
     pub fn by_rule(&self) -> Vec<(Rule, f64)> {
         let mut sums: Vec<(Rule, f64)> = Vec::new();
         for segment in self.segments.iter().filter(|s| s.cause != Cause::NextSchedule) {
@@ -200,7 +202,7 @@ impl Explanation {
         sums
     }
 
-    /// Seconds lost by cause, the most first.
+    /// Seconds lost by cause, in descending order.
     pub fn by_cause(&self) -> Vec<(Cause, f64)> {
         let mut sums: BTreeMap<Cause, f64> = BTreeMap::new();
         for segment in &self.segments {
@@ -209,7 +211,7 @@ impl Explanation {
         most_first(sums, self.outcome.cct())
     }
 
-    /// Seconds that it took to come as far again as before flows started anew.
+    /// Seconds to repeat the progress that restarts of flows lost.
     pub fn thrown_back(&self) -> f64 {
         if self.lost_bytes == 0.0 {
             return 0.0;
@@ -218,7 +220,7 @@ impl Explanation {
         (self.outcome.cct() - self.alone - lost).max(0.0)
     }
 
-    /// Seconds lost behind each coflow, the most first. Where several have the port, each counts by its share.
+    /// Seconds lost to each coflow, in descending order. If several coflows use the limiting port, each counts by its share.
     pub fn by_coflow(&self) -> Vec<(u64, f64)> {
         let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
         for holder in self.segments.iter().flat_map(|s| &s.holders) {
@@ -228,7 +230,7 @@ impl Explanation {
     }
 }
 
-/// The sums that are more than rounding, the largest first.
+/// The sums above rounding, in descending order.
 fn most_first<K>(sums: BTreeMap<K, f64>, cct: f64) -> Vec<(K, f64)> {
     let mut sums: Vec<(K, f64)> = sums.into_iter().filter(|(_, sum)| *sum > 1e-9 * cct).collect();
     sums.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -239,33 +241,34 @@ fn most_first<K>(sums: BTreeMap<K, f64>, cct: f64) -> Vec<(K, f64)> {
 pub struct Explainer {
     index: usize,
     port_rate: f64,
-    /// What each flow is long and has left, in the order of the specification.
+    /// The size and the remaining bytes of each flow, in the order of the specification.
     sizes: Vec<f64>,
     left: Vec<f64>,
-    /// Sending and receiving ports, in the same order, as the replay numbers them; there are none before the first schedule after its release.
+    /// The sending and receiving port of each flow, in the same order, by the replay's numbers; empty before the first
+    /// schedule after the release.
     ends: Vec<(u32, u32)>,
-    /// Seconds that what is left takes alone.
+    /// Seconds that the remaining bytes take alone.
     needs: f64,
-    /// When which of its flows starts anew; those from `restarted` on are yet to come.
+    /// The times and flows of restarts; those from index `restarted` on are yet to come.
     restarts: Vec<(f64, usize)>,
     restarted: usize,
     ports: usize,
     alone: f64,
     slot: Option<Slot>,
     since: f64,
-    /// Flows with rates since then: the number in the coflow, that in the specification, and the rate.
+    /// Flows with rates since then: index in the coflow, index in the specification, rate.
     rates: Vec<(u32, usize, f64)>,
     open: Option<Open>,
     lost_bytes: f64,
     segments: Vec<Segment>,
     outcome: Option<CoflowOutcome>,
-    /// Bytes per second by side of a port (sending sides first), kept for their memory.
+    /// Bytes per second, or bytes, by side of a port (sending sides first); reused to save allocations.
     used: Vec<f64>,
     own: Vec<f64>,
     load: Vec<f64>,
 }
 
-/// The explanation in force since the last schedule.
+/// The explanation since the last schedule.
 struct Open {
     state: State,
     queue: usize,
@@ -275,7 +278,7 @@ struct Open {
     holders: Vec<Held>,
 }
 
-/// Who has the port, and at which rate.
+/// A coflow that uses the limiting port, and its rate there.
 struct Held {
     coflow: u64,
     queue: usize,
@@ -287,7 +290,7 @@ impl Explainer {
     /// Follows the coflow at `index` of `workload`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `index` is out of range.
     pub fn new(workload: &Workload, index: usize, options: &Options) -> Explainer {
         let spec = &workload.coflows[index];
         let sizes: Vec<f64> = spec.flows.iter().map(|f| f.bytes.get()).collect();
@@ -321,7 +324,7 @@ impl Explainer {
         }
     }
 
-    /// What was found; `None` if the replay did not come to the coflow's end.
+    /// The explanation; `None` if the coflow did not complete in the replay.
     pub fn finish(self) -> Option<Explanation> {
         Some(Explanation {
             outcome: self.outcome?,
@@ -331,10 +334,10 @@ impl Explainer {
         })
     }
 
-    /// Moves what the rates in force move until `now`, and lays it down as a segment. `ended` are the flows that are
-    /// done by then.
+    /// Moves bytes at the present rates until `now`, and records a segment. `ended` returns whether a flow has completed by
+    /// then.
     fn advance(&mut self, now: f64, ended: impl Fn(u32) -> bool) {
-        // By rounding, a schedule may come a moment before the release that it is for.
+        // By rounding, a schedule can be slightly before the release that caused it.
         let now = now.max(self.since);
         let time = now - self.since;
         let (mut bytes, mut some_ended) = (0.0, false);
@@ -350,7 +353,7 @@ impl Explainer {
             self.load[self.ports + dst as usize] -= moved;
         }
         if some_ended {
-            // Differences leave roundings behind, of which ports that are done with have to be free.
+            // Differences leave rounding errors; ports without remaining bytes must have a load of exactly 0.
             self.sum_loads();
         }
         let before = self.needs;
@@ -361,12 +364,12 @@ impl Explainer {
         self.since = now;
     }
 
-    /// Seconds that what is left takes alone.
+    /// Seconds that the remaining bytes take alone.
     fn needed(&self) -> f64 {
         self.load.iter().copied().fold(0.0, f64::max) / self.port_rate
     }
 
-    /// What each side of a port has left to move.
+    /// Computes the remaining bytes of each side of a port.
     fn sum_loads(&mut self) {
         self.load.fill(0.0);
         for (&left, &(src, dst)) in self.left.iter().zip(&self.ends) {
@@ -383,7 +386,7 @@ impl Explainer {
             coflow,
             queue,
             standing,
-            // A sum over time until the segment is closed.
+            // An integral over time until the segment is closed.
             share: rate / self.port_rate * (to - from),
             lost: lost * rate / others,
         });
@@ -425,7 +428,7 @@ impl Explainer {
         }
     }
 
-    /// Turns the sums of the last segment into averages.
+    /// Converts the integrals of the last segment to means.
     fn close(&mut self) {
         if let Some(last) = self.segments.last_mut() {
             let time = last.time();
@@ -436,14 +439,14 @@ impl Explainer {
         }
     }
 
-    /// Lets flows lose what they have sent, where they started anew.
+    /// Resets the progress of flows that restarted until `now`.
     fn restart(&mut self, now: f64) {
         while let Some(&(at, flow)) = self.restarts.get(self.restarted) {
             if at > now {
                 return;
             }
             self.restarted += 1;
-            // A flow that has ended stays so.
+            // A completed flow stays completed.
             if self.left[flow] > 0.0 {
                 self.lost_bytes += self.sizes[flow] - self.left[flow];
                 self.left[flow] = self.sizes[flow];
@@ -453,7 +456,7 @@ impl Explainer {
         }
     }
 
-    /// What is in force from now on.
+    /// Determines the explanation from this schedule on.
     fn look(&mut self, moment: &Snapshot<'_>, slot: Slot) {
         let coflow = moment.coflow(slot);
         self.rates.clear();
@@ -486,7 +489,7 @@ impl Explainer {
         let cause = if state == State::Full {
             Cause::Nothing
         } else if !bottleneck.is_some_and(moves) {
-            // Nobody else could make it faster.
+            // No other coflow limits it.
             Cause::NoData
         } else {
             self.hold_up(moment, slot, bottleneck, &mut holders)
@@ -501,7 +504,7 @@ impl Explainer {
         });
     }
 
-    /// What holds the coflow back, and who has it.
+    /// Determines the limiting port and the coflows that use it.
     fn hold_up(
         &mut self,
         moment: &Snapshot<'_>,
@@ -529,7 +532,7 @@ impl Explainer {
             let others = used[side] - self.own[side];
             let held = others > nothing;
             if !held && capacity >= self.port_rate - nothing {
-                // It has this port to itself; what it lacks is elsewhere.
+                // The coflow has this port to itself, so another port limits it.
                 continue;
             }
             let leave = capacity - others;
@@ -575,7 +578,7 @@ impl Explainer {
     }
 }
 
-/// Whether an explanation is that of a segment. The holder with the most is part of it, the others are not.
+/// Whether an explanation equals that of a segment. Of the holders, only the first one is compared.
 fn same(segment: &Segment, open: &Open) -> bool {
     (segment.state, segment.queue, segment.rule, segment.cause)
         == (open.state, open.queue, open.rule, open.cause)
@@ -583,8 +586,8 @@ fn same(segment: &Segment, open: &Open) -> bool {
         && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.coflow)
 }
 
-/// Calls `visit` with coflow, port, whether it is the sending side, and rate, for all that is sent and received by
-/// the coflows that are `wanted`. Coflows whose flows all have one rate cost no look at single flows.
+/// Calls `visit` with slot, port, whether it is the sending side, and rate, for everything that the `wanted` coflows send
+/// and receive. Coflows whose flows all have one rate need no visit of single flows.
 fn each_rate(
     moment: &Snapshot<'_>,
     wanted: impl Fn(Slot, &Coflow) -> bool,
@@ -641,7 +644,7 @@ impl Observer for Explainer {
                 self.ends[coflow.original(flow) as usize] = coflow.ends_of(flow);
             }
             self.sum_loads();
-            // What came before its release had no effect on it.
+            // Events before its release had no effect on it.
             self.restarted = self.restarts.iter().take_while(|(at, _)| *at <= self.since).count();
             self.open = Some(Open {
                 state: State::Waiting,
@@ -665,7 +668,7 @@ impl Observer for Explainer {
             return;
         }
         if self.slot.is_none() {
-            // It was done before any schedule had to do with it: it has no bytes.
+            // It completed without any schedule, because it has no bytes.
             self.since = outcome.arrival;
             self.open = Some(Open {
                 state: State::Waiting,
@@ -708,7 +711,7 @@ mod tests {
         explainer.finish().unwrap()
     }
 
-    /// Segments follow each other without gaps, and times and bytes add up to the coflow's.
+    /// Checks that segments have no gaps, and that times and bytes sum to the coflow's.
     fn check_sums(found: &Explanation) {
         let (first, last) = match (found.segments.first(), found.segments.last()) {
             (Some(first), Some(last)) => (first, last),
@@ -725,7 +728,7 @@ mod tests {
         assert!((times - found.outcome.cct()).abs() <= 1e-9 * times.max(1.0));
         let (cct, lost): (f64, f64) = (found.outcome.cct(), found.segments.iter().map(Segment::lost).sum());
         let accounted = found.alone + lost - cct;
-        // Being thrown back costs what it takes to come as far again.
+        // Repeating lost progress costs additional time.
         assert!(accounted.abs() <= 1e-9 * cct || (found.lost_bytes > 0.0 && accounted < 0.0), "{accounted}");
         for segment in &found.segments {
             assert!(segment.state != State::Waiting || segment.bytes == 0.0);
@@ -738,7 +741,7 @@ mod tests {
         }
     }
 
-    /// A workload of some coflows that get in each other's way, with everything that can happen to them.
+    /// A workload with contending coflows and all kinds of events.
     fn crowded() -> Workload {
         let mut state = 7_u64;
         let mut dice = |below: u64| {
@@ -813,7 +816,8 @@ mod tests {
 
     #[test]
     fn names_contention_and_deadlines_that_have_passed() {
-        // The first contends with two at a time, who contend with it only. It is alone in its queue when it comes, whose 4 bytes take 4 s.
+        // Coflow 1 contends with two others at a time, which contend only with it. At its release it is alone in its queue, whose
+        // 4 bytes take 4 s, so its deadline is at 1.5 x 4 s = 6 s.
         let mut coflows = vec![coflow(1, 0.0, &[(0, 1, 1.0), (2, 3, 1.0)])];
         for second in 0..10 {
             for (port, to) in [(0, 4), (2, 5)] {
@@ -852,7 +856,7 @@ mod tests {
     fn says_that_the_bottleneck_waits_for_its_data() {
         let mut late = coflow(1, 0.0, &[(0, 1, 1.0), (2, 3, 4.0)]);
         late.flows[1].release = time(5.0);
-        // The port of the first flow is another's meanwhile, which does not matter.
+        // Another coflow uses the first flow's port meanwhile, which has no effect.
         let coflows = vec![late, coflow(2, 0.0, &[(0, 4, 2.0)])];
         let workload = Workload { ports: 5, coflows, events: Vec::new(), names: Names::default() };
         for policy in ["fair", "saath", "varys", "aalo"] {

@@ -1,8 +1,9 @@
-//! The simulator: a workload and a policy go in, completion times come out.
+//! The simulator: replays a workload under a policy, and returns completion times.
 //!
-//! It is fluid (flows have rates, not packets) and event-driven (between two events all rates stand still).
-//! The engine in `weir-core` decides; this crate is its clock and its network. [`service`] is another simulator: of services
-//! that share a network with paths; [`wide_area`] is one of coflows between regions, [`stage`] one of jobs.
+//! The simulation is fluid (flows have rates, not packets) and event-driven (rates are constant between two events). The
+//! engine in `weir-core` decides; this crate provides virtual time and the network. Three modules are simulators for other
+//! subjects: [`service`] for services that share a network with paths, [`wide_area`] for coflows between regions, and
+//! [`stage`] for jobs.
 
 pub mod bound;
 pub mod explain;
@@ -18,7 +19,7 @@ pub mod wide_area;
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use replay::{NetworkModel, NoObserver, Observer, Options, ReplayError, Snapshot, replay};
 
-/// The page on adding a policy is compiled and run with the tests.
+/// Compiles and runs the code of the page on adding a policy.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-a-policy.md")]
 struct AddingAPolicy;

@@ -1,66 +1,67 @@
-//! What a replay found.
+//! The outcome of a replay, and statistics over its values.
 
-/// One coflow's fate. Times in seconds.
+/// The result of one coflow. Times are in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoflowOutcome {
-    /// Its position in the workload.
+    /// Its index in the workload.
     pub index: usize,
-    /// The trace's number for it.
+    /// Its id in the trace.
     pub id: u64,
-    /// When it was released: its arrival, or its parents' end and the computing before it.
+    /// Its release: the arrival, or the end of its parents, plus the computing before it.
     pub arrival: f64,
-    /// When its last flow ended.
+    /// The end of its last flow.
     pub end: f64,
-    /// How many flows it has.
+    /// Number of flows.
     pub width: usize,
-    /// Their bytes.
+    /// Bytes of all flows.
     pub bytes: f64,
-    /// The standard deviation of its flows' completion times over their mean (Saath Fig. 2c and 13).
+    /// The standard deviation of its flows' completion times divided by their mean (Saath Fig. 2c and 13).
     pub deviation: f64,
-    /// Whether all its flows have one size.
+    /// Whether all its flows have the same size.
     pub equal_lengths: bool,
-    /// Whether it was done in time; `None` without a deadline.
+    /// Whether it met its deadline; `None` without a deadline.
     pub met_deadline: Option<bool>,
-    /// When each flow ended, in the order of the specification; empty unless asked for.
+    /// The end of each flow, in the order of the specification; empty unless `Options::keep_flows` is set.
     pub flow_ends: Vec<f64>,
 }
 
 impl CoflowOutcome {
-    /// The coflow completion time: from its release to its last flow's end.
+    /// The coflow completion time: from the release to the end of the last flow.
     pub fn cct(&self) -> f64 {
         self.end - self.arrival
     }
 }
 
-/// One job's fate: its coflows and the computing around them.
+/// The result of one job: its coflows and the computing around them. Times are in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobOutcome {
-    /// The trace's number for it.
+    /// Its id in the trace.
     pub id: u64,
-    /// When its first coflow arrived, before computing.
+    /// The arrival of its first coflow, before computing.
     pub arrival: f64,
-    /// When its last computing ended.
+    /// The end of its last computing.
     pub end: f64,
 }
 
 /// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// In the order of the workload.
+    /// Coflows in the order of the workload.
     pub coflows: Vec<CoflowOutcome>,
-    /// In the order of their numbers.
+    /// Jobs in the order of their ids.
     pub jobs: Vec<JobOutcome>,
-    /// Flows of all coflows.
+    /// Number of flows of all coflows.
     pub flows: usize,
-    /// When the last flow ended.
+    /// The end of the last flow, in seconds.
     pub makespan: f64,
-    /// By port: bytes sent over what the healthy port could have sent until the makespan.
+    /// By port: bytes sent, including those of restarted flows, divided by the bytes that a port of
+    /// `Options::port_rate` can send until the makespan.
     pub send_utilisation: Vec<f64>,
     /// By port: the same for receiving.
     pub recv_utilisation: Vec<f64>,
-    /// How long each schedule took to compute, in nanoseconds; in the order in which they were computed.
+    /// The time to compute each schedule, in nanoseconds, in the order of schedules.
     pub schedule_ns: Vec<u32>,
-    /// How long the replay took, in seconds.
+    /// The real time of the replay, in seconds.
     pub wall: f64,
 }
 
@@ -71,13 +72,13 @@ impl Outcome {
     }
 }
 
-/// The mean; 0 of nothing.
+/// The mean; 0 for an empty list.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The `p`-th percentile (0 to 100) with linear interpolation between the closest ranks, as numpy and R count by
-/// default; 0 of nothing.
+/// The `p`-th percentile (0 to 100) with linear interpolation between the closest ranks, the default of numpy and R; 0 for
+/// an empty list.
 pub fn percentile(values: &[f64], p: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -88,7 +89,7 @@ pub fn percentile(values: &[f64], p: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * share
 }
 
-/// The standard deviation over the mean (of all values, not of a sample); 0 of nothing, or if the mean is 0.
+/// The standard deviation of the population divided by the mean; 0 for an empty list, or if the mean is 0.
 pub fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let count = values.clone().count() as f64;
     let mean = values.clone().sum::<f64>() / count;
@@ -98,8 +99,8 @@ pub fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
     (values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / count).sqrt() / mean
 }
 
-/// For each coflow, its CCT under the baseline over its CCT. One that takes no time under both is as fast under
-/// both; one that takes none under one of them has no quotient, and is left out.
+/// For each coflow, its CCT under the baseline divided by its CCT. The speedup is 1 if both are 0. If only one of them is 0,
+/// the coflow has no speedup and is left out.
 pub fn speedups(baseline: &[f64], ccts: &[f64]) -> Vec<f64> {
     baseline
         .iter()

@@ -1,36 +1,41 @@
-//! The order of ports.
+//! Numbers the ports of a workload by the order in which its coflows list them.
 //!
-//! Papers serve what others leave "for each flow of the coflow" and do not say which comes first. The engine goes by the numbers of ports,
-//! so what a trace happens to call its ports would decide. A replay therefore numbers them once, by the whole workload, as coflows list them:
-//! a port that a coflow's flows send from, or go to, comes before those that its flows send from, or go to, further down its list. The next
-//! port is always the one that is used first of those that no list has after one that is still to come. Where there is none, since lists
-//! contradict each other (those of two coflows, or of the two sides of one), it is the one that is used first of all that are left. The first use is
-//! that by the coflow that arrives first (of those that arrive together, the first of the workload), by its first flow, sending port first.
+//! Papers assign residual capacity "for each flow of the coflow" without defining the order of flows. The engine uses the
+//! order of port numbers, so the arbitrary port names of a trace would affect the result. A replay therefore numbers the
+//! ports once, from the whole workload:
+//!
+//! - For each coflow, the sending ports of its flows form a list, and so do the receiving ports. A port of a list precedes
+//!   the ports further down that list.
+//! - The next port is the one with the earliest first use among the ports that no remaining port precedes.
+//! - If every remaining port is preceded by another one, because lists contradict each other (those of two coflows, or of
+//!   the two sides of one), the next port is the one with the earliest first use.
+//! - First uses are ordered by the arrival of the coflow (ties: by the order of the workload), then by flow, the sending
+//!   port first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_core::model::{FlowSpec, Workload};
 
-/// No number.
+/// A port without a number, or without a first use yet.
 const NONE: u32 = u32::MAX;
 
 /// The ports of a workload in their order.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    /// By what the workload calls a port.
+    /// The number of each port of the workload.
     numbers: Vec<u32>,
-    /// By number.
+    /// By number, the port of the workload.
     names: Vec<u32>,
 }
 
 impl Ports {
-    /// Numbers them as they are listed. O(flows + coflows log coflows + ports log ports).
+    /// Numbers the ports. O(flows + coflows log coflows + ports log ports).
     pub fn as_listed(workload: &Workload) -> Ports {
         let ports = workload.ports as usize;
         let (uses, places) = first_uses(workload);
         let mut lists = Lists::new(workload);
-        // By place among the first uses: those that no other has to precede.
+        // Ports that no remaining port precedes, by first use.
         let ready = |port: u32| Reverse(places[port as usize]);
         let mut free: BinaryHeap<_> =
             (0..workload.ports).filter(|&port| lists.waits[port as usize] == 0).map(ready).collect();
@@ -40,7 +45,7 @@ impl Ports {
             let left = |port: u32| numbers[port as usize] == NONE;
             let port = match free.pop() {
                 Some(Reverse(place)) => uses[place as usize],
-                // Each is listed after one that is left: lists contradict each other.
+                // Every remaining port is preceded by another one: lists contradict each other.
                 None => rest
                     .find(|&port| left(port))
                     .expect("a port without a number is not behind in the order of first uses"),
@@ -52,23 +57,23 @@ impl Ports {
         Ports { numbers, names }
     }
 
-    /// The number of the port that the workload calls `name`.
+    /// The number of the workload's port `name`.
     pub fn number(&self, name: u32) -> u32 {
         self.numbers[name as usize]
     }
 
-    /// What the workload calls them, by number.
+    /// The workload's ports, by number.
     pub fn names(&self) -> impl Iterator<Item = u32> {
         self.names.iter().copied()
     }
 
-    /// What the workload calls the port of this number.
+    /// The workload's port with this number.
     pub fn name(&self, number: u32) -> u32 {
         self.names[number as usize]
     }
 }
 
-/// The ports as they are first used, and by port its place among them.
+/// The ports in the order of their first uses, and for each port its place in that order.
 fn first_uses(workload: &Workload) -> (Vec<u32>, Vec<u32>) {
     let mut coflows: Vec<usize> = (0..workload.coflows.len()).collect();
     let arrival = |index: usize| workload.coflows[index].arrival.get();
@@ -87,14 +92,14 @@ fn first_uses(workload: &Workload) -> (Vec<u32>, Vec<u32>) {
     (uses, places)
 }
 
-/// What coflows list, on each side, of which the ports that are numbered are taken away.
+/// The lists of ports of coflows, by side, without the ports that have a number.
 struct Lists {
-    /// Each port of a side of a coflow once, as it is listed; and where each of these lists begins, and the last one ends.
+    /// The ports of each list, once each; and the index at which each list begins, followed by the end of the last.
     ports: Vec<u32>,
     begins: Vec<usize>,
-    /// By list where its first port is that is left.
+    /// By list, the index of its first remaining port.
     heads: Vec<usize>,
-    /// By port the lists that it is first of, and in how many it is after another that is left.
+    /// By port, the lists of which it is the first remaining port, and the number of lists in which another one precedes it.
     first_of: Vec<Vec<u32>>,
     waits: Vec<u32>,
 }
@@ -105,7 +110,7 @@ impl Lists {
         let (mut ports, mut begins) = (Vec::new(), vec![0]);
         let (mut first_of, mut waits) = (vec![Vec::new(); count], vec![0; count]);
         for side in [|flow: &FlowSpec| flow.src, |flow: &FlowSpec| flow.dst] {
-            // By port the last coflow that used it.
+            // By port, the last coflow that used it.
             let mut users = vec![usize::MAX; count];
             for (index, coflow) in workload.coflows.iter().enumerate() {
                 let begin = ports.len();
@@ -115,7 +120,7 @@ impl Lists {
                     }
                 }
                 if ports.len() == begin + 1 {
-                    // It says nothing about the order.
+                    // A list of one port does not constrain the order.
                     ports.truncate(begin);
                     continue;
                 }
@@ -128,7 +133,8 @@ impl Lists {
         Lists { ports, begins, heads, first_of, waits }
     }
 
-    /// Takes away what is `numbered`, which `port` is from now on, and calls `free` with the ports that wait for no other any more.
+    /// Removes the `numbered` ports, which now include `port`, from the heads of lists. Calls `free` with the ports that no
+    /// remaining port precedes any more.
     fn pass(&mut self, port: u32, numbered: impl Fn(u32) -> bool, mut free: impl FnMut(u32)) {
         for list in std::mem::take(&mut self.first_of[port as usize]) {
             let (head, end) = (&mut self.heads[list as usize], self.begins[list as usize + 1]);
@@ -156,7 +162,7 @@ mod tests {
     use weir_core::model::{CoflowSpec, Names};
     use weir_core::units::{Bytes, Time};
 
-    /// The order of ports for coflows with flows between these ports, the next one a second later.
+    /// The order of ports for coflows with flows between these ports, each coflow one second after the one before.
     fn order(ports: u32, coflows: &[&[(u32, u32)]]) -> Vec<u32> {
         let flow = |&(src, dst): &(u32, u32)| FlowSpec::new(src, dst, Bytes::new(1.0).unwrap());
         let coflow = |(at, flows): (usize, &&[(u32, u32)])| {
@@ -179,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_port_comes_before_those_that_a_coflow_lists_later() {
-        // 2 is used last, but listed before 1 on one side, and 1 before 0 on the other.
+        // Port 2 is used last, but precedes 1 in a list of senders, and 1 precedes 0 in a list of receivers.
         assert_eq!(order(3, &[&[(1, 1)], &[(0, 0)], &[(2, 1), (1, 0)]]), [2, 1, 0]);
     }
 
@@ -192,7 +198,7 @@ mod tests {
     fn where_lists_contradict_each_other_first_use_decides() {
         let both: &[&[(u32, u32)]] = &[&[(1, 3), (0, 3)], &[(0, 3), (1, 3)]];
         assert_eq!(order(4, both), [3, 2, 1, 0]);
-        // What comes before both still does, and what comes after one of them: 4 is used before the other.
+        // Only the contradiction is broken: 5 still precedes 0, and 4 and 2 are between 1 and 0.
         let more: &[&[(u32, u32)]] =
             &[&[(1, 3), (4, 3), (2, 3), (0, 3)], &[(0, 3), (1, 3)], &[(5, 3), (0, 3)]];
         assert_eq!(order(6, more), [3, 5, 1, 4, 2, 0]);

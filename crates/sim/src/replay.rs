@@ -1,4 +1,4 @@
-//! The event loop: virtual time for the engine.
+//! The event loop: drives the engine with virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,7 +24,7 @@ pub use options::{NetworkModel, Options};
 
 /// The network between two schedules, for an [`Observer`].
 ///
-/// Ports are numbered as coflows list them; [`Snapshot::port`] says what the workload calls one.
+/// Ports are numbered in the order in which coflows list them; [`Snapshot::port`] returns the workload's number.
 pub struct Snapshot<'a> {
     engine: &'a Engine,
     ports: &'a Ports,
@@ -33,7 +33,7 @@ pub struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    /// When it begins, in seconds.
+    /// The start of the time between the schedules, in seconds.
     pub fn now(&self) -> f64 {
         self.now
     }
@@ -43,27 +43,27 @@ impl Snapshot<'_> {
         self.engine.network().fabric()
     }
 
-    /// What the workload calls a port.
+    /// The workload's number of a port.
     pub fn port(&self, number: u32) -> u32 {
         self.ports.name(number)
     }
 
-    /// The coflows under way, in order of release.
+    /// The active coflows, in the order of release.
     pub fn active(&self) -> &[Slot] {
         self.engine.network().active()
     }
 
-    /// A coflow under way.
+    /// An active coflow.
     pub fn coflow(&self, slot: Slot) -> &Coflow {
         self.engine.network().coflow(slot)
     }
 
-    /// In a tree of policies: what the leaf of a coflow was offered at least, by side; see [`Engine::slices`].
+    /// In a policy tree: the slices of a coflow's leaf, by side of a port; see [`Engine::slices`].
     pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
         self.engine.slices(slot)
     }
 
-    /// The rate of a flow (in its coflow's own order), in bytes per second.
+    /// The rate of a flow (by its index in the coflow), in bytes per second.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
         let network = self.engine.network();
         match self.transport {
@@ -75,43 +75,43 @@ impl Snapshot<'_> {
         }
     }
 
-    /// What was decided.
+    /// The allocation of the schedule.
     pub fn allocation(&self) -> &Allocation {
         self.engine.allocation()
     }
 }
 
-/// Watches a replay.
+/// Observes a replay.
 pub trait Observer {
-    /// A schedule is in force from now on. `false` stops the replay.
+    /// Called after each schedule. Returning `false` stops the replay.
     fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
         let _ = moment;
         true
     }
 
-    /// A coflow is done.
+    /// Called when a coflow completes.
     fn done(&mut self, outcome: &CoflowOutcome) {
         let _ = outcome;
     }
 }
 
-/// An observer that only lets go on.
+/// An observer without any effect.
 pub struct NoObserver;
 
 impl Observer for NoObserver {}
 
-/// Something that the workload does at a time of its own.
+/// An event of the agenda.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
-    /// Position in the workload's events.
+    /// An event of the workload, by index.
     Event(usize),
     /// A coflow is released.
     Release(usize),
-    /// A flow's data is there: coflow, and flow in the network's order.
+    /// A flow's data becomes available: coflow, and flow in the network's order.
     Data(usize, u32),
 }
 
-/// A coflow of the workload during the replay.
+/// The state of a coflow of the workload during the replay.
 #[derive(Debug, Clone, Default)]
 struct Progress {
     slot: Option<Slot>,
@@ -125,20 +125,20 @@ struct Replay<'a> {
     options: &'a Options,
     ports: Ports,
     engine: Engine,
-    /// What is short besides ports, if anything ever is.
+    /// The limit in addition to ports; none if it has no effect.
     behind: Option<NetworkModel>,
-    /// Moves the flows if the policy leaves that to the transport.
+    /// The transport, if the policy leaves rates open.
     transport: Option<Box<dyn Transport>>,
     agenda: BinaryHeap<Reverse<(Key, Item)>>,
-    /// Times of the workload's events that are still to come, the next one last.
+    /// Times of the remaining events of the workload, the next one last.
     events: Vec<f64>,
     progress: Vec<Progress>,
     children: Vec<Vec<usize>>,
-    /// Flows whose data comes later than they first said: coflow and flow, in the specification's order.
+    /// By coflow and flow in the specification's order: the time before which a late event withholds the flow's data.
     not_before: BTreeMap<(usize, u32), f64>,
-    /// What flows have left whose data was taken away on the transport; likewise.
+    /// By coflow and flow, likewise: remaining bytes of flows on the transport whose data was withdrawn.
     held: BTreeMap<(usize, u32), f64>,
-    /// Coflows under way, by slot.
+    /// By slot, the coflow's index in the workload.
     by_slot: Vec<usize>,
     outcomes: Vec<Option<CoflowOutcome>>,
     done: usize,
@@ -150,7 +150,8 @@ struct Replay<'a> {
 /// Replays a workload under a policy.
 ///
 /// # Errors
-/// If the workload contradicts itself, if it cannot end, or if the observer stops it.
+/// If the workload is inconsistent, the policy tree or the network does not fit it, the transport does not support it, some
+/// coflow cannot complete, or the observer stops the replay; see [`ReplayError`].
 pub fn replay(
     workload: &Workload,
     policy: AnyPolicy,
@@ -227,19 +228,19 @@ impl Replay<'_> {
         self.events.sort_unstable_by(|a, b| b.total_cmp(a));
     }
 
-    /// The first multiple of the interval that is not before `at`.
+    /// The first multiple of the interval at or after `at`, up to the slack.
     fn tick(&self, at: f64) -> f64 {
         let interval = self.options.interval.get();
         if interval == 0.0 || at.is_infinite() {
             return at;
         }
-        // Adding zero makes a zero of the negative one.
+        // Adding 0 turns -0 into 0.
         let ticks = ((at - self.options.slack()) / interval).ceil() + 0.0;
-        // At the very edge rounding decides, and has to decide the same here and there: or what is due never happens.
+        // At the boundary, rounding must not make `tick` and `limit` disagree: the event would never become due.
         if self.limit(ticks * interval) < at { (ticks + 1.0) * interval } else { ticks * interval }
     }
 
-    /// Until when things are as good as due at `now`.
+    /// The time until which events count as due at `now`.
     fn limit(&self, now: f64) -> f64 {
         now + self.options.slack().max(now * 1e-14)
     }
@@ -254,14 +255,14 @@ impl Replay<'_> {
                 Some(transport) => transport.next_end(),
                 None => self.engine.next_end(),
             };
-            // What happens to the network does not wait for a schedule.
+            // Events of the workload do not wait for the next multiple of the interval.
             let event = self.events.last().copied().unwrap_or(f64::INFINITY);
             let next = event.min(self.tick(end.min(wake).min(agenda)));
             if next.is_infinite() {
                 return Err(self.stalled(now));
             }
-            // What is as good as due does happen at its own time, and what comes of it does not begin before: or a port would carry
-            // two flows at once for as long.
+            // An event within the slack happens at its exact time, and its effects do not start earlier. Otherwise a port would
+            // carry two flows at the same time for that long.
             now = next.max(now);
             let limit = self.limit(now);
             now = self.run_out(limit, now, observer);
@@ -283,7 +284,7 @@ impl Replay<'_> {
             took += started.elapsed();
             self.schedule_ns.push(took.as_nanos().min(u32::MAX.into()) as u32);
             if self.tick(wake) <= now {
-                // A threshold that rounding keeps just out of reach.
+                // The wake-up does not advance time: rounding keeps a threshold just out of reach.
                 wake = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
             let (engine, ports) = (&self.engine, &self.ports);
@@ -305,7 +306,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Ends flows, and coflows with them, as the rates in force do until `limit`. When the last of them is over, `now` or later.
+    /// Ends flows and coflows until `limit` at the present rates. Returns the time of the last end, at least `now`.
     fn run_out(&mut self, limit: f64, now: f64, observer: &mut dyn Observer) -> f64 {
         self.ended.clear();
         match &mut self.transport {
@@ -323,7 +324,7 @@ impl Replay<'_> {
         over
     }
 
-    /// Lets the transport carry out what was decided, if the policy leaves rates to it.
+    /// Computes the transport's rates for the decision, if the policy leaves rates open.
     fn settle(&mut self, now: f64) -> Result<(), ReplayError> {
         let network = self.engine.network();
         if self.transport.is_none()
@@ -344,7 +345,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Reports to the engine what the transport has sent, as agents do.
+    /// Reports the bytes that the transport has sent to the engine, as agents do.
     fn report(&mut self) {
         let Some(transport) = &self.transport else { return };
         for i in 0..self.engine.network().active().len() {
@@ -359,7 +360,7 @@ impl Replay<'_> {
         self.workload.coflows[index].flows[original as usize].bytes.get()
     }
 
-    /// A flow went live.
+    /// Starts a live flow on the transport.
     fn start(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
         let network = self.engine.network();
         let original = network.coflow(slot).original(flow);
@@ -370,7 +371,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A flow's data is about to be taken away; it keeps what it has sent.
+    /// Stops a flow whose data is about to be withdrawn. The flow keeps its progress.
     fn stop(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
         let network = self.engine.network();
         if let Some(transport) = &mut self.transport
@@ -381,7 +382,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Notes the flows in `ended`.
+    /// Records the flows in `ended`.
     fn record(&mut self, observer: &mut dyn Observer) {
         for i in 0..self.ended.len() {
             let Ended { slot, flow, at } = self.ended[i];
@@ -432,7 +433,7 @@ impl Replay<'_> {
         self.outcomes[index] = Some(outcome);
     }
 
-    /// Lets happen what the agenda holds until `limit`. When the last of it has, `now` or later.
+    /// Executes the agenda until `limit`. Returns the time of the last event, at least `now`.
     fn happen(&mut self, limit: f64, mut now: f64, observer: &mut dyn Observer) -> f64 {
         while let Some(&Reverse((Key(at), item))) = self.agenda.peek() {
             if at > limit {
@@ -488,8 +489,8 @@ impl Replay<'_> {
         self.record(observer);
     }
 
-    /// The coflow and the specification's number of a flow whose data was said to be there at `at`, if the flow waits for it and
-    /// the data was not said to come later since.
+    /// The slot and the specification's index of a flow whose data becomes available at `at`. None if the flow does not
+    /// wait for data, or if a late event has postponed the data since.
     fn expects(&self, index: usize, flow: u32, at: f64) -> Option<(Slot, u32)> {
         let slot = self.progress[index].slot?;
         let coflow = self.engine.network().coflow(slot);
@@ -498,7 +499,7 @@ impl Replay<'_> {
         (coflow.state(flow) == FlowState::Waiting && !put_off).then_some((slot, original))
     }
 
-    /// Takes what will not happen off the head of the agenda: no schedule is due for it.
+    /// Removes outdated events from the head of the agenda, so that they cause no schedule.
     fn forget_stale(&mut self) {
         while let Some(&Reverse((Key(at), Item::Data(index, flow)))) = self.agenda.peek()
             && self.expects(index, flow, at).is_none()
@@ -510,7 +511,7 @@ impl Replay<'_> {
     fn data(&mut self, index: usize, flow: u32, at: f64, now: f64, observer: &mut dyn Observer) {
         let Some((slot, original)) = self.expects(index, flow, at) else { return };
         if self.engine.data(slot, flow, self.size(index, original), now) {
-            // It needs no schedule, so it does not wait for one.
+            // The flow has no bytes and needs no schedule, so it ends at once.
             self.ended.push(Ended { slot, flow, at });
             self.record(observer);
         } else {
@@ -534,7 +535,7 @@ impl Replay<'_> {
                     let release = self.workload.coflows[coflow].flows[flow].release.get();
                     self.engine.network().coflow(slot).arrival + release
                 });
-                // Whatever was said before still holds.
+                // An earlier late event remains valid.
                 let before = self.not_before.get(&(coflow, flow as u32)).copied().unwrap_or(0.0);
                 let until = until.get().max(exists).max(before);
                 self.not_before.insert((coflow, flow as u32), until);
@@ -548,7 +549,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Starts a flow anew.
+    /// Restarts a flow.
     fn lose(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
         let network = self.engine.network();
         let coflow = network.coflow(slot);
@@ -572,7 +573,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A flow under way, by its place in the workload.
+    /// An active flow, by its index in the workload.
     fn find(&self, index: usize, original: usize) -> Option<(Slot, u32)> {
         let slot = self.progress[index].slot?;
         let coflow = self.engine.network().coflow(slot);

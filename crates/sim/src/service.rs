@@ -1,24 +1,25 @@
-//! Services that share a network over time, under NetShare's mechanisms and without (UCSD 2010, sections 3 and 5).
+//! Simulates services that share a network over time, with and without NetShare's mechanisms (UCSD 2010, sections 3 and 5).
 //!
-//! [`share`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes rates are those that the queues settle at
-//! ([`weir_core::solve::wfq`]): TCP and queues find them within some round trips (the paper: under 1 ms), and no time
-//! passes here. Mechanisms with limits at hosts measure for 50 ms, then set the limits for the next 50 ms.
+//! [`share`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes, rates are the steady-state rates of the queues
+//! ([`weir_core::solve::wfq`]). TCP and queues reach them within some round trips (the paper: under 1 ms); here they need no
+//! time. Mechanisms with limits at hosts measure for 50 ms, and then set the limits for the next 50 ms.
 //!
-//! What the paper leaves open, and what was chosen:
+//! Choices where the paper is silent:
 //!
-//! - Queues of services are at the links out of switches ("for every switch and every outbound link"). At a host's own link
-//!   there is one queue. A scenario may say otherwise of a port.
-//! - Guarantees on a link are the allocator's: under `queues+central`, the queues of its port have weights that give each service at
-//!   least its guarantee, at every rate of the link. A `[[port]]` table of the scenario replaces these weights.
-//! - A path is chosen for each connection by hash (ECMP) and kept until a cable fails or comes back: then every connection
-//!   has the path that its hash finds over the links that are up, at once. Only those that crossed the failed cable move
-//!   ([`weir_core::model::topology::route`]), and move back afterwards. Without a path a connection sends nothing.
-//! - Connections of one demand on one path are alike in everything, so one limit stands for all of them. Those that come to a
-//!   path where the demand has others are limited as these; where it had none, they are as if they began.
-//! - Reports and limits take no time on their way. Measuring periods start at time 0 for all; what a connection sent
-//!   counts against the whole period even if it began in its middle.
-//! - A connection that begins, or begins again, is not limited until it was measured once.
-//! - Acknowledgements are not modelled: they take nothing and are not lost.
+//! - *Queues* of services are at the links out of switches ("for every switch and every outbound link"). A host's own link
+//!   has one queue. A scenario can configure a port differently.
+//! - *Guarantees* on a link apply to the allocator. Under `queues+central`, the weights of the port's queues give each service
+//!   at least its guarantee, at every rate of the link. A `[[port]]` table of the scenario replaces these weights.
+//! - *Paths*: a hash selects a path for each connection (ECMP), which it keeps until a cable fails or is restored. Then every
+//!   connection immediately gets the path that its hash selects among the links that are up. Only connections over the
+//!   failed cable move ([`weir_core::model::topology::route`]), and they move back afterwards. A connection without a path
+//!   sends nothing.
+//! - *Streams*: connections of one demand on one path are identical, so one limit applies to all of them. A connection that
+//!   moves to a path with others of its demand gets their limit. On a path without others of its demand, it counts as new.
+//! - *Control traffic*: reports and limits arrive without delay. Measuring periods start at time 0 for all. The bytes of a
+//!   connection are divided by the whole period even if it began in the middle.
+//! - *New connections*, including restarted ones, are not limited until they have been measured once.
+//! - *Acknowledgements* are not modelled: they use no bandwidth and are not lost.
 
 mod control;
 mod mechanism;
@@ -34,27 +35,27 @@ pub use mechanism::Mechanism;
 pub use outcome::{Phase, Segment, ServicePhase, Shared};
 use streams::Streams;
 
-/// Why there is no outcome.
+/// The reason why a run has no outcome.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ShareError {
-    /// The scenario does not hold together.
+    /// The scenario is inconsistent.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The outcome and the paths would take too much memory.
+    /// The outcome and the paths would need too much memory.
     #[error(
         "{numbers} numbers over time and links of paths: expected at most {most}; fewer demands, a shorter time or shorter \
          paths have fewer"
     )]
     TooLarge {
-        /// How many there could be.
+        /// An upper bound of their number.
         numbers: u64,
         /// The limit.
         most: u64,
     },
-    /// Somebody asked to stop.
+    /// The caller stopped the run.
     #[error("interrupted at {at}")]
     Interrupted {
-        /// When, in the scenario.
+        /// The simulated time.
         at: Time,
     },
 }
@@ -68,10 +69,11 @@ const SAME_TIME: f64 = 1e-9;
 /// Measuring periods in a second.
 const PERIODS: f64 = 1.0 / netshare::PERIOD.get();
 
-/// Runs a scenario under a mechanism. `go_on` is asked before every step, with its time; `false` ends it.
+/// Runs a scenario under a mechanism. Calls `go_on` before every step, with the simulated time; if it returns `false`, the run
+/// stops.
 ///
 /// # Errors
-/// If the scenario does not hold together or is too large, or somebody asks to stop.
+/// If the scenario is inconsistent or too large, or the caller stops the run.
 pub fn share(
     scenario: &Scenario,
     mechanism: Mechanism,

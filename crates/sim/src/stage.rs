@@ -1,18 +1,20 @@
-//! Jobs as sequences of stages: compute, then move bytes between all servers of the job.
+//! Jobs as sequences of stages: each computes, and transfers bytes between all servers of the job.
 //!
-//! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23, sections 2.3
-//! and 8.1: jobs alternate between computation and communication, partly overlapped, and how much of each there is makes them
-//! sensitive to bandwidth or not. [`workload`] has the ten of Table 1, [`calibration`] fits them to the published slowdowns,
-//! [`cluster`] runs jobs side by side on shared links, [`sharing`] says how those are shared. On a network with paths a job is a
-//! number of flows on each link ([`fabric`]).
+//! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23, sections
+//! 2.3 and 8.1. Jobs alternate between computation and communication, which partly overlap. The proportion of both determines
+//! the sensitivity of a job to bandwidth.
 //!
-//! What the paper leaves open:
+//! - [`workload`] has the ten workloads of Table 1, and [`calibration`] fits them to the published slowdowns.
+//! - [`cluster`] runs concurrent jobs on shared links, and [`sharing`] has the rules of sharing.
+//! - [`fabric`] represents a job on a network with paths by its number of flows on each link.
 //!
-//! - *The pattern* of a transfer: all servers of the job to all others, in equal parts, as in a shuffle.
-//! - *Patience.* Logistic regression is 3.4 times slower at 25 % of the bandwidth and 4.5 times at 10 % (section 4.2). A job that moves
-//!   the same bytes in both cases cannot be so, for its transfers take 2.5 times as long. So a stage may have a
-//!   limit: what has not arrived after it is had otherwise (computed anew, or read from a copy). The paper does not say
-//!   what happens; the limit is ours, and only where the published numbers ask for it.
+//! Choices where the paper is silent:
+//!
+//! - *The pattern* of a transfer: all servers of the job send to all others, in equal parts, as in a shuffle.
+//! - *Patience.* Logistic regression is 3.4 times slower at 25 % of the bandwidth and 4.5 times at 10 % (section 4.2). A job
+//!   that moves the same bytes in both cases cannot have these slowdowns, because its transfers take 2.5 times as long. A
+//!   stage can therefore have a limit: bytes that have not arrived by then are obtained without the network (computed again,
+//!   or read from a copy). The paper does not describe this; the limit is used only where the published numbers require it.
 
 pub mod calibration;
 pub mod cluster;
@@ -30,21 +32,21 @@ use weir_core::units::{Bytes, Rate, Time};
 use cluster::{ClusterError, Coupling, Options, Placed};
 use sharing::Sharing;
 
-/// A part of a job, the same on each of its servers.
+/// A step of a job, the same on each of its servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stage {
-    /// What has to be computed before anything is sent.
+    /// Computing time before the transfer starts.
     pub compute: Time,
-    /// What is computed while bytes move; the stage lasts until both are done.
+    /// Computing time in parallel with the transfer; the stage lasts until both have ended.
     pub beside: Time,
-    /// What each server sends to the others in all, and receives from them.
+    /// Bytes that each server sends to the others in total, and receives from them.
     pub bytes: Bytes,
-    /// After so long, bytes that have not arrived are not waited for.
+    /// The maximum time to wait for the transfer, if any.
     pub patience: Option<Time>,
 }
 
 impl Stage {
-    /// How long the stage takes if each server sends and receives at `rate`.
+    /// The duration of the stage, in seconds, if each server sends and receives at `rate`.
     pub fn alone(&self, rate: Rate) -> f64 {
         let patience = self.patience.map_or(f64::INFINITY, Time::get);
         let moving = self.bytes.get() / rate.get();
@@ -52,14 +54,14 @@ impl Stage {
     }
 }
 
-/// A job that can be profiled: its stages, on servers of their own.
+/// A job that can be profiled: its stages, on servers that it does not share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profiled {
     /// Its stages, in order.
     pub stages: Vec<Stage>,
-    /// How many servers it has.
+    /// Number of servers.
     pub servers: u32,
-    /// What each server sends, and receives, with all bandwidth.
+    /// The rate at which each server sends and receives with full bandwidth.
     pub rate: Rate,
 }
 

@@ -1,8 +1,8 @@
-//! Statistics of one replay, and of one replay against another.
+//! Computes statistics of one replay, and of the speedup between two replays.
 
 use crate::outcome::{Outcome, mean, percentile, speedups};
 
-/// Statistics of one replay. Statistics over no coflows, flows, ports or schedules are `None`.
+/// Statistics of one replay. Statistics without any coflows, flows, ports or schedules are `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The mean CCT, in seconds.
@@ -16,9 +16,9 @@ pub struct Summary {
     pub mean_utilisation: Option<f64>,
     /// The utilisation of the busiest side of a port, from 0 to 1.
     pub max_utilisation: Option<f64>,
-    /// How many coflows met their deadlines.
+    /// Number of coflows that met their deadlines.
     pub deadlines_met: usize,
-    /// How many coflows have deadlines.
+    /// Number of coflows with deadlines.
     pub deadlines: usize,
     /// The mean job completion time, in seconds.
     pub mean_jct: Option<f64>,
@@ -53,8 +53,8 @@ impl Summary {
     }
 }
 
-/// The utilisations of all sides of ports, in rising order: a sum over them does not depend on how ports are numbered.
-/// Empty if the replay took no time.
+/// The utilisations of all sides of ports, sorted, so that sums do not depend on the numbering of ports. Empty if the
+/// replay took no time.
 fn utilisations(outcome: &Outcome) -> Vec<f64> {
     if outcome.makespan <= 0.0 {
         return Vec::new();
@@ -65,15 +65,15 @@ fn utilisations(outcome: &Outcome) -> Vec<f64> {
     utilisations
 }
 
-/// Statistics of the speedups of a replay over a baseline, coflow by coflow ([`speedups`]). Statistics over no coflows are
-/// `None`.
+/// Statistics of the speedups of a replay over a baseline, coflow by coflow ([`speedups`]). Statistics without any coflows
+/// are `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeedupSummary {
     /// The 10th, 50th and 90th percentile.
     pub percentiles: [Option<f64>; 3],
     /// The mean.
     pub mean: Option<f64>,
-    /// How many coflows have no speedup: they took no time under one of the two.
+    /// Number of coflows without a speedup, whose CCT is 0 under only one of the two.
     pub left_out: usize,
 }
 

@@ -1,7 +1,6 @@
-//! What the network makes of flows without rates: ports share among their queues, and flows among themselves.
+//! Transports: set the rates of flows that a policy leaves open, by sharing ports among queues and queues among flows.
 //!
-//! A policy that sets rates needs none of this. One that leaves them to the transport gets the rates that it would
-//! settle at, and the bytes that were sent at them.
+//! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
 mod coordinated;
 mod local;
@@ -19,45 +18,46 @@ use local::Local;
 use routed::Routed;
 use shared::Shared;
 
-/// How far a coflow is.
+/// Progress of a coflow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
-    /// Bytes that all its flows have sent until `at`.
+    /// Bytes sent by all its flows until `at`.
     pub sent: f64,
-    /// At which rate that goes on.
+    /// Their rate from `at` on, in bytes per second.
     pub rate: f64,
-    /// When, in seconds.
+    /// The time, in seconds.
     pub at: f64,
 }
 
-/// Flows on their way without rates of their own.
+/// Moves flows whose rates the policy leaves open.
 pub(crate) trait Transport {
-    /// A flow can send from `now` on; `left` bytes of it are not sent yet.
+    /// Starts a flow at `now`, with `left` bytes to send.
     fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, now: f64);
 
-    /// A flow cannot send any more. Answers with what it has left, in bytes.
+    /// Stops a flow. Returns the bytes that it has left.
     fn stop(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64;
 
-    /// Settles the rates anew, for a new decision at `now`.
+    /// Computes the rates for a new decision at `now`.
     fn settle(&mut self, network: &Network, allocation: &Allocation, now: f64);
 
-    /// When the next flow ends; infinite if none does.
+    /// The end of the next flow; infinite if no flow ends.
     fn next_end(&mut self) -> f64;
 
-    /// Ends the flows that the rates end until `limit`.
+    /// Ends the flows that end until `limit` at the present rates.
     fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>);
 
-    /// The rate of a live flow in bytes per second.
+    /// The rate of a live flow, in bytes per second.
     fn rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
 
-    /// How far a coflow is; `None` where no policy asks.
+    /// The progress of a coflow; `None` if no policy needs it.
     fn progress(&self, slot: Slot) -> Option<Progress>;
 }
 
-/// The transport that realises these queues on a network where besides ports that is short.
+/// Creates the transport for these queues on a network with an optional limit in addition to ports.
 ///
 /// # Errors
-/// If there is none for so many ports, or for these queues on such a network.
+/// [`ReplayError::Ports`] if max-min does not support so many ports; [`ReplayError::Queues`] for FIFO queues on a network
+/// with links between switches.
 pub(crate) fn realise(
     queues: &Queues,
     network: &Network,

@@ -1,18 +1,19 @@
-//! Coflows between regions, over links whose bandwidth changes by chance (Siphon, ATC '18, sections 3 and 5).
+//! Simulates coflows between regions, over links with random bandwidth (Siphon, ATC '18, sections 3 and 5).
 //!
-//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`Scheme`]. It is fluid: a link serves coflows in the policy's
-//! order, and preempts at once. The policy is asked at each arrival and end of a coflow, and is given measurements of the past
-//! only; [`bandwidth`] has what links carry.
+//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`Scheme`]. The simulation is fluid: a link serves
+//! coflows in the policy's order, and preempts at once. The policy is called at each arrival and end of a coflow, and knows
+//! only past measurements. [`bandwidth`] draws the bandwidth of links.
 //!
-//! What the paper leaves open, and what was chosen:
+//! Choices where the paper is silent:
 //!
-//! - *Flows* of a coflow between two regions are one ("aggregated flows"); those inside a region take no time, for nothing there
-//!   is short.
+//! - *Flows* of a coflow between two regions are one ("aggregated flows"). Flows inside a region take no time, since the
+//!   region's network is never a bottleneck.
 //! - *Ports* of a workload are spread evenly over the regions, neighbours together.
-//! - *A relay* passes on what comes in at once, so a part on a detour has one rate on both links, and the part's bytes count on both.
-//!   Where the next link is taken by others it waits at its source, not at the relay.
-//! - *Inside a coflow* flows that share a link share it evenly (max-min; "in a round-robin manner"), or group by group.
-//! - *Deciding* takes no time, and neither does telling the relays.
+//! - *A relay* forwards immediately, so a part on a detour has one rate on both links, and its bytes count on both. If the
+//!   next link is busy, the part waits at its source, not at the relay.
+//! - *Inside a coflow*, flows that share a link share it evenly (max-min; "in a round-robin manner"), or are served group by
+//!   group.
+//! - *Decisions*, and sending them to the relays, take no time.
 
 pub mod bandwidth;
 
@@ -29,96 +30,96 @@ use crate::outcome::{CoflowOutcome, Outcome, deviation};
 use bandwidth::Bandwidth;
 use links::{Active, Transfer};
 
-/// What one coflow has to move.
+/// The flows of one coflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// When it arrives, in seconds.
+    /// Its arrival, in seconds.
     pub arrival: f64,
     /// Its service and application, by number.
     pub of: (u32, u32),
-    /// Its flows, by who waits for them.
+    /// Its flows, by group.
     pub groups: Vec<Group>,
 }
 
-/// Flows that somebody waits for together, such as a reduce task.
+/// Flows that one task waits for, such as a reduce task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// All bytes that are waited for, those from the own region too.
+    /// All bytes that the task waits for, including those from its own region.
     pub bytes: f64,
     /// The bytes from one region to another, by the link between them; each link at most once.
     pub flows: Vec<(u32, f64)>,
 }
 
-/// In which order the groups of a coflow go.
+/// The order of the groups inside a coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inside {
-    /// All at once; where they share a link, evenly.
+    /// All groups at the same time; on a common link they share evenly.
     Shared,
     /// Largest flow group first ([`weir_core::wide_area::groups`]).
     LargestFirst,
-    /// The other way round, to compare with (Fig. 5).
+    /// Smallest flow group first, for comparison (Fig. 5).
     SmallestFirst,
 }
 
-/// How to run.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Different seeds draw different bandwidths; the same seed draws the same for every policy.
+    /// The seed of the bandwidths; the same for every policy.
     pub seed: u64,
-    /// The order inside coflows, unless their policy says that the largest flow group goes first.
+    /// The order inside coflows, unless their policy requires that the largest flow group is first.
     pub inside: Inside,
-    /// Whether to keep the end of every flow.
+    /// Whether the outcome contains the end of every flow.
     pub keep_flows: bool,
 }
 
-/// What was found, times in seconds.
+/// The result of a run. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Run {
-    /// For each demand, group and transfer, when it ended.
+    /// For each demand, group and transfer, its end.
     pub ends: Vec<Vec<Vec<f64>>>,
     /// The bytes that each link carried.
     pub carried: Vec<f64>,
     /// The bytes that each link could have carried until the last end.
     pub carriable: Vec<f64>,
-    /// How long each decision took, in nanoseconds.
+    /// The time to compute each decision, in nanoseconds.
     pub decisions: Vec<u32>,
-    /// Ways of each demand.
+    /// The paths of each demand.
     pub routes: Vec<Routes>,
 }
 
-/// Why there is no outcome.
+/// The reason why a replay has no outcome.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WideAreaReplayError {
-    /// The workload contradicts itself.
+    /// The workload is inconsistent.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The workload has what a wide area does not.
+    /// The workload has a feature that a wide area does not support.
     #[error("coflow {coflow} has {what}: expected coflows that only arrive, for a wide area")]
     Coflow {
-        /// Its id.
+        /// The coflow's id.
         coflow: u64,
-        /// What it has.
+        /// The feature.
         what: &'static str,
     },
     /// The workload has events.
     #[error("the workload has events: expected none, for a wide area has no ports that change")]
     Events,
-    /// Bandwidth would have to be drawn too often.
+    /// Bandwidth would change too often.
     #[error(
         "bandwidth changes more than {most} times until {at:.0} s: expected a bandwidth that holds for longer"
     )]
     TooLong {
-        /// When.
+        /// The simulated time, in seconds.
         at: f64,
         /// The limit.
         most: u64,
     },
-    /// Somebody asked to stop.
+    /// The caller stopped the replay.
     #[error("interrupted after {done} of {coflows} coflows")]
     Interrupted {
-        /// Coflows done by then.
+        /// Number of completed coflows.
         done: usize,
-        /// Coflows in all.
+        /// Number of all coflows.
         coflows: usize,
     },
 }
@@ -142,10 +143,10 @@ fn receivers(coflow: &CoflowSpec) -> Vec<u32> {
     ports
 }
 
-/// What the coflows of a workload have to move between regions, in the order of the workload; a group each.
+/// The bytes that the coflows of a workload move between regions, in the order of the workload; one group for each coflow.
 ///
 /// # Errors
-/// A workload that contradicts itself, or has what a wide area does not.
+/// If the workload is inconsistent, or has a feature that a wide area does not support.
 pub fn demands(workload: &Workload, area: &WideArea) -> Result<Vec<Demand>, WideAreaReplayError> {
     demands_in(workload, area, |_| false)
 }
@@ -188,10 +189,10 @@ fn demands_in(
     each.collect()
 }
 
-/// Runs a workload. `go_on` is asked at each step with the number of coflows that are done; `false` ends it.
+/// Runs a workload. Calls `go_on` at each step with the number of completed coflows; if it returns `false`, the run stops.
 ///
 /// # Errors
-/// A workload that does not fit, or somebody asks to stop.
+/// If the workload is not supported, bandwidth changes too often, or the caller stops the run.
 pub fn replay(
     workload: &Workload,
     area: &WideArea,
@@ -245,10 +246,11 @@ pub fn replay(
     })
 }
 
-/// Runs coflows as they are; `go_on` is asked at each step with the number of those that are done.
+/// Runs coflows without changes. Calls `go_on` at each step with the number of completed coflows; if it returns `false`, the
+/// run stops.
 ///
 /// # Errors
-/// If somebody asks to stop, or bandwidth changes too often.
+/// If bandwidth changes too often, or the caller stops the run.
 pub fn run(
     demands: &[Demand],
     area: &WideArea,

@@ -1,37 +1,37 @@
-//! How large things in a trace can be.
+//! Bounds of the sizes and times in a trace.
 //!
-//! Readers and writers keep to the same bounds, so that what one accepts the other does too.
+//! Readers and writers use the same bounds, so readers accept the output of writers.
 
 use weir_core::model::{Change, Workload};
 use weir_core::units::Time;
 
 use crate::error::WriteError;
 
-/// Bytes of a whole trace stay below this: up to here a binary64 counts every single one.
+/// The bytes of a whole trace are less than this. Below it, a binary64 represents every integer exactly.
 pub const MAX_BYTES: f64 = 9_007_199_254_740_992.0;
 
-/// The latest time, and the longest duration, in seconds (about 31 years).
+/// The latest time and the longest duration, in seconds (about 31 years).
 pub const MAX_SECONDS: f64 = 1e9;
 
-/// The smallest size of a coflow-benchmark reducer other than zero, in its megabytes: a millionth of a
-/// byte. Below, splitting sizes over mappers would not be reversible.
+/// The minimum size of a coflow-benchmark reducer other than 0, in the trace's megabytes: a millionth of a byte. Below it,
+/// splitting a size over mappers would not be reversible.
 pub const MIN_MEGABYTES: f64 = 1e-12;
 
-/// The least weight of a coflow.
+/// The minimum weight of a coflow.
 pub const MIN_WEIGHT: f64 = 1e-9;
 
-/// The greatest weight of a coflow.
+/// The maximum weight of a coflow.
 pub const MAX_WEIGHT: f64 = 1e9;
 
-/// The greatest factor by which an event can change a port's rate.
+/// The maximum factor by which an event changes a port's rate.
 pub const MAX_FACTOR: f64 = 1e6;
 
-/// What a reader may use up before it gives the trace back.
+/// Limits of the memory that a reader uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most flows in all. As many events, and as many parents, are allowed too.
+    /// The maximum number of flows. The same limit applies to events and to parents.
     pub max_flows: usize,
-    /// The longest line, in bytes.
+    /// The maximum length of a line, in bytes.
     pub max_line_bytes: usize,
 }
 
@@ -42,13 +42,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What an error says was expected, where there are too many of `what`.
+    /// The expected value in an error about too many of `what`.
     pub(crate) fn expected(&self, what: &str) -> String {
         format!("at most {} {what} in all (--max-flows raises this limit)", self.max_flows)
     }
 }
 
-/// Whether a reader would take this workload back.
+/// Checks that a reader would accept this workload.
 pub(crate) fn check(workload: &Workload) -> Result<(), WriteError> {
     workload.check()?;
     let mut total = 0.0;
@@ -88,7 +88,7 @@ pub(crate) fn check(workload: &Workload) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Whether `time` is one that a reader takes.
+/// Checks that a reader would accept `time`.
 fn time(time: Time, place: impl Fn() -> String) -> Result<(), WriteError> {
     if time.get() <= MAX_SECONDS {
         return Ok(());

@@ -1,21 +1,22 @@
-//! The public coflow-benchmark format.
+//! Reads and writes the public coflow-benchmark format.
 //!
 //! ```text
 //! <ports> <coflows>
 //! <id> <arrival ms> <mappers> <port>... <reducers> <port>:<MB>...
 //! ```
 //!
-//! One line a coflow. Ports are numbered from 0. A size is what one reducer gets, in megabytes, in equal
-//! parts from the mappers; whether those are of 10^6 or of 2^20 bytes the format leaves open, so it is
-//! asked for ([`TraceUnit`]). Arrivals and sizes can have fractions.
+//! Each coflow is one line. Ports are numbered from 0. A size is the megabytes that one reducer receives, in equal parts
+//! from the mappers. The format does not define whether a megabyte is 10^6 or 2^20 bytes, so the caller does
+//! ([`TraceUnit`]). Arrivals and sizes can have fractions.
 //!
-//! Every mapper and reducer make a flow, in mapper-major order: the flow of mapper `i` and reducer `j` of
-//! `r` is at `i * r + j`. So it is also where
-//! - both are on one port: the flow is kept, and crosses that port's sending and its receiving side;
-//! - a port is named twice: two tasks of one rack are two flows;
-//! - a size is zero: the flow is kept, without bytes, and ends when it is released.
+//! Every pair of a mapper and a reducer is a flow, in mapper-major order: with `r` reducers, the flow of mapper `i` and
+//! reducer `j` has index `i * r + j`. This also holds for these pairs:
 //!
-//! White space at the ends of lines (so also CRLF) and blank lines at the end of the file do not matter.
+//! - Both are on one port: the flow crosses that port's sending and its receiving side.
+//! - A port is listed twice: two tasks of one rack are two flows.
+//! - A size is 0: the flow has no bytes, and completes when it is released.
+//!
+//! White space at the ends of lines (including CRLF) and blank lines at the end of the file are ignored.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,21 +32,21 @@ use crate::lines::{Line, Lines};
 use crate::number;
 use crate::shuffle;
 
-/// What a line of a coflow has to look like.
+/// The expected value in errors about the line of a coflow.
 const COFLOW: &str = "`<id> <arrival ms> <mappers> <port>... <reducers> <port>:<MB>...`";
 
-/// What the format's megabytes are.
+/// The size of the format's megabyte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceUnit {
     /// 10^6 bytes.
     #[default]
     MB,
-    /// 2^20 bytes, as CoflowSim counts them.
+    /// 2^20 bytes, as in CoflowSim.
     MiB,
 }
 
 impl TraceUnit {
-    /// The bytes in one of them.
+    /// Bytes of a megabyte.
     pub const fn bytes(self) -> f64 {
         match self {
             TraceUnit::MB => 1e6,
@@ -63,7 +64,7 @@ impl fmt::Display for TraceUnit {
     }
 }
 
-/// A text that names no [`TraceUnit`].
+/// A text that is not a [`TraceUnit`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a trace unit: expected MB (10^6 bytes) or MiB (2^20 bytes)")]
 pub struct TraceUnitError(pub String);
@@ -83,7 +84,7 @@ impl FromStr for TraceUnit {
 /// Reads a trace from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that is not as the format has it, or that is beyond the limits.
+/// For the first invalid field or line, the first value beyond a bound, and if `input` fails.
 pub fn read<R: BufRead>(
     input: R,
     name: &str,
@@ -93,17 +94,17 @@ pub fn read<R: BufRead>(
     parse(&mut Lines::new(input, name, limits), unit, limits)
 }
 
-/// What is known while the lines go by.
+/// The state of reading.
 struct Reader<'a> {
     unit: TraceUnit,
     limits: &'a Limits,
     ports: u32,
-    /// Flows and bytes so far.
+    /// Numbers of flows and bytes so far.
     flows: usize,
     bytes: f64,
-    /// The lines of the ids so far.
+    /// The line of each id so far.
     ids: HashMap<u64, usize>,
-    /// Those of the line being read, kept for their memory.
+    /// Mappers and reducers of the current line; reused to save allocations.
     mappers: Vec<u32>,
     reducers: Vec<(u32, Bytes)>,
 }
@@ -119,7 +120,7 @@ pub(crate) fn parse<R: BufRead>(
     let (ports, count) = header(line, limits)?;
     let (mappers, reducers, ids) = (Vec::new(), Vec::new(), HashMap::new());
     let mut reader = Reader { unit, limits, ports, flows: 0, bytes: 0.0, ids, mappers, reducers };
-    // Not `with_capacity(count)`: the header's word is not worth memory.
+    // Not `with_capacity(count)`: the header is not trustworthy enough to allocate memory for.
     let mut coflows = Vec::new();
     for number in 1..=count {
         let Some(line) = lines.next()? else {
@@ -221,7 +222,7 @@ impl Reader<'_> {
         }
         fields.finish()?;
 
-        // The flows are sure to be within the limit, and the line had all their ports.
+        // Safe to allocate: the number of flows is within the limit, and the line contained all ports.
         let mut specs = Vec::with_capacity(flows);
         shuffle::push(&mut specs, &self.mappers, &self.reducers, Time::ZERO);
         let coflow = CoflowSpec::new(id, arrival, specs);
@@ -260,12 +261,12 @@ impl Reader<'_> {
     }
 }
 
-/// Writes `workload` so that [`read`] with the same unit gives back an equal one.
+/// Writes `workload` so that [`read`] with the same unit returns an equal one.
 ///
 /// # Errors
-/// If the format cannot say it: where a coflow's flows are not all pairs of some mappers and reducers with
-/// sizes that depend on the reducer only, or where there is something besides flows and arrivals. Nothing
-/// has been written of the coflow that the error names, nor of those after it.
+/// If the format cannot express the workload: the flows of a coflow are not all pairs of some mappers and reducers with
+/// sizes that depend on the reducer only, or the workload contains more than flows and arrivals. The output then contains
+/// the coflows before the one that the error names. Also if `out` fails.
 pub fn write<W: Write>(workload: &Workload, unit: TraceUnit, mut out: W) -> Result<(), WriteError> {
     bounds::check(workload)?;
     if !workload.events.is_empty() {
@@ -298,7 +299,7 @@ fn inexpressible(place: impl Into<String>, what: impl Into<String>) -> WriteErro
     WriteError::Inexpressible { place: place.into(), what: what.into() }
 }
 
-/// The line of a coflow, or what cannot be said of it.
+/// The line of a coflow, or the reason why the format cannot express the coflow.
 fn coflow_line(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String> {
     for (there, what) in [
         (coflow.weight != 1.0, "it has a weight"),
@@ -344,7 +345,7 @@ fn push_flows(line: &mut String, flows: &[FlowSpec], unit: TraceUnit) -> Result<
                 shuffle.mappers.iter().for_each(|port| *line += &format!(" {port}"));
                 *line += &format!(" {}", sizes.len());
                 let reducers = shuffle.reducers.iter().zip(sizes);
-                // `{:?}` keeps the decimal of `65.0`, which the public trace has.
+                // `{:?}` keeps the decimal of `65.0`, as in the public trace.
                 reducers.for_each(|((port, _), size)| *line += &format!(" {port}:{size:?}"));
                 return Ok(());
             }

@@ -1,9 +1,9 @@
-//! The dependencies between coflows.
+//! Orders coflows by their dependencies.
 
 use weir_core::model::CoflowSpec;
 
-/// The positions of the coflows, parents before children; or those of coflows that wait for each other
-/// in a circle, each for the next one, the last for the first.
+/// The indices of the coflows, parents before children. If the dependencies have a cycle, returns the coflows of one
+/// cycle instead: each depends on the next one, the last on the first.
 pub(crate) fn order(coflows: &[CoflowSpec]) -> Result<Vec<usize>, Vec<usize>> {
     let mut waiting: Vec<usize> = coflows.iter().map(|c| c.parents.len()).collect();
     let mut children = vec![Vec::new(); coflows.len()];
@@ -29,7 +29,7 @@ pub(crate) fn order(coflows: &[CoflowSpec]) -> Result<Vec<usize>, Vec<usize>> {
     }
 }
 
-/// Coflows downstream of a circle are stuck too: walks up from one of them until a coflow comes again.
+/// Finds a cycle. `stuck` can be downstream of it, so the search follows parents until a coflow repeats.
 fn circle(coflows: &[CoflowSpec], waiting: &[usize], stuck: usize) -> Vec<usize> {
     let mut path = vec![stuck];
     let mut place = vec![None; coflows.len()];
@@ -46,7 +46,7 @@ fn circle(coflows: &[CoflowSpec], waiting: &[usize], stuck: usize) -> Vec<usize>
     path
 }
 
-/// How many coflows the longest chain of parents has; 1 where nobody waits, 0 where there is nobody.
+/// The number of coflows in the longest chain of parents: 1 without dependencies, 0 without coflows.
 pub(crate) fn depth(coflows: &[CoflowSpec], order: &[usize]) -> usize {
     let mut depths = vec![1_usize; coflows.len()];
     for &c in order {

@@ -1,4 +1,4 @@
-//! What a workload is like: the statistics by which published traces are described.
+//! Computes the statistics by which publications describe traces.
 
 use weir_core::model::{CoflowSpec, Workload, WorkloadError};
 use weir_core::units::Bytes;
@@ -6,24 +6,24 @@ use weir_core::units::Bytes;
 use crate::coflow_benchmark::TraceUnit;
 use crate::dag;
 
-/// The widest coflow that Table 1 of Saath (CoNEXT '17) counts as narrow.
+/// The maximum width of a narrow coflow in Table 1 of Saath (CoNEXT '17).
 pub const NARROW: usize = 10;
 
-/// The percentages of which [`Description::widths`] has the percentiles.
+/// The percentages of the percentiles in [`Description::widths`].
 pub const PERCENTAGES: [u8; 8] = [0, 25, 50, 75, 90, 95, 99, 100];
 
-/// Sums of fractional flow sizes are taken for equal up to this relative difference.
+/// Sums of fractional flow sizes are equal up to this relative difference.
 const CLOSE: f64 = 1e-9;
 
-/// Statistics of a workload. Shares are of the number of coflows, from 0 to 1, where nothing else is said;
-/// those of nothing are 0.
+/// Statistics of a workload. Unless stated, shares are fractions of the number of coflows, from 0 to 1. All shares of an
+/// empty workload are 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// Ports of the fabric.
+    /// Number of ports of the fabric.
     pub ports: u32,
-    /// Coflows.
+    /// Number of coflows.
     pub coflows: usize,
-    /// Flows, those without bytes included.
+    /// Number of flows, including those without bytes.
     pub flows: usize,
     /// Bytes of all flows.
     pub bytes: f64,
@@ -31,49 +31,49 @@ pub struct Description {
     pub first_arrival: f64,
     /// The latest arrival, in seconds.
     pub last_arrival: f64,
-    /// Percentiles (nearest rank, at [`PERCENTAGES`]) of the coflows' widths, which are their numbers of flows.
+    /// Percentiles (nearest rank, at [`PERCENTAGES`]) of the coflows' widths in flows.
     pub widths: [usize; PERCENTAGES.len()],
-    /// Share of coflows of one flow.
+    /// Share of coflows with one flow.
     pub single: f64,
-    /// Share of coflows of more than one flow, all equally long.
+    /// Share of coflows with several flows, all of equal length.
     pub equal: f64,
     /// Share of coflows with flows of different lengths.
     pub unequal: f64,
     /// Shares of bins 1 to 4 of Table 1; see [`bin`].
     pub bins: [f64; 4],
-    /// Saath's Fig. 2b: for each coflow the standard deviation of its flows' lengths over their mean. Each
-    /// point is such a value, and the share of coflows that have it or less.
+    /// Saath's Fig. 2b: the distribution over coflows of the standard deviation of flow lengths divided by their mean. Each
+    /// point is a value, and the share of coflows with at most that value.
     pub deviations: Vec<(f64, f64)>,
-    /// What the ports have to send.
+    /// Bytes to send, by port.
     pub send: Load,
-    /// What the ports are to receive.
+    /// Bytes to receive, by port.
     pub receive: Load,
-    /// Share of the bytes that go from a port to the same port.
+    /// Fraction of the bytes whose source and destination are the same port.
     pub same_port: f64,
-    /// Flows without bytes.
+    /// Number of flows without bytes.
     pub empty_flows: usize,
-    /// Events.
+    /// Number of events.
     pub events: usize,
-    /// Services that coflows belong to.
+    /// Number of services of coflows.
     pub services: usize,
-    /// Applications of all services.
+    /// Number of applications of all services.
     pub applications: usize,
-    /// Coflows in the longest chain of parents: 1 where none waits for another.
+    /// Number of coflows in the longest chain of parents: 1 without dependencies.
     pub depth: usize,
 }
 
-/// How bytes are spread over the ports.
+/// The distribution of bytes over ports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// The port with the most bytes; the first of several.
+    /// The port with the most bytes; the first if several are equal.
     pub busiest: u32,
-    /// Its bytes.
+    /// The bytes of that port.
     pub max: f64,
-    /// Bytes of the average port.
+    /// The mean over all ports.
     pub mean: f64,
 }
 
-/// The size that parts Table 1's bins: 100 MB, of the trace's megabytes.
+/// The size that separates the bins of Table 1: 100 MB, in the trace's megabytes.
 pub fn threshold(unit: TraceUnit) -> Bytes {
     Bytes::new(100.0 * unit.bytes()).unwrap_or(Bytes::ZERO)
 }
@@ -85,20 +85,20 @@ pub fn threshold(unit: TraceUnit) -> Bytes {
 /// | size <= 100 MB | 1           | 2          |
 /// | size > 100 MB  | 3           | 4          |
 ///
-/// A coflow's width is its number of flows: mappers times reducers. With that the public trace's shares
-/// are 46.8, 21.7, 4.8 and 26.8 percent, and 23.4 percent of its coflows are of width 1, where the paper
-/// has 23 (Fig. 2) and 23.5 percent (Fig. 13). Fig. 11 prints its shares in the plot only; its text has none.
+/// A coflow's width is its number of flows: mappers times reducers. With this definition the public trace's shares are
+/// 46.8, 21.7, 4.8 and 26.8 percent, and 23.4 percent of its coflows have width 1; the paper has 23 (Fig. 2) and 23.5
+/// percent (Fig. 13). Fig. 11 of the paper has shares only in the plot, not in its text.
 pub fn bin(width: usize, bytes: f64, threshold: Bytes) -> u8 {
-    // A hundred megabytes in three parts add up to a little more than themselves.
+    // Rounding: 100 MB in three parts sum to slightly more than 100 MB.
     let large = bytes > threshold.get() * (1.0 + CLOSE);
     1 + u8::from(width > NARROW) + 2 * u8::from(large)
 }
 
 impl Description {
-    /// Describes `workload`; `threshold` is the size that parts the bins of Table 1 (see [`threshold`]).
+    /// Computes the statistics of `workload`. `threshold` is the size that separates the bins of Table 1 (see [`threshold`]).
     ///
     /// # Errors
-    /// If the workload does not hold together.
+    /// If the workload is inconsistent.
     pub fn new(workload: &Workload, threshold: Bytes) -> Result<Description, WorkloadError> {
         workload.check()?;
         let coflows = &workload.coflows;
@@ -157,13 +157,13 @@ impl Description {
             events: workload.events.len(),
             services: workload.names.services(),
             applications: workload.names.count(),
-            // `check` has refused circles.
+            // `check` has refused cycles.
             depth: dag::order(coflows).map_or(0, |order| dag::depth(coflows, &order)),
         })
     }
 }
 
-/// The standard deviation of a coflow's flow lengths over their mean; 0 where they are equal.
+/// The standard deviation of a coflow's flow lengths divided by their mean; 0 if they are equal.
 fn deviation(coflow: &CoflowSpec) -> f64 {
     let lengths = || coflow.flows.iter().map(|f| f.bytes.get());
     let (least, most) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
@@ -182,7 +182,7 @@ fn percentile(sorted: &[usize], percent: u8) -> usize {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
 }
 
-/// Each distinct value with the share of values that are not above it.
+/// Each distinct value, and the share of values up to it.
 fn distribution(mut values: Vec<f64>) -> Vec<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let count = values.len() as f64;

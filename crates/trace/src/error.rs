@@ -1,56 +1,56 @@
-//! What can be wrong with a trace that is read, and with a workload that is to be written.
+//! Errors of reading and writing traces.
 
 use std::io;
 
 use weir_core::model::WorkloadError;
 
-/// Why a trace was not read.
+/// An error while reading a file.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file could not be opened or read.
     #[error("{file}: cannot be read: {source}")]
     Io {
-        /// The name that it was asked for by.
+        /// The path, or the name that the caller gave.
         file: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something in it is not what it has to be.
+    /// A field has an invalid value.
     #[error("{file}:{line}: field `{field}`: `{value}`: expected {expected}")]
     Field {
-        /// The name that it was asked for by.
+        /// The path, or the name that the caller gave.
         file: String,
         /// The line, from 1.
         line: usize,
-        /// What was being read there; `mapper 3` is the third of its line.
+        /// The field; `mapper 3` is the third mapper of the line.
         field: String,
-        /// What was found, shortened and with control characters escaped.
+        /// The value, shortened and with control characters escaped.
         value: String,
-        /// What would have been right.
+        /// The expected value.
         expected: String,
     },
 }
 
-/// Why a workload was not written.
+/// An error while writing a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The output did not take it.
+    /// Writing to the output failed.
     #[error("the trace cannot be written: {0}")]
     Io(#[from] io::Error),
-    /// It does not hold together.
+    /// The workload is inconsistent.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The format has no way to say it.
+    /// The format cannot express the workload.
     #[error("{place} cannot be written in this format: {what}")]
     Inexpressible {
         /// `coflow 7`, `event 3` or `the trace`.
         place: String,
-        /// What it is that cannot be said.
+        /// What the format cannot express.
         what: String,
     },
 }
 
-/// `value` as an error shows it: of bounded length, and on one line.
+/// `value` for an error message: at most 60 characters, on one line.
 pub(crate) fn shown(value: &str) -> String {
     const LONGEST: usize = 60;
     let mut out = String::new();

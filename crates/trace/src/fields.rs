@@ -1,6 +1,6 @@
-//! Keys of a TOML table, each taken once, and errors that say where they are.
+//! Reads keys of a TOML table, each at most once, with errors that name the line and the field.
 //!
-//! Every file in TOML that Weir reads is read by these, so that all are refused in the same words.
+//! All readers of TOML files except [`crate::sensitivity`] use these functions, so equal mistakes give equal messages.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,17 +14,17 @@ use weir_core::units::{Bytes, Rate, Time, UnitError};
 
 use crate::error::{TraceError, shown};
 
-/// A file.
+/// The text of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// What errors call it.
+    /// The file's name in errors.
     pub file: &'a str,
-    /// All of it.
+    /// The complete text.
     pub text: &'a str,
 }
 
 impl Source<'_> {
-    /// An error at a byte of the text.
+    /// An error at byte `at` of the text.
     pub fn error(&self, at: usize, field: &str, value: &str, expected: &str) -> TraceError {
         let before = self.text.as_bytes().iter().take(at);
         TraceError::Field {
@@ -36,13 +36,13 @@ impl Source<'_> {
         }
     }
 
-    /// An error at a place, which shows what stands there.
+    /// An error at a range of the text, whose content it shows as the value.
     pub fn here(&self, at: Range<usize>, field: &str, expected: &str) -> TraceError {
         self.error(at.start, field, self.text.get(at).unwrap_or_default(), expected)
     }
 }
 
-/// A value, and the key that it was found under.
+/// A value and its key.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a> {
     key: &'a str,
@@ -53,43 +53,43 @@ pub struct Value<'a> {
 #[derive(Debug)]
 pub struct Fields<'a> {
     source: Source<'a>,
-    /// What errors put before a key: nothing, or `link 3 `.
+    /// The prefix of keys in errors: empty, or such as `link 3 `.
     place: String,
-    /// Where the table begins.
+    /// The byte at which the table begins.
     at: usize,
     table: &'a DeTable<'a>,
     known: Vec<&'static str>,
 }
 
 impl<'a> Fields<'a> {
-    /// Those of a table that begins at a byte of the source; errors put `place` before a key.
+    /// The keys of a table that begins at byte `at` of the source. Errors put `place` before a key.
     pub fn new(source: Source<'a>, place: String, at: usize, table: &'a DeTable<'a>) -> Fields<'a> {
         Fields { source, place, at, table, known: Vec::new() }
     }
 
-    /// The value of a key that has to be there.
+    /// The value of a required key.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the key is missing.
     pub fn need(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
         self.maybe(key).ok_or_else(|| self.wrong_at(key, "nothing", expected))
     }
 
-    /// The value of a key that may be there.
+    /// The value of an optional key.
     pub fn maybe(&mut self, key: &'static str) -> Option<Value<'a>> {
         self.known.push(key);
         self.table.get(key).map(|value| Value { key, value })
     }
 
-    /// Whether there is such a key.
+    /// Whether the table has this key.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// Whether all keys were asked for.
+    /// Checks that the caller has read all keys.
     ///
     /// # Errors
-    /// The first that nobody asked for.
+    /// For the first key that the caller has not read.
     pub fn finish(&self) -> Result<(), TraceError> {
         let unknown = |key: &&Spanned<DeString<'_>>| !self.known.contains(&key.get_ref().as_ref());
         let first = self.table.keys().filter(unknown).min_by_key(|key| key.span().start);
@@ -100,39 +100,39 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The error for a value that is not what it should be.
+    /// The error for an invalid value.
     pub fn wrong(&self, value: &Value<'_>, expected: &str) -> TraceError {
         self.source.here(value.value.span(), &format!("{}{}", self.place, value.key), expected)
     }
 
-    /// The error for a key's value, or where it should be.
+    /// The error for `value` of a key, at the key's position or, if the key is missing, at the table's.
     pub fn wrong_at(&self, key: &str, value: &str, expected: &str) -> TraceError {
         let at = self.table.get(key).map_or(self.at, |found| found.span().start);
         self.source.error(at, &format!("{}{key}", self.place), value, expected)
     }
 
-    /// A text.
+    /// The value as a string.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a string.
     pub fn text(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
         value.value.get_ref().as_str().ok_or_else(|| self.wrong(value, expected))
     }
 
-    /// A whole number that is not negative.
+    /// The value as an integer from 0 to 2^32 - 1.
     ///
     /// # Errors
-    /// Anything else, which should have been `what`.
+    /// If it is not; the error expects `what`.
     pub fn whole(&self, value: &Value<'_>, what: &str) -> Result<u32, TraceError> {
         let integer = value.value.get_ref().as_integer();
         let whole = integer.and_then(|integer| u32::from_str_radix(integer.as_str(), integer.radix()).ok());
         whole.ok_or_else(|| self.wrong(value, what))
     }
 
-    /// `true` or `false`.
+    /// The value as `true` or `false`.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a boolean.
     pub fn truth(&self, value: &Value<'_>) -> Result<bool, TraceError> {
         value.value.get_ref().as_bool().ok_or_else(|| self.wrong(value, "true or false"))
     }
@@ -140,30 +140,30 @@ impl<'a> Fields<'a> {
     /// The values of a list.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a list.
     pub fn list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, TraceError> {
         let array = value.value.get_ref().as_array().ok_or_else(|| self.wrong(value, expected))?;
         Ok(array.iter().map(|item| Value { key: value.key, value: item }).collect())
     }
 
-    /// The keys of a table, before which errors put `place`.
+    /// The value as a table. Errors put `place` before its keys.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a table.
     pub fn table(&self, value: &Value<'a>, place: String) -> Result<Fields<'a>, TraceError> {
         let table = value.value.get_ref().as_table().ok_or_else(|| self.wrong(value, "a table"))?;
         Ok(Fields::new(self.source, place, value.value.span().start, table))
     }
 
-    /// The keys of a table inside this one, before which errors put this one's place and `place`.
+    /// The value as a table inside this one. Errors put this table's place and `place` before its keys.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a table.
     pub fn nested(&self, value: &Value<'a>, place: &str) -> Result<Fields<'a>, TraceError> {
         self.table(value, format!("{}{place}", self.place))
     }
 
-    /// The values of a table whose keys are names, in the order of the file.
+    /// Keys and values of a table whose keys are names, in the order of the file.
     pub fn named(&self) -> Vec<(&'a str, Value<'a>)> {
         let mut keys: Vec<_> = self.table.iter().collect();
         keys.sort_by_key(|(key, _)| key.span().start);
@@ -171,10 +171,10 @@ impl<'a> Fields<'a> {
         each.map(|(key, value)| (key, Value { key, value })).collect()
     }
 
-    /// The tables of a table and their keys, in the order of the file.
+    /// Keys and tables of a table of tables, in the order of the file.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a table of tables.
     pub fn tables(
         &self,
         value: &Value<'a>,
@@ -192,29 +192,29 @@ impl<'a> Fields<'a> {
         each.collect()
     }
 
-    /// A key's whole number.
+    /// The value of a required key as an integer from 0 to 2^32 - 1.
     ///
     /// # Errors
-    /// Anything else.
+    /// If the key is missing or the value is not such an integer.
     pub fn count(&mut self, key: &'static str) -> Result<u32, TraceError> {
         const COUNT: &str = "a whole number from 0 to 4294967295";
         let value = self.need(key, COUNT)?;
         self.whole(&value, COUNT)
     }
 
-    /// A key's number, with a fraction or without.
+    /// The value of a required key as a number.
     ///
     /// # Errors
-    /// Anything else.
+    /// If the key is missing or the value is not a number.
     pub fn number(&mut self, key: &'static str) -> Result<f64, TraceError> {
         let value = self.need(key, NUMBER)?;
         self.float(&value)
     }
 
-    /// A number, with a fraction or without.
+    /// The value as a number, integer or not.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a number.
     pub fn float(&self, value: &Value<'_>) -> Result<f64, TraceError> {
         if let Some(float) = value.value.get_ref().as_float() {
             return f64::from_str(float.as_str()).map_err(|_| self.wrong(value, NUMBER));
@@ -224,40 +224,40 @@ impl<'a> Fields<'a> {
         whole.map(|whole| whole as f64).ok_or_else(|| self.wrong(value, NUMBER))
     }
 
-    /// A key's rate, with its unit.
+    /// The value of a required key as a rate with a unit.
     ///
     /// # Errors
-    /// Anything else.
+    /// If the key is missing or the value is not a rate.
     pub fn rate(&mut self, key: &'static str) -> Result<Rate, TraceError> {
         let value = self.need(key, RATE)?;
         self.read_rate(&value)
     }
 
-    /// A rate with its unit.
+    /// The value as a rate with a unit.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a rate.
     pub fn read_rate(&self, value: &Value<'a>) -> Result<Rate, TraceError> {
         self.text(value, RATE)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
     }
 
-    /// A size with its unit.
+    /// The value as a size with a unit.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a size.
     pub fn read_bytes(&self, value: &Value<'a>) -> Result<Bytes, TraceError> {
         self.text(value, BYTES)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
     }
 
-    /// A time with its unit.
+    /// The value as a time with a unit.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is not a time.
     pub fn read_time(&self, value: &Value<'a>) -> Result<Time, TraceError> {
         self.text(value, TIME)?.parse().map_err(|error: UnitError| self.wrong(value, error.expected))
     }
 
-    /// A value's table, if it is one.
+    /// Whether the value is a table.
     pub fn is_table(value: &Value<'_>) -> bool {
         value.value.get_ref().is_table()
     }
@@ -268,10 +268,10 @@ const RATE: &str = "a rate with a unit such as \"10Gbit\"";
 const BYTES: &str = "a size with a unit such as \"4MiB\"";
 const TIME: &str = "a time with a unit such as \"5s\"";
 
-/// Reads the file at `path` by `read`, which is told what errors call it; `-` is the standard input.
+/// Opens the file at `path` and calls `read` with its content and its name for errors; `-` is the standard input.
 ///
 /// # Errors
-/// If there is none, or those of `read`.
+/// [`TraceError::Io`] if the file cannot be opened, and the errors of `read`.
 pub fn open<T>(
     path: &Path,
     read: impl FnOnce(&mut dyn Read, &str) -> Result<T, TraceError>,
@@ -286,26 +286,26 @@ pub fn open<T>(
     }
 }
 
-/// As [`open`], for files that name others: `read` is told which folder these are looked for in.
+/// Opens a file that can name other files: as [`open`], and passes the folder of the file to `read`.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub fn open_in_folder<T>(
     path: &Path,
     read: impl FnOnce(&mut dyn Read, &str, &Path) -> Result<T, TraceError>,
 ) -> Result<T, TraceError> {
-    // Beside the standard input is where the program runs.
+    // For the standard input, file names are relative to the working directory.
     let folder = if path == Path::new("-") { None } else { path.parent() };
     open(path, |input, name| read(input, name, folder.unwrap_or(Path::new(""))))
 }
 
-/// The keys under which files in TOML name others.
+/// The keys of TOML files that name other files.
 const NAMES: [&str; 2] = ["fabric", "sensitivity"];
 
-/// The longest file that is looked through for names of others, in bytes: no reader of these takes a longer one.
+/// The maximum length of a file that is searched for names of others, in bytes: no reader of such files accepts a longer one.
 const MAX_NAMING_BYTES: usize = 16 << 20;
 
-/// The files that a file in TOML names, by whichever format; none if it is something else.
+/// The files that a TOML file names, in any of the formats; none if it is not TOML.
 pub fn named_files(path: &Path) -> Vec<PathBuf> {
     let read = |input: &mut dyn Read, name: &str, folder: &Path| {
         let text = read_text(input, name, MAX_NAMING_BYTES)?;
@@ -314,7 +314,7 @@ pub fn named_files(path: &Path) -> Vec<PathBuf> {
         name_files(table.get_ref(), folder, &mut found);
         Ok(found)
     };
-    // Pipes can be read only once, and are for their reader.
+    // Only regular files: a pipe can be read once, by its actual reader.
     let plain = std::fs::metadata(path).is_ok_and(|file| file.is_file());
     if plain { open_in_folder(path, read).unwrap_or_default() } else { Vec::new() }
 }
@@ -331,10 +331,10 @@ fn name_files(table: &DeTable<'_>, folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Reads all of a file of at most `most` bytes.
+/// Reads a file of at most `most` bytes.
 ///
 /// # Errors
-/// If there are more, or they are no text.
+/// If the file is longer, cannot be read, or is not UTF-8.
 pub fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, TraceError> {
     let mut bytes = Vec::new();
     let read = input.take(most as u64 + 1).read_to_end(&mut bytes);
@@ -350,10 +350,10 @@ pub fn read_text<R: Read>(input: R, file: &str, most: usize) -> Result<String, T
     })
 }
 
-/// The keys of a whole file, whose version has to be this one.
+/// The keys of a file, whose key `key` must have the value `version`.
 ///
 /// # Errors
-/// If it is not.
+/// If the key is missing or has another value.
 pub fn versioned<'a>(
     source: Source<'a>,
     table: &'a DeTable<'a>,
@@ -385,10 +385,10 @@ pub fn read_versioned<R: Read, T>(
     read(versioned(source, table.get_ref(), magic, version)?)
 }
 
-/// The table that a file is.
+/// Parses TOML.
 ///
 /// # Errors
-/// What TOML does not allow.
+/// If the text is not valid TOML.
 pub fn parse<'a>(source: Source<'a>) -> Result<Spanned<DeTable<'a>>, TraceError> {
     DeTable::parse(source.text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);

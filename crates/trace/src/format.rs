@@ -1,4 +1,4 @@
-//! Weir's own trace format: everything that a [`Workload`] can say, as lines of text.
+//! Weir's own trace format: text lines that express every [`Workload`].
 //!
 //! ```text
 //! weir-trace 1
@@ -9,8 +9,8 @@
 //! event 5s port=3 side=send rate=0.5
 //! ```
 //!
-//! `docs/trace-format.md` is its description. Sizes and times have units; what [`write()`] writes, [`read()`]
-//! reads back as an equal workload, to the last bit of every number.
+//! `docs/trace-format.md` is the reference. Sizes and times have units. [`read()`] of the output of [`write()`] gives an
+//! equal workload, to the last bit of every number.
 
 mod fields;
 mod read;
@@ -29,21 +29,22 @@ pub(crate) use read::parse;
 /// The first word of a trace in this format.
 pub const MAGIC: &str = "weir-trace";
 
-/// The version that is read and written.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
 /// Reads a trace from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that is not as the format has it, or that is beyond the limits.
+/// For the first invalid line or field, the first value beyond a bound, and if `input` fails.
 pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, TraceError> {
     parse(&mut Lines::new(input, name, limits), limits)
 }
 
-/// Writes `workload` so that [`read()`] gives back an equal one.
+/// Writes `workload` so that [`read()`] returns an equal one.
 ///
 /// # Errors
-/// If the workload does not hold together or is beyond the format's bounds, and when `out` fails.
+/// If the workload is inconsistent, is beyond the format's bounds, names a parent twice or has names in another order than
+/// its coflows; and if `out` fails.
 pub fn write<W: Write>(workload: &Workload, out: W) -> Result<(), WriteError> {
     write::workload(workload, out)
 }

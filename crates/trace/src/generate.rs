@@ -1,13 +1,13 @@
-//! Workloads made up by chance, the same on every platform for the same seed.
+//! Generates random workloads, identical on every platform for the same seed.
 //!
-//! A [`Spec`] mixes kinds of coflows. Each [`Kind`] has laws for its numbers of mappers and reducers and for
-//! the sizes of its reducers, which are whole megabytes, one at least, as in the public trace; mappers
-//! and reducers sit on ports chosen evenly, no two of a coflow's mappers, or of its reducers, on one.
-//! Each kind gets its share of the coflows as exactly as whole numbers can, and their order is
-//! shuffled; so a small workload has as much of the heavy tail as a large one.
+//! A [`Spec`] mixes kinds of coflows. Each [`Kind`] has distributions of the numbers of mappers and reducers and of the
+//! sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are on
+//! uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
+//! coflows as exactly as integers allow, in random order, so small workloads have the same fraction of the heavy tail as
+//! large ones.
 //!
-//! The generator is ChaCha with 8 rounds, and logarithms and powers come from `libm`: neither the
-//! platform's mathematics nor a hash map's order has a say in the outcome.
+//! The generator is ChaCha with 8 rounds, and logarithms and powers come from `libm`. Neither the platform's mathematics
+//! nor the order of a hash map affects the result.
 
 mod law;
 mod preset;
@@ -26,33 +26,33 @@ use crate::shuffle;
 pub use law::{Arrival, Law, Skew};
 pub use preset::Preset;
 
-/// What to generate.
+/// Parameters of a workload to generate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Ports of the fabric.
+    /// Number of ports of the fabric.
     pub ports: u32,
-    /// Coflows; their ids count from 1.
+    /// Number of coflows; their ids count from 1.
     pub coflows: usize,
-    /// Different seeds give different workloads of the same likeness.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// The gaps between arrivals, of which the first is at 0.
+    /// The distribution of the gaps between arrivals; the first arrival is at 0.
     pub arrival: Arrival,
-    /// At least one.
+    /// The kinds of coflows, at least one.
     pub kinds: Vec<Kind>,
 }
 
 /// A kind of coflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
-    /// Its part of the coflows, in proportion to the other kinds' shares.
+    /// Its share of the coflows, relative to the shares of the other kinds.
     pub share: f64,
-    /// Mappers of a coflow; rounded, from 1 to the number of ports.
+    /// Number of mappers of a coflow; rounded, and limited to 1 to the number of ports.
     pub mappers: Law,
-    /// Reducers of a coflow; rounded, from 1 to the number of ports.
+    /// Number of reducers of a coflow; rounded, and limited to 1 to the number of ports.
     pub reducers: Law,
-    /// Megabytes of a coflow's average reducer.
+    /// Mean size of a coflow's reducers, in megabytes.
     pub size: Law,
-    /// How the reducers of a coflow differ.
+    /// The differences between the sizes of a coflow's reducers.
     pub skew: Skew,
 }
 
@@ -65,15 +65,15 @@ impl Default for Kind {
     }
 }
 
-/// A specification that cannot be met.
+/// An invalid specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: `{value}`: expected {expected}")]
 pub struct SpecError {
-    /// What is wrong.
+    /// The parameter.
     pub field: String,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it would have to be.
+    /// The expected value.
     pub expected: String,
 }
 
@@ -85,10 +85,10 @@ impl SpecError {
 }
 
 impl Spec {
-    /// Whether it can be met, as far as that shows before generating.
+    /// Checks the parameters, as far as possible without generating.
     ///
     /// # Errors
-    /// The first parameter that is out of its range.
+    /// For the first parameter that is out of its range.
     pub fn check(&self) -> Result<(), SpecError> {
         if !(1..=Workload::MAX_PORTS).contains(&self.ports) {
             let expected = format!("1 to {}", Workload::MAX_PORTS);
@@ -114,7 +114,7 @@ impl Spec {
 /// Generates the workload of a specification, with sizes in whole megabytes of this `unit`.
 ///
 /// # Errors
-/// If the specification cannot be met, or the workload would go beyond the limits.
+/// If a parameter is out of its range, or the workload exceeds the maximum number of flows, time or bytes.
 pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workload, SpecError> {
     spec.check()?;
     if spec.coflows > limits.max_flows {
@@ -134,7 +134,7 @@ pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workloa
         if position > 0 {
             now += spec.arrival.gap(&mut dice);
         }
-        // Whole milliseconds are what the coflow-benchmark format has.
+        // Round to milliseconds, the unit of the coflow-benchmark format.
         let arrival = Time::new((now * 1e3).round() / 1e3).filter(|t| t.get() <= MAX_SECONDS);
         let arrival = arrival.ok_or_else(|| {
             let expected = format!("arrivals up to {MAX_SECONDS:e} seconds");
@@ -177,11 +177,11 @@ pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workloa
     Ok(Workload { ports: spec.ports, coflows, events: Vec::new(), names: Names::default() })
 }
 
-/// Spreads the coflows of a workload over so many services of so many applications each: as evenly as whole numbers
-/// can, by chance. The same seed that generated the workload will do; the coflows stay what they are.
+/// Assigns the coflows of a workload to `services` services of `applications` applications each, in random order and as
+/// evenly as integers allow. `seed` can be the one that generated the workload. Nothing else about the coflows changes.
 ///
 /// # Errors
-/// If that is none, or more than [`Names::MAX_APPLICATIONS`] in all.
+/// If a number is 0, or there are more than [`Names::MAX_APPLICATIONS`] applications in total.
 pub fn spread(
     workload: &mut Workload,
     services: usize,
@@ -215,11 +215,11 @@ pub fn spread(
 }
 
 fn width(law: &Law, ports: u32, dice: &mut SeededRng) -> usize {
-    // In range after the clamp; a law's samples are finite.
+    // In range after the clamp, because samples are finite.
     law.sample(dice).round().clamp(1.0, f64::from(ports)) as usize
 }
 
-/// The kind of each coflow, by their shares: largest remainders take what rounding down leaves.
+/// The kind of each coflow. Quotas are rounded down, and the largest remainders get the rest.
 fn quotas(spec: &Spec) -> Vec<usize> {
     let sum: f64 = spec.kinds.iter().map(|k| k.share).sum();
     let exact = |kind: usize| spec.kinds[kind].share / sum * spec.coflows as f64;
@@ -235,22 +235,22 @@ fn quotas(spec: &Spec) -> Vec<usize> {
     kinds
 }
 
-/// Chance, reduced to operations that are the same everywhere.
+/// A random number generator that uses only operations with identical results on every platform.
 struct SeededRng(ChaCha8Rng);
 
 impl SeededRng {
-    /// Evenly from 0 up to, but without, 1.
+    /// A uniform number from 0 up to, but not including, 1.
     fn unit(&mut self) -> f64 {
         const BITS: u32 = f64::MANTISSA_DIGITS;
         (self.0.next_u64() >> (u64::BITS - BITS)) as f64 / (1_u64 << BITS) as f64
     }
 
-    /// A whole number below `bound`; evenly, up to one part in 2^32 for any bound that fits memory here.
+    /// A uniform integer below `bound`; the bias is at most one part in 2^32 for any bound that fits in memory here.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// From the standard normal distribution (Box and Muller).
+    /// A sample of the standard normal distribution (Box and Muller).
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.unit(), self.unit());
         (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
@@ -262,7 +262,7 @@ impl SeededRng {
         }
     }
 
-    /// `count` of the `items`, in order. Any order of the items is as good a start as any other.
+    /// `count` random elements of `items`, sorted. Any order of `items` gives a uniform choice.
     fn choose(&mut self, items: &mut [u32], count: usize) -> Vec<u32> {
         for position in 0..count {
             let other = position + self.below(items.len() - position);

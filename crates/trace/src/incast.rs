@@ -1,7 +1,7 @@
-//! What too many connections cost, as data: the CSV of `weir testbed incast`.
+//! Reads incast measurements from the CSV of `weir testbed incast`.
 //!
-//! `docs/incast-format.md` is the format's description. A reader ends with [`Measured`] or with a [`TraceError`] that names the line, the field,
-//! the value and what was expected.
+//! `docs/incast-format.md` is the reference. A reader returns [`Measured`], or a [`TraceError`] that names the line, the
+//! field, the value and the expected value.
 
 use std::fmt;
 use std::io::{BufReader, Read};
@@ -15,13 +15,13 @@ use crate::fields;
 use crate::lines::{END_OF_LINE, Line, Lines};
 use crate::number::{decimal, whole};
 
-/// The most runs of a file.
+/// The maximum number of runs in a file.
 pub const MAX_RUNS: usize = 100_000;
 
-/// The longest line, in bytes.
+/// The maximum length of a line, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 10;
 
-/// The columns, all of them in this order.
+/// The columns, in the required order.
 const COLUMNS: [&str; 10] = [
     "buffer_packets",
     "connections",
@@ -35,28 +35,28 @@ const COLUMNS: [&str; 10] = [
     "last_s",
 ];
 
-/// What a congestion control is called.
+/// The expected value in errors about names of congestion controls.
 pub const CONGESTION: &str = "a name of up to 15 letters and digits, such as cubic";
 
-/// Whether something is the name of a congestion control, as a kernel takes it.
+/// Whether `name` is a valid name of a congestion control for the kernel.
 pub fn is_congestion(name: &str) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     (1..=15).contains(&name.len()) && name.chars().all(letters)
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What connections cost.
+    /// The model of incast.
     pub incast: Incast,
-    /// The senders' congestion control, by the kernel's name for it.
+    /// The senders' congestion control, by its name in the kernel.
     pub congestion: String,
-    /// From how many packets in its queue on the switch marked them; nothing if it marked none.
+    /// The queue length from which the switch marks packets, in packets; none if it does not mark.
     pub marks: Option<u32>,
 }
 
 impl fmt::Display for Measured {
-    /// As a phrase: `reno, with marks from 20 packets on`.
+    /// As text: `reno, with marks from 20 packets on`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.congestion)?;
         match self.marks {
@@ -69,7 +69,8 @@ impl fmt::Display for Measured {
 /// Reads the measurements at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// The first thing that keeps them from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, or for a missing
+/// combination of buffer and connections.
 pub fn read(path: &Path) -> Result<Measured, TraceError> {
     fields::open(path, |input, name| read_from(input, name))
 }
@@ -77,7 +78,7 @@ pub fn read(path: &Path) -> Result<Measured, TraceError> {
 /// Reads measurements from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps them from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> {
     let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES };
     let mut lines = Lines::new(BufReader::new(input), name, &limits);
@@ -89,7 +90,7 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> 
     }
     let mut runs = Vec::new();
     let mut tcp: Option<(String, Option<u32>)> = None;
-    // The first run is on line 2, and none is left out.
+    // Errors rely on run `i` being on line `i + 2`.
     while let Some(line) = lines.next()? {
         if runs.len() == MAX_RUNS {
             return Err(line.error("line", line.text, format_args!("at most {MAX_RUNS} runs")));
@@ -126,7 +127,7 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> 
     Ok(Measured { incast, congestion, marks })
 }
 
-/// What a number may be.
+/// The expected range of a number.
 fn bounds(what: &str) -> String {
     match what {
         "buffer" => format!("1 to {} packets", Incast::MAX_PACKETS),
@@ -137,7 +138,7 @@ fn bounds(what: &str) -> String {
     }
 }
 
-/// A run; the first says what all senders go by.
+/// Parses a run. The first run determines the congestion control and marks of all.
 fn run(line: Line<'_>, tcp: &mut Option<(String, Option<u32>)>) -> Result<IncastRun, TraceError> {
     let mut cells = line.text.split(',');
     let mut next =
@@ -181,7 +182,7 @@ fn run(line: Line<'_>, tcp: &mut Option<(String, Option<u32>)>) -> Result<Incast
         goodput: number(goodput, next(goodput)?)? / 8.0,
         ..first
     };
-    // For people: both follow from the times of single connections.
+    // Only validated: both columns follow from the times of single connections.
     number(mean, next(mean)?)?;
     number(last, next(last)?)?;
     match cells.next() {

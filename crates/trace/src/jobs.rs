@@ -1,7 +1,7 @@
-//! Jobs as data: what runs on which hosts of a network, and when, in TOML.
+//! Reads jobs from TOML: which workloads run on which hosts of a network, and when.
 //!
-//! `docs/jobs-format.md` is the format's description. Rates, sizes and times have units, unknown keys are refused. A reader ends with
-//! [`Jobs`] that hold together, or with a [`TraceError`] that names the line, the field, the value and what was expected.
+//! `docs/jobs-format.md` is the reference. Rates, sizes and times have units; unknown keys are refused. A reader returns
+//! consistent [`Jobs`], or a [`TraceError`] that names the line, the field, the value and the expected value.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,117 +15,117 @@ use crate::fields::{self, Fields, Value};
 use crate::scenario::{fabric, hosts, tables};
 use crate::sensitivity::{self, SensitivityTable};
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// The version that is read.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The most jobs of a file.
+/// The maximum number of jobs in a file.
 pub const MAX_JOBS: usize = 1000;
 
-/// The most stages of a workload, its rounds counted.
+/// The maximum number of stages of a workload, including repetitions by rounds.
 pub const MAX_STAGES: usize = 10_000;
 
-/// The most and, as one over it, the least that `data` may be.
+/// The maximum of `data`; the minimum is 1 divided by it.
 pub const MAX_DATA: f64 = 1e6;
 
-/// The latest start, in seconds: a year.
+/// The latest start, in seconds: one year.
 pub const MAX_START: f64 = 31_536_000.0;
 
-/// The key of the version.
+/// The key that contains the version.
 const MAGIC: &str = "weir-jobs";
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Jobs {
     /// The network.
     pub topology: Topology,
-    /// Workloads of the file's own.
+    /// The workloads that the file defines.
     pub workloads: Vec<Workload>,
-    /// The sensitivity table that it names.
+    /// The sensitivity table that the file names.
     pub sensitivity: Option<SensitivityTable>,
     /// The jobs, at least one.
     pub jobs: Vec<Job>,
 }
 
-/// What a job does.
+/// The stages that a job runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its stages, in order.
     pub stages: Vec<Stage>,
 }
 
-/// A part of a workload, the same on each server.
+/// A step of a workload, the same on each server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stage {
-    /// What is computed before anything is sent.
+    /// Computing time before the transfer starts.
     pub compute: Time,
-    /// What is computed while bytes move.
+    /// Computing time in parallel with the transfer.
     pub beside: Time,
-    /// What each server sends to the others in all, and receives from them.
+    /// Bytes that each server sends to the others in total, and receives from them.
     pub bytes: Bytes,
-    /// How long bytes are waited for, if not for ever.
+    /// The maximum time to wait for the transfer, if any.
     pub limit: Option<Time>,
 }
 
 /// A job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// What it is called, as nobody else.
+    /// Its name, unique in the file.
     pub name: String,
-    /// What it does.
+    /// Its workload.
     pub workload: Of,
     /// Its hosts, each once.
     pub servers: Vec<u32>,
-    /// How much data it has, over what its workload has in the paper; for [`Of::Known`].
+    /// The amount of data divided by that of the workload in the paper; only for [`Of::Known`].
     pub data: f64,
-    /// When it begins.
+    /// The start time.
     pub start: Time,
-    /// What Saba knows of it; nothing if it does not comply.
+    /// The model that Saba uses for it; none if the job is not compliant.
     pub model: Option<Model>,
 }
 
-/// Whose a workload is.
+/// The origin of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// The file's, by its position.
+    /// Defined in the file, by index.
     File(usize),
-    /// One that the caller knows, by its position.
+    /// One of the caller's workloads, by index.
     Known(usize),
 }
 
-/// Where a model is from.
+/// The origin of a sensitivity model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Model {
     /// A row of the sensitivity table.
     Row(usize),
-    /// What the profiler finds out about a workload.
+    /// The result of profiling a workload.
     Profiled(Of),
 }
 
-/// Reads the jobs at `path`; `-` is the standard input. Files that it names are looked for beside it. A job's workload is the
-/// file's, or one of `known`.
+/// Reads the jobs at `path`; `-` is the standard input. Names of files in it are relative to its folder. A job's workload
+/// is one that the file defines, or one of `known`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
     fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder, known))
 }
 
-/// Reads jobs from `input`, which errors call `name`. Files that it names are looked for in `folder`.
+/// Reads jobs from `input`, which errors call `name`. Names of files in it are relative to `folder`.
 ///
 /// # Errors
-/// As of [`read`].
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str, folder: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
     fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
         from_fields(fields, folder, known)
     })
 }
 
-/// The jobs that the keys of a file describe.
+/// The jobs described by the keys of a file.
 fn from_fields(mut fields: Fields<'_>, folder: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
     let topology = fabric(&mut fields, folder)?;
     let sensitivity = table_of(&mut fields, folder)?;
@@ -203,12 +203,12 @@ fn stage(fields: &mut Fields<'_>) -> Result<Stage, TraceError> {
     })
 }
 
-/// What jobs may name.
+/// The objects that jobs can refer to.
 struct Reader<'a> {
     topology: &'a Topology,
     sensitivity: Option<&'a SensitivityTable>,
     names: BTreeMap<String, Of>,
-    /// The names of jobs so far.
+    /// The names of the jobs read so far, and their numbers.
     taken: BTreeMap<String, usize>,
 }
 
@@ -299,7 +299,7 @@ impl Reader<'_> {
 
 const NAME: &str = "a name of 1 to 64 characters, none of them blank";
 
-/// How much data a job has.
+/// The amount of a job's data.
 fn data(fields: &mut Fields<'_>, workload: Of) -> Result<f64, TraceError> {
     let Some(value) = fields.maybe("data") else { return Ok(1.0) };
     if let Of::File(_) = workload {

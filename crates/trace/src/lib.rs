@@ -1,18 +1,26 @@
-//! Coflow traces: reading, writing, describing and generating them.
+//! Reads, writes, describes and generates coflow traces, and reads the other input files of Weir.
 //!
-//! Two formats are understood. [`coflow_benchmark`] is the public one that most published evaluations
-//! use; [`mod@format`] is Weir's own, which also says what the public one cannot: weights, deadlines,
-//! dependencies, flows that become available late, and things that happen to the fabric. [`read`] tells
-//! them apart by their first line.
+//! [`read`] accepts two trace formats and detects the format by the first line:
 //!
-//! [`sensitivity`] is for another file, Saba's table of how applications depend on the bandwidth.
+//! - [`coflow_benchmark`] is the public format of most published evaluations.
+//! - [`mod@format`] is Weir's own. It adds weights, deadlines, dependencies, late data and events of the fabric.
 //!
-//! Whatever the input, a reader ends with a [`Workload`] that holds together or with a [`TraceError`] that
-//! names the line, the field, the value and what was expected; memory stays within [`Limits`].
+//! The other files:
 //!
-//! [`topology`] reads and writes networks, in TOML; [`scenario`] reads services that share one, [`tree`] policies for services and
-//! applications, [`mod@wide_area`] regions and the links between them, [`incast`] what too many
-//! connections cost. [`fields`] is how files in TOML are taken apart.
+//! | Module | File |
+//! |---|---|
+//! | [`topology`] | networks |
+//! | [`scenario`] | services that share a network |
+//! | [`jobs`] | jobs of stages on a network |
+//! | [`tree`] | policies for services and applications |
+//! | [`mod@wide_area`] | regions and the links between them |
+//! | [`incast`] | measured goodput of many connections to one receiver (CSV) |
+//! | [`sensitivity`] | Saba's table of applications' sensitivity to bandwidth |
+//!
+//! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`fields`].
+//!
+//! For any input, a trace reader returns a consistent [`Workload`], or a [`TraceError`] that names the line, the field, the
+//! value and the expected value. Memory stays within [`Limits`].
 
 pub mod coflow_benchmark;
 pub mod describe;
@@ -47,30 +55,30 @@ pub use number::quoted;
 
 use lines::Lines;
 
-/// A workload, and the format that it was read from.
+/// A workload and the format of its file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// What the trace says.
+    /// The workload.
     pub workload: Workload,
-    /// How it said so.
+    /// The format.
     pub format: Format,
 }
 
-/// The formats that [`read`] understands.
+/// The formats that [`read`] accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The public format, its sizes in this unit.
+    /// The public format, with sizes in this unit.
     CoflowBenchmark(TraceUnit),
-    /// Weir's own.
+    /// Weir's own format.
     Weir,
 }
 
 /// Reads the trace at `path`, in either format; `-` is the standard input.
 ///
-/// The `unit` is that of a coflow-benchmark trace; Weir's own format carries its units.
+/// `unit` applies to coflow-benchmark traces; sizes in Weir's own format have units.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, line or limit.
 pub fn read(path: &Path, unit: TraceUnit, limits: &Limits) -> Result<Trace, TraceError> {
     if path == Path::new("-") {
         return read_from(io::stdin().lock(), "standard input", unit, limits);
@@ -85,7 +93,7 @@ pub fn read(path: &Path, unit: TraceUnit, limits: &Limits) -> Result<Trace, Trac
 /// Reads a trace in either format from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: BufRead>(
     input: R,
     name: &str,

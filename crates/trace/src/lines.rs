@@ -1,4 +1,4 @@
-//! Lines of a file, of bounded length and with their numbers, and the fields of a line.
+//! Reads numbered lines of bounded length from a file, and splits lines into fields.
 
 use std::fmt;
 use std::io::{BufRead, Read};
@@ -7,10 +7,10 @@ use std::str::SplitAsciiWhitespace;
 use crate::bounds::Limits;
 use crate::error::{TraceError, shown};
 
-/// What an error shows as the value of a field that its line lacks.
+/// The value that an error shows for a missing field of a line.
 pub(crate) const END_OF_LINE: &str = "end of line";
 
-/// What an error shows as the value of a line that its file lacks.
+/// The value that an error shows for a missing line of a file.
 const END_OF_FILE: &str = "end of file";
 
 /// The lines of an input, one at a time.
@@ -23,7 +23,7 @@ pub(crate) struct Lines<'n, R> {
     peeked: bool,
 }
 
-/// A line without its end and without white space before that.
+/// A line without its terminator and trailing white space.
 #[derive(Clone, Copy)]
 pub(crate) struct Line<'a> {
     pub(crate) file: &'a str,
@@ -44,7 +44,7 @@ impl<'n, R: BufRead> Lines<'n, R> {
         Lines { input, file, longest, number: 0, buffer: Vec::new(), peeked: false }
     }
 
-    /// The next line, which stays the next one.
+    /// Returns the next line without consuming it.
     pub(crate) fn peek(&mut self) -> Result<Option<Line<'_>>, TraceError> {
         if !self.peeked {
             self.fill()?;
@@ -53,7 +53,7 @@ impl<'n, R: BufRead> Lines<'n, R> {
         self.current()
     }
 
-    /// The next line; `None` at the end.
+    /// Consumes and returns the next line; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, TraceError> {
         if !self.peeked {
             self.fill()?;
@@ -62,17 +62,17 @@ impl<'n, R: BufRead> Lines<'n, R> {
         self.current()
     }
 
-    /// The error of a file that ends where `field` should be.
+    /// The error for a file that ends before `field`.
     pub(crate) fn ended(&self, field: impl fmt::Display, expected: impl fmt::Display) -> TraceError {
         self.end().error(field, END_OF_FILE, expected)
     }
 
-    /// A line that stands for the end of the input.
+    /// A line that represents the end of the input.
     pub(crate) fn end(&self) -> Line<'_> {
         Line { file: self.file, number: self.number.max(1), text: "" }
     }
 
-    /// An error on a line that has gone by.
+    /// An error at an earlier line.
     pub(crate) fn error_at(
         &self,
         number: usize,
@@ -83,11 +83,11 @@ impl<'n, R: BufRead> Lines<'n, R> {
         Line { file: self.file, number, text: "" }.error(field, value, expected)
     }
 
-    /// Reads a line into the buffer; an empty buffer is the end of the input.
+    /// Reads a line into the buffer. An empty buffer means the end of the input.
     fn fill(&mut self) -> Result<(), TraceError> {
         self.buffer.clear();
         self.number += 1;
-        // One byte more than allowed tells a line that is too long from one that just fits.
+        // Reading one byte more than allowed distinguishes a line that is too long from the longest valid one.
         let most = (self.longest as u64).saturating_add(1);
         let read = (&mut self.input).take(most).read_until(b'\n', &mut self.buffer);
         if let Err(source) = read {
@@ -140,7 +140,7 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The next field, which has to be there.
+    /// The next field, which is required.
     pub(crate) fn required(
         &mut self,
         field: impl fmt::Display,
@@ -149,12 +149,12 @@ impl<'a> Fields<'a> {
         self.tokens.next().ok_or_else(|| self.line.error(field, END_OF_LINE, expected))
     }
 
-    /// The next field, if there is one.
+    /// The next field, if any.
     pub(crate) fn optional(&mut self) -> Option<&'a str> {
         self.tokens.next()
     }
 
-    /// Refuses what is left over.
+    /// Checks that no field remains.
     pub(crate) fn finish(mut self) -> Result<(), TraceError> {
         match self.tokens.next() {
             None => Ok(()),

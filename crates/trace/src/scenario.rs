@@ -1,8 +1,7 @@
-//! Scenarios as data: services that share a network, in TOML.
+//! Reads scenarios from TOML: services that share a network.
 //!
-//! `docs/scenario-format.md` is the format's description. Rates and times have units, unknown keys are refused. A reader
-//! ends with a [`Scenario`] that holds together, or with a [`TraceError`] that names the line, the field, the value and
-//! what was expected.
+//! `docs/scenario-format.md` is the reference. Rates and times have units; unknown keys are refused. A reader returns a
+//! consistent [`Scenario`], or a [`TraceError`] that names the line, the field, the value and the expected value.
 
 mod port;
 
@@ -20,34 +19,35 @@ use crate::error::TraceError;
 use crate::fields::{self, Fields, Value};
 use crate::topology;
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// The version that is read.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The key of the version.
+/// The key that contains the version.
 const MAGIC: &str = "weir-scenario";
 
-/// Reads the scenario at `path`; `-` is the standard input. A fabric in a file of its own is looked for beside it.
+/// Reads the scenario at `path`; `-` is the standard input. The name of a fabric's file is relative to the scenario's
+/// folder.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<Scenario, TraceError> {
     fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder))
 }
 
-/// Reads a scenario from `input`, which errors call `name`. A fabric in a file of its own is looked for in `folder`.
+/// Reads a scenario from `input`, which errors call `name`. The name of a fabric's file is relative to `folder`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenario, TraceError> {
     fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
         from_fields(fields, folder)
     })
 }
 
-/// The scenario that the keys of a file describe.
+/// The scenario described by the keys of a file.
 fn from_fields(mut fields: Fields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
     let topology = fabric(&mut fields, folder)?;
     let end = fields.need("end", "a time with a unit such as \"125s\"")?;
@@ -103,7 +103,7 @@ fn from_fields(mut fields: Fields<'_>, folder: &Path) -> Result<Scenario, TraceE
         connections = connections.saturating_add(count);
         scenario.demands.push(read);
         places.demands.push(demand);
-        // Refused below; a few lines of `*` are many hosts, so the rest is not even read.
+        // `check` below refuses both cases. A few lines of `*` can mean many hosts, so stop reading here.
         if count == 0 || connections > Scenario::MAX_CONNECTIONS as u64 {
             break;
         }
@@ -118,7 +118,7 @@ fn from_fields(mut fields: Fields<'_>, folder: &Path) -> Result<Scenario, TraceE
         links += read.links.len();
         scenario.ports.push(read);
         places.ports.push((port, queues));
-        // More than there are: one is set twice, which is refused below. A few lines of `*` are many links.
+        // More links than exist: one is configured twice, which `check` below refuses. A few lines of `*` can mean many links.
         if links > scenario.topology.links().len() {
             break;
         }
@@ -131,13 +131,13 @@ fn from_fields(mut fields: Fields<'_>, folder: &Path) -> Result<Scenario, TraceE
     Ok(scenario)
 }
 
-/// The tables of a file, to say where something is wrong.
+/// The tables of a file, for the positions of errors.
 struct Places<'a> {
     whole: Fields<'a>,
     services: Vec<Fields<'a>>,
     demands: Vec<Fields<'a>>,
     guarantees: Vec<Fields<'a>>,
-    /// Each with its queues.
+    /// Each port with its queues.
     ports: Vec<(Fields<'a>, Vec<Fields<'a>>)>,
     events: Vec<Fields<'a>>,
 }
@@ -179,7 +179,7 @@ pub(crate) fn tables<'a>(
     (1..).zip(&list).map(|(number, table)| fields.table(table, format!("{key} {number} "))).collect()
 }
 
-/// The tables of a list that may be there.
+/// The tables of an optional list.
 fn maybe_tables<'a>(fields: &mut Fields<'a>, key: &'static str) -> Result<Vec<Fields<'a>>, TraceError> {
     fields.maybe(key).map_or(Ok(Vec::new()), |value| tables(fields, key, &value))
 }
@@ -218,7 +218,7 @@ fn read_demand(
     Ok(Demand { service, from, to, connections, sending, active })
 }
 
-/// The position of the service that a table names.
+/// The index of the service that a table names.
 fn service_named(fields: &mut Fields<'_>, names: &BTreeMap<String, usize>) -> Result<usize, TraceError> {
     const SERVICE: &str = "the name of a service of this file";
     let service = fields.need("service", SERVICE)?;
@@ -226,7 +226,7 @@ fn service_named(fields: &mut Fields<'_>, names: &BTreeMap<String, usize>) -> Re
     names.get(name).copied().ok_or_else(|| fields.wrong(&service, SERVICE))
 }
 
-/// One host, several, or all.
+/// One host, several hosts, or all.
 pub(crate) fn hosts(
     fields: &mut Fields<'_>,
     key: &'static str,
@@ -283,7 +283,7 @@ fn end<'a>(
     Ok((value, node))
 }
 
-/// The error for a second end that has no cable to the first.
+/// The error for a second end without a cable to the first.
 fn no_link(fields: &Fields<'_>, value: &Value<'_>, from: &str) -> TraceError {
     fields.wrong(value, &format!("a host or switch with a cable to `{from}`"))
 }

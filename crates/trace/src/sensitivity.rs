@@ -1,12 +1,12 @@
-//! Saba's sensitivity table as a file: what the profiler found out about applications (Saba, EuroSys '23, section 4.1).
+//! Reads and writes Saba's sensitivity table, the result of profiling applications (Saba, EuroSys '23, section 4.1).
 //!
-//! The format is TOML, one application after the other, so that a change of one is a change of a few lines;
-//! `docs/sensitivity-table.md` describes it. A reader ends with a [`SensitivityTable`] that holds together, or with a
-//! [`TraceError`] that names the line, the field, the value and what was expected.
+//! The format is TOML, application by application, so that a change of one application changes few lines.
+//! `docs/sensitivity-table.md` is the reference. A reader returns a consistent [`SensitivityTable`], or a [`TraceError`]
+//! that names the line, the field, the value and the expected value.
 //!
-//! A model that rises with the bandwidth somewhere, or is not convex, is read: a cubic through a true profile often is
-//! that, and the weights stay feasible whatever the model. [`SensitivityTable::concerns`] lists those, for a person to judge. What
-//! is not finite is refused.
+//! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such
+//! a shape, and weights are feasible for any model. [`SensitivityTable::concerns`] lists these models for review. Numbers
+//! that are not finite are refused.
 
 use std::fmt;
 use std::fs::File;
@@ -24,51 +24,51 @@ use crate::error::{TraceError, shown};
 use crate::fields::Source;
 use crate::number::{exact, quoted};
 
-/// The longest table that is read, in bytes.
+/// The maximum length of a table, in bytes.
 pub const MAX_TABLE_BYTES: u64 = 16 << 20;
 
-/// The longest name of an application, in bytes.
+/// The maximum length of an application's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 100;
 
 /// An application and its sensitivity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The application.
+    /// The application's name.
     pub name: String,
     /// Its model.
     pub sensitivity: Sensitivity,
-    /// How well the model explained the runs.
+    /// R^2 of the model, if known.
     pub r2: Option<f64>,
-    /// Slowdowns that were measured, if they are kept.
+    /// The measured slowdowns, as fraction of the bandwidth and slowdown; can be empty.
     pub samples: Vec<(Fraction, f64)>,
 }
 
-/// Applications with different names, in the order of the file.
+/// A table of applications with distinct names, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SensitivityTable {
     rows: Vec<Row>,
 }
 
-/// A row that cannot be in a table.
+/// An invalid row of a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("application {row}: field `{field}`: `{value}`: expected {expected}")]
 pub struct RowError {
-    /// Its position, from 1.
+    /// The row, from 1.
     pub row: usize,
-    /// What is wrong there.
+    /// The field.
     pub field: String,
-    /// What was found.
+    /// Its value.
     pub value: String,
-    /// What would have been right.
+    /// The expected value.
     pub expected: String,
 }
 
-/// A model that is not as a slowdown should be.
+/// A model whose shape is implausible for a slowdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Concern {
-    /// The application.
+    /// The application's name.
     pub name: String,
-    /// What it lacks.
+    /// The shape of the model.
     pub shape: Shape,
 }
 
@@ -89,7 +89,7 @@ pub struct Profiled {
     /// The application's name.
     pub name: String,
     profile: Profile,
-    /// By degree, from 1.
+    /// The fits by degree, from 1.
     pub fits: Vec<Fit>,
 }
 
@@ -106,7 +106,7 @@ impl Profiled {
     /// Fits a model of each degree to a profile.
     ///
     /// # Errors
-    /// A profile that no model fits.
+    /// If a model of some degree cannot be fitted to the profile.
     pub fn new(name: &str, profile: Profile) -> Result<Profiled, UnfitError> {
         let fits: Result<Vec<Fit>, _> = Degree::ALL.iter().map(|degree| profile.fit(*degree)).collect();
         let fits = fits.map_err(|source| UnfitError { name: name.to_owned(), source })?;
@@ -118,20 +118,20 @@ impl Profiled {
         &self.profile
     }
 
-    /// Its row in a table, with the model of this degree, from 1.
+    /// The application's row, with the model of this degree, from 1 to 3.
     pub fn row(&self, degree: usize) -> Row {
         Row::new(&self.name, &self.profile, &self.fits[degree - 1])
     }
 }
 
 impl Row {
-    /// The row of an application that was profiled so, with a model that was fitted to that.
+    /// The row of an application with its profile and a model fitted to it.
     pub fn new(name: &str, profile: &Profile, fit: &Fit) -> Row {
         let samples = profile.samples().iter().map(|s| (s.bandwidth, s.slowdown)).collect();
         Row { name: name.to_owned(), sensitivity: fit.sensitivity, r2: Some(fit.r2), samples }
     }
 
-    /// What is wrong with it, by itself: the field, the value, what was expected.
+    /// The row's first fault, independent of other rows: the field, the value, the expected value.
     fn fault(&self) -> Option<(&'static str, String, String)> {
         let good = !self.name.is_empty()
             && self.name.len() <= MAX_NAME_BYTES
@@ -152,7 +152,7 @@ impl SensitivityTable {
     /// A table of these applications.
     ///
     /// # Errors
-    /// The first row that does not fit.
+    /// For the first row with an invalid field or a repeated name.
     pub fn new(rows: Vec<Row>) -> Result<SensitivityTable, RowError> {
         let mut names = std::collections::BTreeSet::new();
         for (index, row) in rows.iter().enumerate() {
@@ -165,10 +165,10 @@ impl SensitivityTable {
         Ok(SensitivityTable { rows })
     }
 
-    /// The table with `row` in place of the row of the same name, or after all rows.
+    /// The table with `row` instead of the row of the same name, or after all rows if no row has its name.
     ///
     /// # Errors
-    /// If the row does not fit.
+    /// If the row has an invalid field.
     pub fn with_row(mut self, row: Row) -> Result<SensitivityTable, RowError> {
         match self.position(&row.name) {
             Some(position) => self.rows[position] = row,
@@ -177,17 +177,17 @@ impl SensitivityTable {
         SensitivityTable::new(self.rows)
     }
 
-    /// The applications.
+    /// The rows.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The place of an application.
+    /// The index of an application's row.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.rows.iter().position(|row| row.name == name)
     }
 
-    /// The models, in order, as a controller takes them.
+    /// The models in the order of the rows, as the controller expects them.
     pub fn models(&self) -> Vec<Sensitivity> {
         self.rows.iter().map(|row| row.sensitivity).collect()
     }
@@ -201,10 +201,10 @@ impl SensitivityTable {
         self.rows.iter().filter_map(concern).collect()
     }
 
-    /// Writes the table. What is read back is equal to it.
+    /// Writes the table. Reading the output gives an equal table.
     ///
     /// # Errors
-    /// The output does not take it.
+    /// If `out` fails.
     pub fn write<W: Write>(&self, mut out: W) -> io::Result<()> {
         out.write_all(b"# Slowdown = c0 + c1 b + c2 b^2 + c3 b^3, where b is the part of the bandwidth that there is.\n")?;
         out.write_all(b"version = 1\n")?;
@@ -228,12 +228,12 @@ impl SensitivityTable {
     }
 }
 
-/// The shortest text that reads back as exactly `value`.
+/// The shortest text that parses to exactly `value`.
 fn number(value: f64) -> String {
     if value < 0.0 { format!("-{}", exact(-value)) } else { exact(value) }
 }
 
-/// A table as TOML has it.
+/// The TOML structure of a table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File1 {
@@ -253,7 +253,7 @@ struct Row1 {
 }
 
 impl Source<'_> {
-    /// What TOML or the shape of the table does not allow. The field is the key of its line.
+    /// An error of the TOML parser or deserialiser. Its field is the key of the line.
     fn refused(&self, error: &toml::de::Error) -> TraceError {
         let at = error.span().unwrap_or(0..0);
         let start = self.text.get(..at.start).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
@@ -273,7 +273,7 @@ impl Source<'_> {
 /// Reads the table at `path`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
@@ -291,7 +291,7 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
 /// Reads a table from `text`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Field`] for the first invalid field.
 pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
     let source = Source { file: name, text };
     if text.len() as u64 > MAX_TABLE_BYTES {

@@ -1,34 +1,34 @@
-//! Flows as the pairs of mappers and reducers.
+//! Converts between flows and shuffles (mappers and reducers).
 
 use weir_core::model::FlowSpec;
 use weir_core::units::{Bytes, Time};
 
-/// Every mapper sends to every reducer; what a reducer gets comes in equal parts from the mappers.
+/// A shuffle: every mapper sends to every reducer, and each reducer receives equal parts from all mappers.
 pub(crate) struct Shuffle {
     /// Ports of the mappers.
     pub(crate) mappers: Vec<u32>,
-    /// Ports of the reducers, and the bytes of each one's part from one mapper.
+    /// Ports of the reducers, and the bytes that each reducer receives from one mapper.
     pub(crate) reducers: Vec<(u32, f64)>,
 }
 
-/// Adds the flows of a shuffle in mapper-major order; `reducers` have their bytes from one mapper.
+/// Adds the flows of a shuffle in mapper-major order. `reducers` contains the bytes from one mapper.
 pub(crate) fn push(flows: &mut Vec<FlowSpec>, mappers: &[u32], reducers: &[(u32, Bytes)], release: Time) {
     for &src in mappers {
         flows.extend(reducers.iter().map(|&(dst, bytes)| FlowSpec { src, dst, bytes, release }));
     }
 }
 
-/// The shuffles whose flows, in mapper-major order, are just these; those with more reducers first.
+/// All shuffles whose flows, in mapper-major order, are exactly `flows`; those with more reducers first.
 ///
-/// There is more than one only where a mapper or a reducer occurs twice.
+/// There can be several only if a mapper or a reducer occurs twice.
 pub(crate) fn factor(flows: &[FlowSpec]) -> impl Iterator<Item = Shuffle> {
-    // The reducers of one mapper follow each other, so there are at most as many as flows from the first port.
+    // The flows of one mapper are consecutive, so there are at most as many reducers as leading flows from the first port.
     let run = flows.iter().take_while(|f| f.src == flows[0].src).count();
     let divides = |r: &usize| flows.len().is_multiple_of(*r);
     (1..=run).rev().filter(divides).filter_map(|r| shuffle_of(flows, r))
 }
 
-/// The shuffle with `r` reducers that these flows are, if they are one.
+/// The shuffle with `r` reducers that has exactly these flows, if it exists.
 fn shuffle_of(flows: &[FlowSpec], r: usize) -> Option<Shuffle> {
     let first = &flows[..r];
     let same = |block: &[FlowSpec]| {

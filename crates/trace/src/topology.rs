@@ -1,4 +1,4 @@
-//! Topologies as data: TOML, with every cable or with the parameters of a plan.
+//! Reads and writes topologies in TOML, as a list of cables or as the parameters of a plan.
 //!
 //! ```toml
 //! weir-fabric = 1
@@ -10,9 +10,9 @@
 //! oversubscription = 2.0
 //! ```
 //!
-//! `docs/fabric-format.md` is the format's description. Rates have units, unknown keys are refused, and what [`write()`] writes,
-//! [`read_from`] reads back as an equal topology. Files are at most [`MAX_FILE_BYTES`] long, and topologies at
-//! most as large as [`Topology`] says, so that memory is bounded whatever the file.
+//! `docs/fabric-format.md` is the reference. Rates have units; unknown keys are refused. [`read_from`] of the output of
+//! [`write()`] gives an equal topology. Files have at most [`MAX_FILE_BYTES`], and [`Topology`] limits the size of a
+//! topology, so memory is bounded for any file.
 
 mod cut;
 pub mod describe;
@@ -27,13 +27,13 @@ use crate::error::TraceError;
 use crate::fields::{self, Fields, Value};
 use crate::number;
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// The version that is read and written.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The key of the version.
+/// The key that contains the version.
 const MAGIC: &str = "weir-fabric";
 
 /// The kind that lists its cables.
@@ -42,7 +42,7 @@ const LINKS: &str = "links";
 /// Reads the topology at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<Topology, TraceError> {
     fields::open(path, |input, name| read_from(input, name))
 }
@@ -50,12 +50,12 @@ pub fn read(path: &Path) -> Result<Topology, TraceError> {
 /// Reads a topology from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
     fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
-/// The topology that the keys of a table describe.
+/// The topology described by the keys of a table.
 pub(crate) fn from_fields(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
     let kind = fields.need("kind", KINDS)?;
     let name = fields.text(&kind, KINDS)?;
@@ -71,7 +71,7 @@ pub(crate) fn from_fields(mut fields: Fields<'_>) -> Result<Topology, TraceError
             TopologyError::Rate { .. } => "rate",
             _ => "kind",
         };
-        // How many cables there are, say, no key says by itself.
+        // Some errors concern no single key, such as too many cables.
         let value = fields.maybe(key).unwrap_or(kind);
         fields.wrong(&value, &expected(&error))
     })
@@ -105,12 +105,12 @@ fn plan<'a>(name: &str, kind: &Value<'a>, fields: &mut Fields<'a>) -> Result<Pla
     })
 }
 
-/// An oversubscription where a plan may be without: 1.
+/// The optional oversubscription of a plan; 1 if missing.
 fn oversubscription(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
     fields.maybe("oversubscription").map_or(Ok(1.0), |value| fields.float(&value))
 }
 
-/// Hosts, switches and cables one by one.
+/// Reads hosts, switches and cables from lists.
 fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
@@ -147,10 +147,10 @@ fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
 const TIER: &str = "a whole number from 0 to 255";
 const ENDS: &str = "the names of two nodes";
 
-/// Writes `topology` with all its cables.
+/// Writes `topology` as a list of its cables.
 ///
 /// # Errors
-/// When `out` fails.
+/// If `out` fails.
 pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
     let name = |node: NodeId| number::quoted(topology.name(node));
     writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{LINKS}\"\nhosts = [")?;
@@ -170,10 +170,10 @@ pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the parameters of a plan. They are not checked; [`Plan::build`] does that.
+/// Writes the parameters of a plan without validating them; [`Plan::build`] does that.
 ///
 /// # Errors
-/// When `out` fails.
+/// If `out` fails.
 pub fn write_plan<W: Write>(plan: &Plan, mut out: W) -> io::Result<()> {
     writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{}\"", plan.name())?;
     match *plan {
@@ -194,7 +194,7 @@ pub fn write_plan<W: Write>(plan: &Plan, mut out: W) -> io::Result<()> {
     }
 }
 
-/// Writes an oversubscription where a plan may be without, if there is one.
+/// Writes the optional oversubscription of a plan, unless it is 1.
 fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Result<()> {
     if oversubscription == 1.0 {
         return Ok(());
@@ -202,7 +202,7 @@ fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Re
     writeln!(out, "oversubscription = {oversubscription:?}")
 }
 
-/// What an error says was expected of a topology.
+/// The expected value in errors about topologies.
 fn expected(error: &TopologyError) -> String {
     format!("a topology that holds together: {error}")
 }

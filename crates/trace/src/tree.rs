@@ -1,7 +1,8 @@
-//! Policy trees as data, in TOML: who shares with whom, and under which policy.
+//! Reads policy trees from TOML: which services and applications share with which, and under which policy.
 //!
-//! `docs/policy-tree.md` is the format's description. Unknown keys are refused. A reader ends with a [`Plan`] that only the
-//! names of a workload can still not fit, or with a [`TraceError`] that names the line, the field, the value and what was expected.
+//! `docs/policy-tree.md` is the reference. Unknown keys are refused. A reader returns a [`Plan`] that is valid except for
+//! the names of a workload that it does not know, or a [`TraceError`] that names the line, the field, the value and the
+//! expected value.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,31 +18,32 @@ use crate::error::TraceError;
 use crate::fields::{self, Fields, Value};
 use crate::sensitivity::{self, SensitivityTable};
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// The version that is read.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// Where sensitivity tables come from.
+/// A function that loads the sensitivity table of a given name.
 pub type Tables<'a> = dyn Fn(&str) -> Result<SensitivityTable, TraceError> + 'a;
 
-/// The key of the version.
+/// The key that contains the version.
 const MAGIC: &str = "weir-tree";
 
-/// Reads the tree at `path`, for a trace with these names if it is known which; `-` is the standard input. Sensitivity
-/// tables are looked for beside it.
+/// Reads the tree at `path`; `-` is the standard input. If `names` is given, also checks that the tree fits a trace with
+/// these names. Names of sensitivity tables are relative to the tree's folder.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, or service or application that has no place in it, with the line.
+/// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field, or for a service or
+/// application of `names` that the tree does not cover.
 pub fn read(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
     fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
 }
 
-/// Reads the tree at `path` as [`read`] does, with policies for a wide area in place of those for a switch.
+/// Reads the tree at `path` as [`read`] does, with policies for a wide area instead of those for a switch.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub fn read_wide(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
     fields::open_in_folder(path, |input, name, folder| {
         let tables = |file: &str| sensitivity::read(&folder.join(file));
@@ -49,10 +51,11 @@ pub fn read_wide(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError>
     })
 }
 
-/// Reads a tree from `input`, which errors call `name`, as [`read`] does. Sensitivity tables are looked for in `folder`.
+/// Reads a tree from `input`, which errors call `name`, as [`read`] does. Names of sensitivity tables are relative to
+/// `folder`.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub fn read_from<R: Read>(
     input: R,
     name: &str,
@@ -62,11 +65,11 @@ pub fn read_from<R: Read>(
     read_with(input, name, &|file| sensitivity::read(&folder.join(file)), names)
 }
 
-/// Reads a tree from `input`, which errors call `name`, as [`read`] does, with the sensitivity tables that `tables` finds by
-/// what the tree calls them.
+/// Reads a tree from `input`, which errors call `name`, as [`read`] does. `tables` loads sensitivity tables by the names in
+/// the tree.
 ///
 /// # Errors
-/// As [`read`], and those of `tables`.
+/// As for [`read`], and the errors of `tables`.
 pub fn read_with<R: Read>(
     input: R,
     name: &str,
@@ -76,10 +79,10 @@ pub fn read_with<R: Read>(
     read_of(input, name, &Parts { tables, leaf: check_leaf }, names)
 }
 
-/// What a tree is made of.
+/// Functions for the external parts of a tree.
 struct Parts<'a> {
     tables: &'a Tables<'a>,
-    /// Whether a policy can be a leaf's.
+    /// Checks that a policy can be a leaf's.
     leaf: fn(&str) -> Result<(), ParamsError>,
 }
 
@@ -94,7 +97,7 @@ fn read_of<R: Read>(
     })
 }
 
-/// The tree that the keys of a file describe.
+/// The tree described by the keys of a file.
 fn from_fields(mut fields: Fields<'_>, parts: &Parts<'_>, names: Option<&Names>) -> Result<Plan, TraceError> {
     let (listed, default) = (fields.maybe("service"), fields.maybe("default"));
     fields.finish()?;
@@ -119,7 +122,7 @@ fn from_fields(mut fields: Fields<'_>, parts: &Parts<'_>, names: Option<&Names>)
     }
 }
 
-/// Why a tree does not fit a trace: where in the file, and how to mend it.
+/// The error for a tree that does not fit a trace, with its position in the file and a remedy.
 fn misfit(
     error: &TreeError,
     all: &Fields<'_>,
@@ -221,7 +224,7 @@ fn check_name(name: &str, fields: &Fields<'_>) -> Result<(), TraceError> {
     if Names::is_name(name) { Ok(()) } else { Err(fields.wrong_at("name", name, Names::RULE)) }
 }
 
-/// A weight; 1 if there is none.
+/// An optional weight; 1 if missing.
 fn weight(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
     let Some(value) = fields.maybe("weight") else { return Ok(1.0) };
     let weight = fields.float(&value)?;
@@ -231,7 +234,7 @@ fn weight(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
     Err(fields.wrong(&value, &format!("a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}")))
 }
 
-/// A policy that can be a leaf's, if one is named.
+/// The optional policy of a leaf.
 fn policy(fields: &mut Fields<'_>, parts: &Parts<'_>) -> Result<Option<String>, TraceError> {
     const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\"";
     let Some(value) = fields.maybe("policy") else { return Ok(None) };

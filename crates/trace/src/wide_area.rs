@@ -1,7 +1,7 @@
-//! Wide areas as data: regions, and measurements of the links between them, in TOML.
+//! Reads wide areas from TOML: regions, and measurements of the links between them.
 //!
-//! `docs/wide-area-format.md` is the format's description. Rates and times have units, unknown keys are refused. Files are at most
-//! [`MAX_FILE_BYTES`] long.
+//! `docs/wide-area-format.md` is the reference. Rates and times have units; unknown keys are refused. Files have at most
+//! [`MAX_FILE_BYTES`].
 
 use std::io::Read;
 use std::path::Path;
@@ -13,19 +13,19 @@ use weir_core::units::{Rate, Time};
 use crate::error::TraceError;
 use crate::fields::{self, Fields, Value};
 
-/// The longest file, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// The version that is read.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The key of the version.
+/// The key that contains the version.
 const MAGIC: &str = "weir-wide-area";
 
 /// Reads the wide area at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<WideArea, TraceError> {
     fields::open(path, |input, name| read_from(input, name))
 }
@@ -33,12 +33,12 @@ pub fn read(path: &Path) -> Result<WideArea, TraceError> {
 /// Reads a wide area from `input`, which errors call `name`.
 ///
 /// # Errors
-/// The first thing that keeps it from being read, with its place.
+/// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<WideArea, TraceError> {
     fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
-/// The wide area that the keys of a file describe.
+/// The wide area described by the keys of a file.
 fn from_fields(mut fields: Fields<'_>) -> Result<WideArea, TraceError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
@@ -83,12 +83,12 @@ fn from_fields(mut fields: Fields<'_>) -> Result<WideArea, TraceError> {
     })
 }
 
-/// A link, and where it stands.
+/// A link, and its values in the file for errors.
 struct Link<'a> {
     fields: Fields<'a>,
     to: Value<'a>,
     bandwidth: Value<'a>,
-    /// One by one, if they are a list.
+    /// The single samples, if the link has a list.
     samples: Vec<Value<'a>>,
     measured: Measured,
 }

@@ -1,8 +1,8 @@
-//! Receivers, where too many connections cost.
+//! Limits receiving ports that lose capacity if many connections send to them (incast).
 //!
-//! A flow with a rate is a connection that sends. A receiving port with n of them carries no more than its [`Goodput`] for n; what was
-//! decided is more? Then all its flows get the same part of it. Flows of coflows with such a port get rates of their own, all others
-//! what was decided.
+//! A flow with a rate is a sending connection. A receiving port with n connections carries at most its [`Goodput`] for n. If
+//! the decided rates exceed it, all flows to the port keep the same fraction of their rates. Flows of coflows with such a
+//! port get individual rates; all others keep the decided ones.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Carry, Decided, common_rate, rates};
 use crate::allocation::{Allocation, Common};
 use crate::model::{Goodput, Network};
 
-/// Receiving ports.
+/// The receiving ports of the fabric.
 pub(crate) struct Receivers {
     goodput: Arc<Goodput>,
     /// By receiver: how many connections send, and at which rate together.

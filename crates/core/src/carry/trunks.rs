@@ -1,8 +1,8 @@
-//! Links between switches, which may carry less than the ports on both their sides.
+//! Limits links between switches, which can carry less than the ports on both of their sides.
 //!
-//! Where no link is given more than it carries, what was decided is carried. Where one is, rates are max-min among what was decided: nobody
-//! gets more than that, and who gets less crosses a full link on which nobody has more. That is what TCP would come to with senders
-//! that hold themselves to their rates.
+//! If no link is oversubscribed, the decided rates are in force. Otherwise rates are max-min, bounded by the decided rates:
+//! a flow with a reduced rate crosses a full link on which no flow has a higher rate. TCP would reach the same rates with
+//! senders that limit themselves to the decided rates.
 
 use std::collections::BTreeMap;
 

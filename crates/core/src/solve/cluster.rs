@@ -1,20 +1,21 @@
-//! Clusters of points with four coordinates: k-means, and a hierarchy by midpoints.
+//! Clusters points with four coordinates: k-means, and a hierarchy that merges at midpoints.
 //!
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
-//! section 5.3: applications become priority levels by k-means on the coefficients of their models (5.3.1), and
-//! priority levels become queues by agglomerative clustering, of which all levels are kept (5.3.2).
+//! section 5.3. K-means on the coefficients of their models groups applications into priority levels (5.3.1).
+//! Agglomerative clustering, of which all levels are kept, maps priority levels to queues (5.3.2).
 //!
-//! What the paper leaves open:
+//! Choices where the paper is silent:
 //!
-//! - *The seeds of k-means.* Not chance: first the point that is nearest to the mean, then always the one that is farthest from
-//!   all seeds so far. Points that are far apart end in different clusters, and the same points give the same clusters.
-//! - *The scale of coordinates.* As they are; Euclidean distance in both steps.
+//! - *Seeds of k-means* are not random: the first is the point nearest to the mean, each next one the point farthest from
+//!   all seeds so far. Points that are far apart are in different clusters, and equal points give equal clusters.
+//! - *Scale of coordinates*: unchanged; Euclidean distance in both steps.
 //! - *Ties*: the earlier point, the earlier cluster, the earlier pair.
-//! - *Empty clusters*, which two rounds of k-means can leave, get the point that is farthest from the centre of its own.
-//! - *Rounds*: until nothing moves, but at most [`ROUNDS`].
-//! - *The midpoint* of two clusters is taken as written: that of their two points, whatever the number of members.
-//! - *Where the hierarchy ends*: the paper stops at the least number of queues of any switch, here one cluster is
-//!   left, so that any port finds its level.
+//! - *Empty clusters*, which a round of k-means can leave, get the point that is farthest from the centre of its cluster.
+//! - *Rounds*: until no point moves, but at most [`ROUNDS`].
+//! - *The midpoint* of two clusters is that of their two points, as the paper writes, independent of their numbers of
+//!   members.
+//! - *End of the hierarchy*: the paper stops at the smallest number of queues of any switch. Here merging continues to a
+//!   single cluster, so that a level exists for any port.
 
 use std::num::NonZeroUsize;
 
@@ -22,59 +23,60 @@ use smallvec::SmallVec;
 
 use crate::model::Mask;
 
-/// The most rounds of k-means.
+/// The maximum number of rounds of k-means.
 pub const ROUNDS: usize = 100;
 
-/// Finite numbers, small enough that their squares do not overflow.
+/// A point. Coordinates are finite, and small enough that their squares do not overflow.
 pub type Point = [f64; 4];
 
 /// A partition of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clusters {
-    /// For each point its cluster. Clusters are numbered in the order of their first points.
+    /// The cluster of each point. Clusters are numbered in the order of their first points.
     pub of: Vec<usize>,
-    /// For each cluster the mean of its points.
+    /// The mean of each cluster's points.
     pub centres: Vec<Point>,
 }
 
-/// All levels of a clustering: first each point is a cluster, then the two closest become one, until one is left.
+/// All levels of a clustering. At the first level each point is a cluster; each further level merges the two closest
+/// clusters, until one remains.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Dendrogram {
     points: usize,
     merges: Vec<Merge>,
 }
 
-/// Two clusters that became one. Clusters are the points, in order, and then what each merge made.
+/// Two merged clusters. Clusters are numbered: first the points, in order, then the result of each merge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Merge {
     /// The cluster with the earliest point.
     pub first: usize,
-    /// The other.
+    /// The other cluster.
     pub second: usize,
-    /// The point midway between their two.
+    /// The midpoint of the two clusters' points.
     pub centre: Point,
 }
 
-/// The clusters of one level, as far as they concern some of the points.
+/// The clusters of one level, for a subset of the points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// The level, from 1, at which every point is a cluster.
+    /// The level, from 1. At level 1 every point is a cluster.
     pub level: usize,
-    /// For each point its cluster. Those of the points that matter are numbered in the order of these points. A point
-    /// that does not matter is with those that it is merged with first.
+    /// The cluster of each point. Clusters of points in the subset are numbered in the order of these points. Any other
+    /// point is in the cluster that it is merged with first.
     pub of: Vec<usize>,
-    /// How many clusters there are.
+    /// Number of clusters.
     pub clusters: usize,
 }
 
-/// As many as the hierarchy of some tens of points has, without an allocation.
+/// A list with inline room for the hierarchy of some tens of points.
 type Few<T> = SmallVec<[T; 64]>;
 
 fn distance(a: &Point, b: &Point) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// The place of the least value, the first of equals.
+/// The index of the minimum; the first if several are equal.
 fn first_least(values: impl Iterator<Item = f64>) -> Option<usize> {
     let mut least: Option<(usize, f64)> = None;
     for (place, value) in values.enumerate() {
@@ -85,9 +87,9 @@ fn first_least(values: impl Iterator<Item = f64>) -> Option<usize> {
     least.map(|(place, _)| place)
 }
 
-/// At most `k` clusters of points, each of which stands for as many as it says. O(points x k) a round.
+/// At most `k` clusters of points, each with its multiplicity. O(points x k) a round.
 ///
-/// Equal points are always together, so there are no more clusters than different points.
+/// Equal points are always in one cluster, so there are at most as many clusters as distinct points.
 pub fn k_means(points: &[(Point, u32)], k: NonZeroUsize) -> Clusters {
     let mut centres = seeds(points, k.get());
     let mut of = vec![usize::MAX; points.len()];
@@ -103,7 +105,7 @@ pub fn k_means(points: &[(Point, u32)], k: NonZeroUsize) -> Clusters {
         }
         update(points, &of, &mut centres);
     }
-    // An empty cluster that the last round left is none.
+    // Drop clusters that the last round left empty.
     let mut number = vec![usize::MAX; centres.len()];
     let mut order = Vec::with_capacity(centres.len());
     for own in &mut of {
@@ -116,7 +118,7 @@ pub fn k_means(points: &[(Point, u32)], k: NonZeroUsize) -> Clusters {
     Clusters { of, centres: order.into_iter().map(|c| centres[c]).collect() }
 }
 
-/// Points that are far from each other, at most `k`.
+/// At most `k` points that are far from each other.
 fn seeds(points: &[(Point, u32)], k: usize) -> Vec<Point> {
     let mean = mean(points.iter().copied());
     let mut seeds: Vec<Point> = Vec::with_capacity(k.min(points.len()));
@@ -136,7 +138,7 @@ fn seeds(points: &[(Point, u32)], k: usize) -> Vec<Point> {
     seeds
 }
 
-/// Moves centres to the means of their points, and empty ones to the points that fit worst.
+/// Moves centres to the means of their points, and centres without points to the points farthest from their centres.
 fn update(points: &[(Point, u32)], of: &[usize], centres: &mut [Point]) {
     let mut empty = Vec::new();
     for (cluster, centre) in centres.iter_mut().enumerate() {
@@ -171,10 +173,10 @@ fn mean(points: impl Iterator<Item = (Point, u32)>) -> Point {
 }
 
 impl Dendrogram {
-    /// Clusters `points` until one is left. O(points^2), unless many have the same nearest neighbour.
+    /// Merges `points` until one cluster remains. O(points^2), unless many have the same nearest neighbour.
     pub fn new(points: &[Point]) -> Dendrogram {
         let mut centres = points.to_vec();
-        // A cluster's place is that of its earliest point. By place: which cluster is there, and the nearest after it.
+        // The place of a cluster is that of its earliest point. By place: the cluster, and its nearest later neighbour.
         let mut cluster: Vec<usize> = (0..points.len()).collect();
         let mut alive: Vec<usize> = (0..points.len()).collect();
         let nearest_after = |place: usize, alive: &[usize], centres: &[Point]| {
@@ -209,7 +211,7 @@ impl Dendrogram {
         Dendrogram { points: points.len(), merges }
     }
 
-    /// What became one, from the closest on. Level 1 comes before the first, each other level after one more.
+    /// The merges, in order. Level 1 precedes the first merge; each merge leads to the next level.
     pub fn merges(&self) -> &[Merge] {
         &self.merges
     }
@@ -218,7 +220,7 @@ impl Dendrogram {
     pub fn cut(&self, present: &Mask, most: NonZeroUsize) -> Cut {
         const NONE: usize = usize::MAX;
         let nodes = self.points + self.merges.len();
-        // Slices, for each look at a vector that may be in place or not asks which.
+        // A slice: each access to a vector with inline storage would check where its data is.
         let mut holds: Few<bool> = Few::from_elem(false, nodes);
         let holds = &mut holds[..];
         let mut clusters = 0;
@@ -235,7 +237,7 @@ impl Dendrogram {
                 level += 1;
             }
         }
-        // Clusters that there are at this level, and the parts that they were made of, come before this one.
+        // Clusters up to this number exist at this level, or are parts of clusters that do.
         let kept = self.points + level - 1;
         let mut owner: Few<usize> = Few::from_elem(NONE, nodes);
         let owner = &mut owner[..];
@@ -246,7 +248,8 @@ impl Dendrogram {
                 _ => node,
             };
         }
-        // From the top down: parts are where their whole is, and who has no place is where those are with whom it merges.
+        // From the last merge to the first: a part belongs to the cluster of its whole. A part without a cluster gets the
+        // cluster of its sibling.
         for (merge, node) in self.merges.iter().zip(self.points..nodes).rev() {
             for (part, other) in [(merge.first, merge.second), (merge.second, merge.first)] {
                 if node < kept {

@@ -1,17 +1,19 @@
-//! What open connections settle at: senders serve them in strict order of rank, receivers share what arrives as TCP would.
+//! Rates of connections whose senders serve strict priorities (ranks) and whose receivers share max-min, as TCP does.
 //!
-//! A sender gives its connections of the first rank all they can use, max-min between them, then those of the second what is left, and so
-//! on. A receiver is shared max-min, whatever the rank: nobody told it anything. The rates are the fixed point of both: each
-//! receiver has a level, the most that one of its connections gets, and takes either all that is offered, or fills its link.
+//! A sender divides its capacity max-min among its connections of the lowest rank, then the residual among those of the
+//! next rank, and so on. A receiver shares max-min without regard to ranks, because it does not know them. The rates are
+//! the fixed point of both rules. Each receiver has a level, the maximum rate of one of its connections: it either
+//! accepts all offered traffic, or fills its link.
 //!
-//! Levels start at even shares, and are raised together: with every receiver at its level, each connection has an *offer*, what its
-//! sender could give it if its receiver took more; the next level of a receiver is the one at which the smaller of level and offer
-//! fill its link. Offers only fall while levels rise, so levels never pass the fixed point, and rates are within all capacities
-//! however early one stops.
+//! Levels start at even shares and rise together. With every receiver at its level, each connection has an *offer*: the
+//! rate that its sender could give if its receiver accepted more. The next level of a receiver is the one at which the
+//! minima of level and offer fill its link. Offers only fall while levels rise. Levels therefore never pass the fixed
+//! point, and rates stay within all capacities after any number of passes.
 //!
-//! A pass can raise a level by as little as the difference of two capacities: with a sender of 1 and a receiver of 1.001, two
-//! connections of different rank gain and lose 0.001 a pass. After `LEAP` passes all levels therefore repeat what they
-//! moved in the last `STEP`, as often as the condition for never passing the fixed point allows: offers at the new levels still fill each link at its level or above.
+//! A pass can raise a level by as little as the difference of two capacities. With a sender of 1 and a receiver of 1.001,
+//! two connections of different rank gain and lose 0.001 a pass. After `LEAP` passes all levels therefore repeat their
+//! movement of the last `STEP` passes, as often as the condition for staying below the fixed point holds: at the new
+//! levels, offers still fill each link at its level or above.
 
 use std::ops::Range;
 
@@ -24,47 +26,48 @@ pub struct Connection {
     pub src: u32,
     /// The receiving port.
     pub dst: u32,
-    /// Lower goes first at the sender.
+    /// The rank. The sender serves lower ranks first.
     pub rank: u32,
 }
 
-/// Passes over all connections. Most rates are exact after a few; rings of senders and receivers that each wait for the next
-/// converge by a factor each pass.
+/// The maximum number of passes over all connections. Most rates are exact after a few passes. In a ring of senders and
+/// receivers that depend on each other, rates converge by a constant factor each pass.
 const PASSES: usize = 1024;
 
 /// Passes between two leaps.
 const LEAP: usize = 64;
 
-/// Passes whose step a leap repeats. A step goes round a ring of n receivers in n passes; 60 is a multiple of every n up to 6.
+/// Passes whose movement a leap repeats. A change needs n passes around a ring of n receivers; 60 is a multiple of every n
+/// up to 6.
 const STEP: usize = 60;
 
-/// A leap repeats a step less than 2^40 times.
+/// A leap repeats a movement less than 2^40 times.
 const DOUBLINGS: i32 = 40;
 
-/// Rounds that correct the rounding of a leap.
+/// The maximum number of rounds that correct the rounding of a leap.
 const ROUNDS: usize = 6;
 
-/// Levels that move by less than this, relative to the link, have come to rest.
+/// Movements of a level up to this fraction of the link count as none.
 const REST: f64 = 1e-12;
 
-/// What differs by more than this, relative to the link, differs by more than rounding.
+/// Differences up to this fraction of the link are rounding.
 const APART: f64 = 1e-9;
 
-/// A connection in the order in which senders serve.
+/// A connection in the order in which its sender serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Served {
     src: u32,
     dst: u32,
-    /// Connections of one rank are one group; groups of a sender count from 0.
+    /// The rank, counted from 0 at each sender without gaps.
     group: u32,
-    /// Where it is in what was asked.
+    /// The index of the connection in the caller's list.
     place: u32,
 }
 
-/// The solver, with what it needs to allocate only once, and what it found last.
+/// A solver that reuses its memory, and the last solution.
 #[derive(Debug, Default)]
 pub struct Connections {
-    /// By sender, by rank, and as asked, and where each sender's begin; and what that was in the question before.
+    /// Connections by sender, rank and the caller's order; the start of each sender's; and the connections of the last call.
     served: Vec<Served>,
     send_begins: Vec<u32>,
     before: Vec<Served>,
@@ -73,27 +76,30 @@ pub struct Connections {
     /// By connection, in the order of `served`.
     rates: Vec<f64>,
     offers: Vec<f64>,
-    /// Positions in `served` by receiver, and where each receiver's begin.
+    /// Indices into `served` by receiver, and the start of each receiver's.
     by_receiver: Vec<u32>,
     recv_begins: Vec<u32>,
     levels: Vec<f64>,
-    /// Levels before the step that a leap repeats, and after it.
+    /// Levels at the start of the movement that a leap repeats, and at its end.
     levels_before: Vec<f64>,
     leap_from: Vec<f64>,
-    /// Senders and receivers that may find something else than in the pass before.
+    /// Senders and receivers whose result may differ from that of the last pass.
     stale_send: Mask,
     stale_recv: Mask,
     sorted: Vec<f64>,
 }
 
 impl Connections {
-    /// Puts the rate of each connection in `rates`, in units of the capacities `send` and `recv` of the ports.
+    /// Stores the rate of each connection in `rates`, in the unit of the ports' capacities `send` and `recv`.
     ///
-    /// O(ports + n log k) for n connections, of which a port has k, and then, for each of at most 1,024 passes, k log k for each
-    /// sender with a connection limited by a receiver whose level moved in the pass before, and for each receiver with one limited by
-    /// an offer that did: all in the first, few in most others. Each of at most 16 leaps costs up to 80 passes over all
-    /// connections. O(ports + n log k) in all if connections, their order at each sender
-    /// and links are those of the last question: then so are the rates.
+    /// For n connections, of which a port has k:
+    ///
+    /// - O(ports + n log k) to sort the connections. If the connections, their order at each sender, and the capacities
+    ///   equal those of the last call, the rates do too, and no more work is needed.
+    /// - In each of at most 1,024 passes, O(k log k) for each sender with a connection limited by a receiver whose level
+    ///   moved in the last pass, and for each receiver with a connection limited by an offer that moved. These are all ports
+    ///   in the first pass, and few in most others.
+    /// - In each of at most 16 leaps, up to 80 trials, each of 1 to 6 passes over all connections.
     pub fn rates(&mut self, send: &[f64], recv: &[f64], open: &[Connection], rates: &mut Vec<f64>) {
         let links = self.send == send && self.recv == recv;
         self.arrange(send.len(), open);
@@ -111,7 +117,7 @@ impl Connections {
         }
     }
 
-    /// Puts connections in the order in which their senders serve them.
+    /// Sorts connections by the order in which their senders serve them.
     fn arrange(&mut self, ports: usize, open: &[Connection]) {
         std::mem::swap(&mut self.served, &mut self.before);
         count_up(&mut self.send_begins, ports, open.iter().map(|connection| connection.src));
@@ -135,7 +141,7 @@ impl Connections {
         }
     }
 
-    /// Finds the rates.
+    /// Computes the rates.
     fn settle(&mut self) {
         self.begin();
         for pass in 1..=PASSES {
@@ -153,14 +159,15 @@ impl Connections {
         self.offer();
     }
 
-    /// Repeats the last [`STEP`] of all levels as often as each link's level stays at or below the one that offers fill.
+    /// Repeats the movement of the last [`STEP`] passes as often as each link's level stays at or below the level that
+    /// offers fill.
     fn leap(&mut self) {
         self.leap_from.clone_from(&self.levels);
         let mut power = 0;
         while power < DOUBLINGS && self.may_repeat_step(f64::from(power).exp2()) {
             power += 1;
         }
-        // The greatest number is in [2^(power - 1), 2^power): its other bits, from the highest.
+        // The maximum number of repeats is in [2^(power - 1), 2^power). Find its lower bits, from the highest.
         let mut repeats = if power == 0 { 0.0 } else { f64::from(power - 1).exp2() };
         for bit in (0..power.saturating_sub(1)).rev() {
             let next = repeats + f64::from(bit).exp2();
@@ -171,7 +178,8 @@ impl Connections {
         self.may_repeat_step(repeats);
     }
 
-    /// Puts levels so many steps after those before the leap, less what their offers do not fill; says whether that is little.
+    /// Sets levels to `repeats` movements after those before the leap, and lowers levels that their offers do not fill.
+    /// Returns whether the corrections converged.
     fn may_repeat_step(&mut self, repeats: f64) -> bool {
         let steps = self.leap_from.iter().zip(&self.levels_before);
         for ((level, (from, before)), &link) in self.levels.iter_mut().zip(steps).zip(&self.recv) {
@@ -185,7 +193,7 @@ impl Connections {
         })
     }
 
-    /// Lowers levels that their offers do not fill; says whether there were none.
+    /// Lowers levels that their offers do not fill. Returns whether no level was lowered.
     fn are_filled(&mut self) -> bool {
         let mut filled = true;
         for port in 0..self.recv.len() {
@@ -198,7 +206,7 @@ impl Connections {
         filled
     }
 
-    /// The level at which offers fill a receiver's link, at most the link; nothing without connections.
+    /// The level at which offers fill a receiver's link, at most the link's capacity; none without connections.
     fn filled_level(&mut self, port: usize) -> Option<f64> {
         let here = self.recv_begins[port] as usize..self.recv_begins[port + 1] as usize;
         if here.is_empty() {
@@ -209,7 +217,7 @@ impl Connections {
         Some(water_level(&mut self.sorted, self.recv[port]).min(self.recv[port]))
     }
 
-    /// Groups connections by receiver, and puts all levels at even shares.
+    /// Groups connections by receiver, and sets all levels to even shares.
     fn begin(&mut self) {
         let ports = self.recv.len();
         count_up(&mut self.recv_begins, ports, self.served.iter().map(|served| served.dst));
@@ -232,7 +240,7 @@ impl Connections {
         self.stale_recv.set_where(&self.recv, |_| true);
     }
 
-    /// Finds rates and offers at these levels, where they may be others than before.
+    /// Computes rates and offers at the present levels, for the senders where they may have changed.
     fn offer(&mut self) {
         let mut stale = std::mem::take(&mut self.stale_send);
         for src in stale.iter() {
@@ -250,12 +258,12 @@ impl Connections {
         self.stale_send = stale;
     }
 
-    /// Shares what a sender has left among connections of one rank; answers with what is left then.
+    /// Divides a sender's residual capacity among connections of one rank. Returns the residual after that.
     fn offer_group(&mut self, group: Range<usize>, left: f64) -> f64 {
         let levels = &self.levels;
         let served = &self.served[group.clone()];
         let caps = served.iter().map(|served| levels[served.dst as usize]);
-        // Most senders have nothing left after their first rank.
+        // Most senders have no residual capacity after their first rank.
         let level = if left == 0.0 {
             0.0
         } else {
@@ -272,11 +280,11 @@ impl Connections {
         let left = (left - given).max(0.0);
         let most = if level.is_finite() { 0.0 } else { caps.fold(0.0, f64::max) };
         for ((offer, &rate), served) in self.offers[group].iter_mut().zip(&*rates).zip(served) {
-            // If all have what they can take, one of them could take what is left, and what others have above it.
+            // If all connections are at their caps, one of them could get the residual, and the rates of others above its cap.
             let more = if level.is_finite() { level } else { most.max(rate + left) };
             if *offer != more {
                 let dst = served.dst as usize;
-                // Offers above a level have no part in it.
+                // Offers above a level do not affect it.
                 if offer.min(more) <= levels[dst] + APART * self.recv[dst] {
                     self.stale_recv.insert(dst);
                 }
@@ -286,7 +294,7 @@ impl Connections {
         left
     }
 
-    /// Raises the levels to what the offers fill; says whether one moved.
+    /// Raises the levels to those that the offers fill. Returns whether a level moved.
     fn raise(&mut self) -> bool {
         let mut moved = false;
         let mut stale = std::mem::take(&mut self.stale_recv);
@@ -297,7 +305,7 @@ impl Connections {
                 let before = std::mem::replace(&mut self.levels[port], level);
                 let here = self.recv_begins[port] as usize..self.recv_begins[port + 1] as usize;
                 for &at in &self.by_receiver[here] {
-                    // Who had less than its receiver would take still has that.
+                    // A connection whose rate was below its receiver's level keeps its rate.
                     if self.offers[at as usize] + APART * capacity >= before {
                         self.stale_send.insert(self.served[at as usize].src as usize);
                     }
@@ -311,7 +319,8 @@ impl Connections {
     }
 }
 
-/// Makes `begins` where each port's begin if all of these ports are put in order, and where the last end.
+/// Sets `begins` to the index at which each port's entries start if the entries in `of` are sorted by port; the last
+/// element is the total.
 fn count_up(begins: &mut Vec<u32>, ports: usize, of: impl Iterator<Item = u32>) {
     begins.clear();
     begins.resize(ports + 1, 0);
@@ -321,14 +330,14 @@ fn count_up(begins: &mut Vec<u32>, ports: usize, of: impl Iterator<Item = u32>) 
     }
 }
 
-/// Undoes that each beginning was moved on to the next while its port's were put there.
+/// Restores the starts after each has moved to the end of its port's entries.
 fn step_back(begins: &mut [u32]) {
     let ports = begins.len() - 1;
     begins.copy_within(0..ports, 1);
     begins[0] = 0;
 }
 
-/// The level at which the smaller of it and each cap add up to `total`; infinite if all caps do not. Sorts the caps.
+/// The level at which the minima of level and cap sum to `total`; infinite if the caps sum to less. Sorts the caps.
 fn water_level(caps: &mut [f64], total: f64) -> f64 {
     if caps.len() > 1 {
         caps.sort_unstable_by(f64::total_cmp);

@@ -1,19 +1,19 @@
-//! Which coflows share ports (Saath's k_c), kept up to date as flows end.
+//! Contention: which coflows share ports (Saath's k_c), updated as flows end.
 
 use crate::model::{Knowledge, Mask, Slot, View};
 use crate::policy::contract::Event;
 
-/// For each coflow the others that share a port with it: live flows of both send from it, or receive at it.
+/// For each coflow, the others that share a port with it: live flows of both send from the port, or receive at it.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// By slot, the slots of the others.
+    /// By slot, the slots of the coflows that share a port with it.
     overlaps: Vec<Mask>,
     /// Coflows whose set of ports may have changed.
     moved: Vec<Slot>,
 }
 
 impl Contention {
-    /// Hears of a change. O(1) but for a coflow that leaves, which is O(coflows).
+    /// Records an event. O(1), except O(coflows) for a coflow that completes.
     pub fn on<K: Knowledge>(&mut self, event: Event, view: &View<'_, K>) {
         match event {
             Event::Released(slot) => {
@@ -45,8 +45,7 @@ impl Contention {
         }
     }
 
-    /// Brings everything up to date and says whether anything may have changed. O(changed coflows x coflows x words of a
-    /// port mask).
+    /// Updates all overlaps, and returns whether any may have changed. O(changed coflows x coflows x words of a port mask).
     pub fn update<K: Knowledge>(&mut self, view: &View<'_, K>) -> bool {
         let changed = !self.moved.is_empty();
         while let Some(slot) = self.moved.pop() {

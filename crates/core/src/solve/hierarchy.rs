@@ -1,79 +1,85 @@
-//! Weighted hierarchical max-min sharing: links between services by weight, a service's part between its flows
-//! equally.
+//! Computes weighted hierarchical max-min rates: links divide capacity between services by weight, and a service's share
+//! between its flows equally.
 //!
-//! NetShare (UCSD 2010), section 2 and the central allocator of 3.3, with the guarantees and excess weights of Fig.
-//! 5.
+//! NetShare (UCSD 2010), section 2 and the central allocator of 3.3, with the guarantees and excess weights of Fig. 5.
 //!
-//! # What is computed
+//! # Definition
 //!
-//! **What flows are assured.** Each link has an *offer* for each service: the most that one flow of that service may have
-//! on it. It follows from what the link's flows can get elsewhere (the least of their other links' offers, and their
-//! demands; a flow's *limit*):
+//! **Lower bounds.** Each link has an *offer* for each service: the maximum rate of one flow of that service on it. It
+//! depends on the *limits* of the link's flows: the limit of a flow is the minimum of its demand and of the offers at
+//! its other links.
 //!
 //! - With `d` the sum of a service's limits, `m` its guarantee and `x` its excess weight on the link, every service
 //!   gets `min(d, m + x * level)`, with the level at which the link is full. Without guarantees, `x` is the service's
 //!   weight.
-//! - Inside the service, flows share that by max-min: each gets the lower of its limit and the offer.
-//! - If the service can have all of its limits, its offer is what one flow with the highest limit would get if it alone
-//!   had none.
+//! - Inside the service, flows share that rate max-min: each gets the lower of its limit and the offer.
+//! - If the service gets all of its limits, its offer is the rate that one flow with the highest limit would get if that
+//!   flow alone had no limit.
 //!
-//! Higher offers at other links never raise an offer. So from *no limits but demands* these rules give lower bounds of all
-//! offers; limits from those bounds give upper bounds; limits from these give higher lower bounds, and so on. There are
-//! three rounds of lower bounds, with two of upper ones between them. The last lower bounds are what a flow is assured: the
-//! least of them on its path, or its demand. The first round alone is what weights and guarantees promise if everybody else
-//! wants all that there is, so no flow has less than that.
+//! Higher offers at other links never raise an offer. If demands are the only limits, these rules therefore give lower
+//! bounds of all offers. Limits from those bounds give upper bounds, limits from these give higher lower bounds, and so
+//! on. The solver computes three rounds of lower bounds, with two rounds of upper bounds between them. The lower bound
+//! of a flow is the minimum of the last lower bounds on its path, or its demand if that is less. The first round alone
+//! gives each flow the rate that weights and guarantees ensure if all other demands are infinite, so no flow has less.
 //!
-//! **What is left.** All rates rise from what is assured by the same factor. A flow stops at its demand or when one of its
-//! links is full, a service without excess weight on a link where it has its guarantee; the others go on. So no link is
-//! over its capacity, and whoever has less than its demand has a full link. Flows that are assured nothing,
-//! because guarantees take all of a link, come after that and share what is left then, max-min.
+//! **Residual capacity.** All rates rise from their lower bounds by the same factor. A flow stops at its demand, when one
+//! of its links is full, or when its service reaches its guarantee on a link where it has no excess weight; the others
+//! continue. No link exceeds its capacity, and every flow below its demand stops at a full link or at such a guarantee.
+//! Flows whose lower bound is 0, because guarantees take all of a link, follow at the end and share the residual
+//! capacity max-min.
 //!
-//! Where the bounds meet, nothing is left, and the rates are the only ones where every flow below its demand has a
-//! bottleneck: a full link where no flow of its service has more, and where no service has more in proportion to its weight.
-//! [`Solved::settled`] says so. The definition depends on neither the order nor the unit of anything, and small changes of
-//! what goes in make small changes of what comes out.
+//! If lower and upper bounds are equal, no residual capacity can be used, and the rates are the only ones at which every
+//! flow below its demand has a bottleneck: a full link on which no flow of its service has a higher rate, and no service
+//! has more in proportion to its weight. [`Solved::settled`] reports this case. The definition depends neither on the
+//! order of links, services and classes nor on the unit of rates, and small changes of the input cause small changes of
+//! the rates.
 //!
-//! # Why not bottlenecks alone
+//! # Why bottlenecks do not define the rates
 //!
-//! They do not determine the rates: the tests have a network of nine links with three solutions, and one of three links
-//! where bounds stay apart for ever, as changes come back undiminished around a loop. Where all links are full of flows
-//! that are limited at one end or the other, bounds come closer by some percent a round, so that it takes hundreds of
-//! passes over all classes. Three rounds settle what services are entitled to where a few links decide over it; what
-//! remains between the bounds goes to everybody in proportion.
+//! Bottlenecks do not determine the rates: the tests have a network of nine links with three solutions, and one of three
+//! links where the bounds never meet, because changes return undiminished around a loop. If all links are full of flows
+//! that are limited at one end or the other, bounds approach each other by some percent a round, and need hundreds of
+//! passes over all classes. Three rounds settle the shares of services where they depend on a few links; flows share the
+//! remainder between the bounds in proportion.
 //!
-//! So rates are not those of bottlenecks where bounds stay apart. `make allocator` measures how far they are on a fabric with random
-//! flows (docs/results/allocator.md): next to nothing for most flows where links have few, a tenth on average where they have
-//! a hundred thousand on 4,096 links, and half for some; all of them together get the same to a thousandth.
+//! If bounds do not meet, the rates therefore differ from those defined by bottlenecks. `make allocator` measures the
+//! difference on a fabric with random flows (docs/results/allocator.md). It is negligible for most flows if links have
+//! few. With a hundred thousand flows on 4,096 links it is a tenth on average, and half for some; the sum of all rates
+//! differs by a thousandth.
 //!
-//! # Where the paper differs
+//! # Differences from the paper
 //!
-//! The paper's allocator takes the link with the least `B / (sum of weights)`, gives each service with open flows
-//! there its weight's part, and takes these rates off the other links. It answers the same on all of the paper's
-//! examples. But what a service has from flows fixed before does not count towards its part: its weight counts in
-//! full as long as one flow is open. So another link's `B / (sum of weights)` may *fall*. A heap with old entries
-//! then hands out more than links carry; and with the true minimum in each step a service with flows over many slow
-//! links gets nearly all of a fast link that they share, which breaks what section 6 promises. Here, parts are of the
+//! The paper's allocator takes the link with the minimum `B / (sum of weights)`, gives each service with open flows there
+//! the share of its weight, and subtracts these rates from the other links. The results are equal on all of the paper's
+//! examples.
+//!
+//! In the paper, the rates of flows that were fixed earlier do not count towards a service's share: its weight counts in
+//! full while one flow is open. The `B / (sum of weights)` of another link can therefore *fall*. A heap with old entries
+//! then assigns more than links carry. With the true minimum in each step, a service with flows over many slow links gets
+//! nearly all of a fast link that they share, which breaks the guarantee of section 6. Here, shares apply to the
 //! service's total on a link. The tests show both.
 //!
 //! # Cost
 //!
-//! A stage of bounds visits every class once at each of its links at most, and from the third on only where the one two
-//! before saw other limits; an offer is found by Newton's method in a few passes over a service's limits on the link.
-//! The factors are found by filling: the link with the lowest is fixed first, others only rise, so a heap of links with
-//! old entries is right, and each class is stopped once. That is O(classes x links of a path + links log links) for a
-//! fixed number of stages, whatever the demands. A class stores no rate: it is read off the levels of its services on its
-//! links, so that a level may change without a visit to its classes.
+//! A stage of bounds visits every class at most once at each of its links. From the third stage on it visits a class only
+//! if its limits differ from those of two stages before. Newton's method finds an offer in a few passes over a service's
+//! limits on the link. The factors are found by filling: the link with the lowest factor is fixed first. Other factors
+//! only rise, so a heap of links with old entries is correct, and each class stops once. The total is O(classes x links
+//! of a path + links log links) for a fixed number of stages, for any demands. A class stores no rate: its rate follows
+//! from the levels of its services on its links, so a level can change without a visit to its classes.
 //!
-//! After changes, [`Hierarchy::solve`] follows offers that move through the stages, and then the factors until none
-//! moves; the rates are those from the start. How far changes go is up to the network: where links have few flows, they
-//! stay with a few links. Where all edges send to all others, one flow more moves every level among the links that flows
-//! connect to its own, if only by millionths: an edge's flow is one of hundreds on its link, and the change at the next link
-//! one of as many again. All of these links are solved anew then, and none besides.
+//! After changes, [`Hierarchy::solve`] propagates changed offers through the stages, and then updates factors until none
+//! moves; the rates equal those of a solution from scratch. The network determines how far changes propagate. If links
+//! have few flows, a change affects a few links. If all edges send to all others, one additional flow moves every level
+//! among the links that flows connect to its own, if only by millionths: an edge's flow is one of hundreds on its link,
+//! and the change at the next link is divided as often again. Only these connected links are then solved from scratch.
 //!
-//! What rounding takes from a link, or leaves on it, may all be one flow's, and bounds pass it on. So limits of many flows are
-//! not added up one by one, but as their number times the least of them, and what each has on top: added up plainly, 1e-13
-//! of a service's part on a link became 2e-9 of a rate where a service has 3,175 flows on it. The bench checks that rates after
-//! changes are those from the start to 1e-9 of each.
+//! # Rounding
+//!
+//! A rounding error at a link can affect a single flow, and bounds propagate it. The limits of many flows are therefore
+//! not summed one by one, but as their number times the minimum, plus the sum of the differences to the minimum. With a
+//! plain sum, 1e-13 of a service's share of a link became 2e-9 of a rate if a service has 3,175 flows there. The bench
+//! checks that rates after changes equal those from scratch to 1e-9 of each.
 
 mod bounds;
 mod divide;
@@ -87,50 +93,50 @@ use fill::Fill;
 use network::Network;
 pub use shares::{Guarantee, HierarchyError, Shares};
 
-/// Offers that differ by less than this part are the same: rounding of a product and a quotient, so that what ties is seen to.
-/// What a link has left when most flows stopped may be a small part of it, so this is much smaller than the error that it leads
-/// to.
+/// Offers with a smaller relative difference count as equal. The value covers the rounding of a product and a quotient, so
+/// that ties are detected. The error that it causes can be much larger: when most flows have stopped, the residual capacity
+/// is a small fraction of the link.
 const SAME: f64 = 1e-15;
-/// Bounds that are this close, as a part, have met.
+/// Bounds with a smaller relative difference count as equal.
 const MET: f64 = 1e-10;
-/// Three rounds of lower bounds, with upper ones between them.
+/// Three rounds of lower bounds, with upper bounds between them.
 const STAGES: usize = 5;
 
-/// A class of flows: one service, one path.
+/// A class of flows: one service, one path, one demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(u32);
 
-/// How a solution was found.
+/// Effort and result of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Solved {
-    /// Whether the bounds of all rates met, so that no others are hierarchical max-min. After changes it may be false
-    /// although a solution from the start would find that they do.
+    /// Whether lower and upper bounds of all rates are equal: no other rates are hierarchical max-min. After changes it can
+    /// be false although a solution from scratch would set it.
     pub settled: bool,
-    /// Whether it was made from the start.
+    /// Whether the solver started from scratch.
     pub full: bool,
-    /// How many classes were visited, counted once for each link and visit.
+    /// Number of visits of classes, counted once for each link and visit.
     pub visits: u64,
-    /// Of these, to find bounds.
+    /// Visits for bounds.
     pub bounds: u64,
-    /// Of these, to find all factors of a neighbourhood anew. The others follow factors that move.
+    /// Visits for computing all factors of connected links from scratch. The other visits follow factors that move.
     pub sweeps: u64,
-    /// How many limits were read to find offers from parts, once for each pass.
+    /// Number of limits read to compute offers from shares, counted once for each pass.
     pub limits: u64,
-    /// How many classes were passed to mark or to check what may have moved with them, once for each link.
+    /// Number of classes examined to mark or check dependent values, counted once for each link.
     pub marks: u64,
 }
 
-/// What a solution took.
+/// Counters of a solution.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     visits: u64,
-    /// Visits of sweeps.
+    /// Visits by sweeps.
     swept: u64,
     limits: u64,
     marks: u64,
 }
 
-/// Services on links, their classes of flows, and the rates these get.
+/// Services on links, their classes of flows, and the rates of the flows.
 #[derive(Debug, Clone)]
 pub struct Hierarchy {
     capacities: Vec<f64>,
@@ -140,23 +146,25 @@ pub struct Hierarchy {
     network: Network,
     bounds: Bounds,
     fill: Fill,
-    /// What classes get that are assured nothing, in order; most often none.
+    /// Rates of classes whose lower bound is 0, sorted by class; usually empty.
     extra: Vec<(u32, f64)>,
-    /// Classes that changed since the last solution, if there was one.
+    /// Classes that changed since the last solution; empty before the first one.
     changed: Vec<u32>,
-    /// Classes that lost their last flow since.
+    /// Classes that lost their last flow since the last solution.
     emptied: Vec<u32>,
-    /// Links whose capacity changed since.
+    /// Links whose capacity changed since the last solution.
     resized: Vec<u32>,
     solved: bool,
     settled: bool,
 }
 
 impl Hierarchy {
-    /// Links without flows. Capacities are in bytes per second.
+    /// Creates links without flows. Capacities are in bytes per second.
     ///
     /// # Errors
-    /// A capacity that is not finite, or below zero; guarantees on a link that together exceed it.
+    /// [`HierarchyError::Capacity`] for a capacity that is not from 0 to 1e30; [`HierarchyError::Overbooked`] if a link's
+    /// guarantees exceed its capacity; [`HierarchyError::Link`] for a guarantee on an unknown link;
+    /// [`HierarchyError::TooMany`] if links times services reach 2^31.
     pub fn new(capacities: &[f64], shares: Shares) -> Result<Hierarchy, HierarchyError> {
         let network = Network::new(capacities.len(), shares.services())?;
         let guarantees = shares.table(capacities)?;
@@ -178,11 +186,12 @@ impl Hierarchy {
         })
     }
 
-    /// Adds a class: `flows` flows of a service, each over all of `links`, and each wanting `demand` bytes per second or,
-    /// if that is infinite, whatever it can get. The flows may be none yet.
+    /// Adds a class: `flows` flows of a service, each over all of `links`, with a demand of `demand` bytes per second for
+    /// each flow, which can be infinite. `flows` can be 0.
     ///
     /// # Errors
-    /// An unknown service or link, a path without links or with one twice, a demand that is negative or NaN.
+    /// If the service or a link is unknown, the path has no links or a link twice, the demand is negative or NaN, or there
+    /// are too many classes.
     pub fn add(
         &mut self,
         service: usize,
@@ -195,11 +204,11 @@ impl Hierarchy {
         Ok(class)
     }
 
-    /// Adds one flow to those of its service that want as much over the same path, and says which class they are. O(links
+    /// Adds one flow to the class of single flows with the same service, path and demand, and returns the class. O(links
     /// of the path).
     ///
     /// # Errors
-    /// As of [`Hierarchy::add`]; more flows in a class than a `u32` counts.
+    /// The errors of [`Hierarchy::add`]; [`HierarchyError::TooMany`] if a class would have 2^32 flows.
     pub fn add_flow(
         &mut self,
         service: usize,
@@ -213,10 +222,10 @@ impl Hierarchy {
         Ok(class)
     }
 
-    /// Removes one flow of a class; does nothing if it has none. O(links of the path).
+    /// Removes one flow of a class; has no effect on a class without flows. O(links of the path).
     ///
-    /// A class that [`Hierarchy::add_flow`] made ends with its last flow: after the next solution its number may be that of
-    /// other flows over as many links, so there are never more of these classes than there were at once.
+    /// A class from [`Hierarchy::add_flow`] ends with its last flow. After the next solution its number can be reused for
+    /// other flows over as many links, which bounds the number of these classes by the maximum that existed at one time.
     pub fn remove_flow(&mut self, class: ClassId) {
         let flows = self.flows(class);
         self.set_flows(class, flows.saturating_sub(1));
@@ -225,28 +234,29 @@ impl Hierarchy {
         }
     }
 
-    /// Changes how many flows a class has.
+    /// Sets the number of flows of a class.
     pub fn set_flows(&mut self, class: ClassId, flows: u32) {
         self.network.set_flows(class, flows);
         self.mark(class);
     }
 
-    /// Changes what each flow of a class wants.
+    /// Sets the demand of each flow of a class, in bytes per second.
     ///
     /// # Errors
-    /// A demand that is negative or NaN.
+    /// [`HierarchyError::Demand`] if the demand is negative or NaN.
     pub fn set_demand(&mut self, class: ClassId, demand: f64) -> Result<(), HierarchyError> {
         self.network.set_demand(class, demand)?;
         self.mark(class);
         Ok(())
     }
 
-    /// Changes a link's capacity, and with it the guarantees that are parts of the link. Guaranteed rates that add up to more
-    /// than the capacity are all reduced by the factor at which their sum equals it; a later call with a capacity that
-    /// covers the sum restores them.
+    /// Changes a link's capacity, and with it the guarantees that are fractions of the link. If guaranteed rates sum to
+    /// more than the capacity, all are reduced by the factor at which their sum equals it. A later call with a capacity
+    /// that covers the sum restores them.
     ///
     /// # Errors
-    /// An unknown link; a capacity that is not finite, or below zero. Nothing changes then.
+    /// [`HierarchyError::Link`] for an unknown link; [`HierarchyError::Capacity`] for a capacity that is not from 0 to
+    /// 1e30. Nothing changes then.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
         let (at, links) = (link as usize, self.network.links);
         if at >= links {
@@ -266,18 +276,18 @@ impl Hierarchy {
         }
     }
 
-    /// How many classes there are, with those that ended and whose numbers nobody has yet.
+    /// Number of classes, including ended classes whose numbers have not been reused.
     pub fn classes(&self) -> usize {
         self.network.classes()
     }
 
-    /// How many flows a class has.
+    /// Number of flows of a class.
     pub fn flows(&self, class: ClassId) -> u32 {
         self.network.flows(class.0)
     }
 
-    /// The rate of each flow of a class by the last solution, in bytes per second. It is read off its links: O(links of
-    /// the path).
+    /// The rate of each flow of a class in the last solution, in bytes per second. Computed from the levels on its path:
+    /// O(links of the path).
     pub fn rate(&self, class: ClassId) -> f64 {
         match self.extra.binary_search_by_key(&class.0, |&(class, _)| class) {
             Ok(at) => self.extra[at].1,
@@ -285,7 +295,7 @@ impl Hierarchy {
         }
     }
 
-    /// Without what a class gets that is assured nothing.
+    /// The rate without the share of the residual capacity for classes whose lower bound is 0.
     fn rate_of(&self, class: u32) -> f64 {
         let demand = self.network.demand(class);
         let least = |list: &[f64]| {
@@ -296,7 +306,7 @@ impl Hierarchy {
         if assured == 0.0 { 0.0 } else { (assured * least(self.fill.levels())).min(demand) }
     }
 
-    /// Brings the rates up to date with the changes since the last solution.
+    /// Updates the rates after the changes since the last solution.
     pub fn solve(&mut self) -> Solved {
         if !self.solved {
             return self.solve_full();
@@ -343,7 +353,7 @@ impl Hierarchy {
         self.finish(false)
     }
 
-    /// Solves from the start, whatever is known.
+    /// Solves from scratch, without the last solution.
     pub fn solve_full(&mut self) -> Solved {
         self.bounds.count = Count::default();
         self.fill.count = Count::default();

@@ -1,22 +1,23 @@
-//! Rates of groups of flows that are all as fast as the slowest of the group, over links with weighted queues or priorities.
+//! Rates of groups of flows over links with weighted queues or priorities, where all flows of a group have the rate of the
+//! slowest.
 //!
-//! A group may cross each of its links with another number of flows, and has one rate. So a few numbers describe a
-//! shuffle over thousands of links, where flow by flow would be a hundred thousand. What a link's queues give is as in
-//! [`super::wfq`]: a queue gets what it asks for or its weighted share; in a queue flows share max-min; and a group asks
-//! at a link for the least that its other links let it have.
+//! A group can cross each of its links with a different number of flows, and has one rate. A few numbers therefore
+//! describe a shuffle over thousands of links, instead of a hundred thousand flows. Links divide their capacity as in
+//! [`super::wfq`]: a queue gets its demand or its weighted share, flows in a queue share max-min, and the demand of a
+//! group at a link is the lowest rate at its other links.
 //!
-//! [`Lockstep::weighted`] visits the links for which something has changed, in rounds, from the lowest level on. A round costs the
-//! groups at those links. Where rounds do not settle they are damped, and in the end rates are cut to what the links carry, as in
-//! [`super::wfq`]. [`Lockstep::ordered`] serves groups by rank and those of one rank max-min: each step fixes at least
-//! one group, and costs the links of those that are left.
+//! [`Lockstep::weighted`] visits the links whose demands changed, in rounds, from the lowest level up. A visit costs the
+//! groups at the link. The solver damps rounds that do not settle, and in the end reduces rates to what the links carry,
+//! as in [`super::wfq`]. [`Lockstep::ordered`] serves groups by rank, and groups of one rank max-min. Each step fixes at
+//! least one group, and costs the links of the groups that are not fixed yet.
 
 use super::wfq::filling::{Asked, fill, share};
 use super::wfq::{Queue, WfqError};
 
-/// A change of a rate below this part of it is none.
+/// Relative changes of a rate up to this one are ignored.
 const SAME: f64 = 1e-10;
 
-/// Rounds until they are damped, and rounds in all.
+/// Number of rounds before damping, and the maximum number of rounds.
 const DAMPED: u32 = 30;
 const ROUNDS: u32 = 200;
 
@@ -26,11 +27,11 @@ struct Member {
     group: u32,
     link: u32,
     flows: f64,
-    /// What the link gives each flow at most; infinite if it is not short.
+    /// The maximum rate of each flow at this link; infinite if the link does not limit the group.
     level: f64,
 }
 
-/// The least that the links of a group give it, the least of the others, and which links these are.
+/// The lowest level among the links of a group, the second lowest, and the members that have them.
 #[derive(Debug, Clone, Copy)]
 struct Least {
     level: f64,
@@ -43,7 +44,7 @@ impl Least {
     const NONE: Least =
         Least { level: f64::INFINITY, member: u32::MAX, others: f64::INFINITY, second: u32::MAX };
 
-    /// Takes a level into account.
+    /// Adds a level.
     fn take(&mut self, member: u32, level: f64) {
         if level < self.level {
             *self = Least { level, member, others: self.level, second: self.member };
@@ -53,10 +54,10 @@ impl Least {
     }
 }
 
-/// What one visit of a link works with.
+/// Working memory of a visit of a link.
 #[derive(Debug, Clone, Default)]
 struct Visit {
-    /// The queue, the member and what it asks for.
+    /// The queue, the member and its demand.
     asks: Vec<(u32, u32, f64)>,
     asked: Vec<Asked>,
     elastic: Vec<(f64, f64)>,
@@ -67,10 +68,10 @@ struct Visit {
 pub struct Lockstep {
     capacities: Vec<f64>,
     queues: Vec<Queue>,
-    /// By link.
+    /// Members, link by link.
     members: Vec<Member>,
     link_starts: Vec<u32>,
-    /// The members of each group.
+    /// Indices of members, group by group.
     of_group: Vec<u32>,
     group_starts: Vec<u32>,
     least: Vec<Least>,
@@ -83,17 +84,18 @@ pub struct Lockstep {
 }
 
 impl Lockstep {
-    /// Links of these capacities, in bytes per second, with these queues; and for each group the links that it crosses, each
-    /// once, and with how many flows, which is more than none.
+    /// Creates links with these capacities, in bytes per second, and these queues. For each group, `groups` has the links
+    /// that it crosses, each once, and the number of its flows there, above 0.
     ///
     /// # Errors
-    /// A number that is out of its range, a link that is not there, or one that a group has twice.
+    /// [`WfqError::Capacity`], [`WfqError::Weight`] or [`WfqError::Flows`] if a number is out of range;
+    /// [`WfqError::Link`] for an unknown link; [`WfqError::Loop`] if a group has a link twice.
     pub fn new(
         capacities: &[f64],
         queues: &[Queue],
         groups: &[Vec<(u32, f64)>],
     ) -> Result<Lockstep, WfqError> {
-        // What a link or a queue may be is the same there.
+        // `Wfq` has the same requirements for links and queues.
         super::Wfq::new(capacities, queues)?;
         let links = capacities.len();
         let mut link_starts = vec![0u32; links + 1];
@@ -148,14 +150,14 @@ impl Lockstep {
     /// Changes a queue's weight.
     ///
     /// # Errors
-    /// If the weight is out of its range.
+    /// [`WfqError::Weight`] if the weight is out of range.
     pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
         super::wfq::check_weight(queue, weight)?;
         self.queues[queue].weight = weight;
         Ok(())
     }
 
-    /// What each flow of each group gets by the last solution, in bytes per second; nothing if the group was not active.
+    /// The rate of each flow of each group in the last solution, in bytes per second; 0 for groups that were not active.
     pub fn rates(&self) -> &[f64] {
         &self.rates
     }
@@ -169,8 +171,8 @@ impl Lockstep {
         })
     }
 
-    /// Finds the rates of the active groups by the weights of queues, of which `queue_of` gives each group's at a link, as a position
-    /// in the list of queues. Answers the largest change of a rate in the last round, 0 if the rates have settled.
+    /// Computes the rates of the active groups by weights. `queue_of` returns the queue of a group at a link, as an index
+    /// into the queues. Returns the largest relative change of a rate in the last round, or 0 if the rates have settled.
     pub fn weighted(&mut self, active: &[bool], queue_of: impl Fn(u32, u32) -> u32) -> f64 {
         let mut visit = std::mem::take(&mut self.visit);
         self.round.clear();
@@ -221,8 +223,8 @@ impl Lockstep {
         change
     }
 
-    /// Serves active groups, those with a rank, in the order of ranks: what groups leave is for those of higher ranks. Groups of one rank
-    /// share max-min between flows.
+    /// Serves groups with a rank in the order of ranks; groups of higher ranks get the residual capacity. Groups of one
+    /// rank share max-min between flows.
     pub fn ordered(&mut self, ranks: &[Option<u32>]) {
         let mut left = std::mem::take(&mut self.left);
         left.clone_from(&self.capacities);
@@ -263,8 +265,8 @@ impl Lockstep {
         self.members[self.link_starts[link] as usize..self.link_starts[link + 1] as usize].iter()
     }
 
-    /// Sets the levels of a link's queues to what is asked for now, or goes this part of the way there. The answer is the largest
-    /// change of a rate.
+    /// Moves the levels of a link's queues towards the solution for the present demands, by the fraction `part` of the way.
+    /// Returns the largest relative change of a rate.
     fn visit(
         &mut self,
         link: u32,
@@ -302,7 +304,7 @@ impl Lockstep {
             let goal = if asked.short { fill(gets, &elastic[range.clone()]) } else { f64::INFINITY };
             for &(_, member, ask) in &asks[range] {
                 let before = self.members[member as usize].level;
-                // Where it limits nobody it need not be reached in steps.
+                // Damping is needed only below the demand: a level above it limits no flow.
                 let level = if part < 1.0 && before.is_finite() && goal < ask {
                     before.min(ask) + part * (goal - before.min(ask))
                 } else {
@@ -319,7 +321,7 @@ impl Lockstep {
         change
     }
 
-    /// Gives a member a level, and marks the links that this changes something for. The answer is the change of the rate.
+    /// Sets the level of a member, and marks the links whose demands this changes. Returns the relative change of the rate.
     fn put(&mut self, member: u32, level: f64) -> f64 {
         let Member { group, link, level: before, .. } = self.members[member as usize];
         self.members[member as usize].level = level;
@@ -332,7 +334,7 @@ impl Lockstep {
         if member == old.member && level <= old.others {
             new.level = level;
         } else if (member == old.member || member == old.second) && level > before {
-            // Any of the links can be the next.
+            // Any other link can now have the lowest level.
             new = Least::NONE;
             for &other in &self.of_group[own.clone()] {
                 new.take(other, self.members[other as usize].level);
@@ -365,7 +367,7 @@ impl Lockstep {
         }
     }
 
-    /// Cuts rates that have not settled to what the links carry.
+    /// Reduces rates that have not settled to what the links carry.
     fn cut(&mut self) {
         let mut loads = vec![0.0; self.capacities.len()];
         for group in 0..self.rates.len() {

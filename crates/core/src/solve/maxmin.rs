@@ -1,26 +1,26 @@
-//! Max-min fair rates: the definition of what per-flow TCP shares are taken to be.
+//! Max-min fair rates, the model of how per-flow TCP shares links.
 //!
-//! An allocation is max-min fair if every flow has a bottleneck: a link with nothing left on which no other flow has
-//! more. [`max_min`] finds it for classes of flows over any links by progressive filling. [`Levels`] keeps it
-//! for one big switch while flows end, where a change of one flow costs far less than a solution from the start.
+//! An allocation is max-min fair if every flow has a bottleneck: a full link on which no other flow has a higher rate.
+//! [`max_min`] computes the allocation for classes of flows over any links by progressive filling. [`Levels`] maintains
+//! it for one big switch while flows end; updating it after one flow costs far less than a solution from scratch.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::order::Key;
 
-/// Flows that cross the same links: `flows` of them, each over all of `links`.
+/// A class of flows that cross the same links.
 #[derive(Debug, Clone, Copy)]
 pub struct Class<'a> {
-    /// Links, as positions in the list of capacities; each once. A flow over no links has no limit.
+    /// Links, as indices into the capacities; each at most once. A flow over no links has no limit.
     pub links: &'a [u32],
-    /// How many flows.
+    /// Number of flows.
     pub flows: f64,
 }
 
 /// The max-min fair rate of a flow of each class. O(links of all classes + links log links).
 ///
-/// Capacities are not negative, numbers of flows above zero; otherwise the rates mean nothing.
+/// Capacities must be at least 0 and numbers of flows above 0; other values give meaningless rates.
 pub fn max_min(capacities: &[f64], classes: &[Class<'_>]) -> Vec<f64> {
     let mut left = capacities.to_vec();
     let mut unfixed = vec![0.0f64; capacities.len()];
@@ -43,7 +43,7 @@ pub fn max_min(capacities: &[f64], classes: &[Class<'_>]) -> Vec<f64> {
         }
     }
     let mut rates = vec![f64::INFINITY; classes.len()];
-    // A link's share only grows as flows are fixed at smaller shares elsewhere, so an old entry is a lower bound.
+    // Fixing flows at a smaller share elsewhere only raises a link's share, so an old heap entry is a lower bound.
     let mut shares: BinaryHeap<Reverse<(Key, u32)>> = (0..capacities.len())
         .filter(|&link| unfixed[link] > 0.0)
         .map(|link| Reverse((Key(left[link] / unfixed[link]), link as u32)))
@@ -76,42 +76,43 @@ pub fn max_min(capacities: &[f64], classes: &[Class<'_>]) -> Vec<f64> {
     rates
 }
 
-/// The place of a link that carries nothing.
+/// The place of a link that carries no flows.
 const NONE: u32 = u32::MAX;
 
-/// Max-min shares on one big switch, kept while flows come and go.
+/// Max-min rates on one big switch, maintained while flows start and end.
 ///
-/// Links are the sending sides of all ports and then their receiving sides. Every link has a level: the rate of the flows
-/// whose bottleneck it is; a flow's rate is the lower level of its two links. Progressive filling fixes links in the order
-/// of their levels, and the level of a link follows from those before it. So after a flow ends, the links before its own
-/// bottleneck keep their levels; the others are computed again in the order they had. Where a level comes out
-/// below the one before, the two change places. If all levels rise along the order, they are the solution:
-/// every flow is fixed at a link with nothing left, on which no flow has more.
+/// Links are the sending sides of all ports, followed by their receiving sides. The level of a link is the rate of the
+/// flows whose bottleneck it is. A flow's rate is the lower level of its two links.
+///
+/// Progressive filling fixes links by rising level, and the level of a link depends only on the links before it. When a
+/// flow ends, the links before its bottleneck therefore keep their levels. The solver computes the other levels again in
+/// the old order. If a level is lower than the one before it, the two links swap places. If all levels rise along the
+/// order, the allocation is max-min: every flow is fixed at a full link on which no flow has a higher rate.
 #[derive(Debug, Clone)]
 pub struct Levels {
     ports: usize,
     capacities: Vec<f64>,
-    /// Flows from port to port, by sender and by receiver.
+    /// Number of flows from port to port: `sent` by sender, `received` by receiver.
     sent: Vec<f32>,
     received: Vec<f32>,
     total: Vec<f64>,
-    /// Flows whose bottleneck a link is.
+    /// Number of flows whose bottleneck is the link.
     fixed_here: Vec<f64>,
     levels: Vec<f64>,
-    /// Links with flows, in the order in which they are fixed. Those that limit nobody come last.
+    /// Links with flows, in the order in which they are fixed. Links that limit no flow come last.
     order: Vec<u32>,
     place: Vec<u32>,
-    /// The levels of the links before the one at work, 0 for the others.
+    /// Levels of the links before the current one; 0 for the others.
     before: Vec<f64>,
     dirty_from: usize,
     cold: bool,
 }
 
 impl Levels {
-    /// The most ports that the table of flows between ports is made for.
+    /// The maximum number of ports. Memory is O(ports^2); [`Levels::new`] does not check the number.
     pub const MAX_PORTS: usize = 4096;
 
-    /// An idle switch.
+    /// A switch without flows. `send` and `recv` are the capacities of the ports, in bytes per second.
     pub fn new(send: &[f64], recv: &[f64]) -> Levels {
         let (ports, links) = (send.len(), 2 * send.len());
         Levels {
@@ -130,14 +131,14 @@ impl Levels {
         }
     }
 
-    /// Changes the capacities.
+    /// Changes the capacities. The next [`Levels::solve`] starts from scratch.
     pub fn set_capacities(&mut self, send: &[f64], recv: &[f64]) {
         self.capacities.clear();
         self.capacities.extend(send.iter().chain(recv));
         self.cold = true;
     }
 
-    /// The link that limits the flows between two ports, which has to have some.
+    /// The link that limits the flows between two ports. At least one flow between them is required.
     pub fn bottleneck(&self, src: usize, dst: usize) -> usize {
         let (send, recv) = (src, self.ports + dst);
         if self.place[send] < self.place[recv] { send } else { recv }
@@ -148,18 +149,18 @@ impl Levels {
         self.levels[link]
     }
 
-    /// The levels of all links; infinite where nobody is limited.
+    /// The levels of all links; infinite for a link that limits no flow.
     pub fn levels(&self) -> &[f64] {
         &self.levels
     }
 
-    /// A flow starts.
+    /// Adds a flow. The next [`Levels::solve`] starts from scratch.
     pub fn add(&mut self, src: usize, dst: usize) {
         self.count(src, dst, 1.0);
         self.cold = true;
     }
 
-    /// A flow ends.
+    /// Removes a flow.
     pub fn remove(&mut self, src: usize, dst: usize) {
         let link = self.bottleneck(src, dst);
         self.count(src, dst, -1.0);
@@ -183,7 +184,7 @@ impl Levels {
         })
     }
 
-    /// What the links before it take of a link. O(ports).
+    /// The capacity of a link that the flows fixed at links before it use. O(ports).
     fn taken(&self, link: usize) -> f64 {
         let p = self.ports;
         let (flows, before) = if link < p {
@@ -191,7 +192,7 @@ impl Levels {
         } else {
             (&self.received[(link - p) * p..(link - p + 1) * p], &self.before[..p])
         };
-        // Eight sums, so that the additions need not wait for each other.
+        // Eight independent sums, so that additions do not wait for each other.
         let mut sums = [0.0f64; 8];
         let (flows8, before8) = (flows.chunks_exact(8), before.chunks_exact(8));
         let rest: f64 =
@@ -204,10 +205,10 @@ impl Levels {
         sums.iter().sum::<f64>() + rest
     }
 
-    /// Brings the levels up to date. `moved` gets the pairs of ports whose bottleneck is the other port now; the answer
-    /// is whether everything was solved from the start, and so any bottleneck may be another.
+    /// Updates the levels. `moved` receives the pairs of ports whose bottleneck changed to the other port. Returns true if
+    /// the solver started from scratch; any bottleneck may have changed then, and `moved` does not list the changes.
     ///
-    /// From the start: O(links^2). After flows ended: O(ports) for each link from the first that changes on.
+    /// From scratch: O(links^2). After flows ended: O(ports) for each link from the first change on.
     pub fn solve(&mut self, moved: &mut Vec<(usize, usize)>) -> bool {
         if self.cold {
             self.solve_cold();
@@ -223,7 +224,7 @@ impl Levels {
         false
     }
 
-    /// Takes links without flows out of the order.
+    /// Removes links without flows from the order.
     fn drop_idle(&mut self) {
         let mut kept = self.dirty_from;
         for at in self.dirty_from..self.order.len() {
@@ -259,7 +260,7 @@ impl Levels {
                     if at >= slack {
                         at += 1;
                     } else {
-                        // It limits nobody: to the end, behind those that do.
+                        // The link limits no flow: move it to the end, behind the links that do.
                         slack -= 1;
                         self.order[at..].rotate_left(1);
                         for place in at..self.order.len() {
@@ -269,7 +270,7 @@ impl Levels {
                     continue;
                 }
                 if at >= slack {
-                    // More arrives than it carries after all.
+                    // The load exceeds the capacity after all, so the link limits flows.
                     slack += 1;
                     self.order[slack - 1..=at].rotate_right(1);
                     at = slack - 1;
@@ -303,7 +304,7 @@ impl Levels {
         }
     }
 
-    /// Progressive filling.
+    /// Solves from scratch by progressive filling.
     fn solve_cold(&mut self) {
         let p = self.ports;
         self.order.clear();

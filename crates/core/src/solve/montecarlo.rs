@@ -1,30 +1,30 @@
-//! Which order of coflows is best most often, if nobody knows how fast links will be: Siphon's Monte Carlo simulation
-//! (ATC '18, section 3.1.3).
+//! Finds the order of coflows that is most often best under random bandwidth: Siphon's Monte Carlo simulation (ATC '18,
+//! section 3.1.3).
 //!
-//! A *branch* is the beginning of an order: the first [`Search::depth`] coflows. A *round* draws how long every flow would
-//! take with its link to itself, and goes through all branches: on each link coflows are served one after the other, a coflow
-//! ends with the last of its flows, and the cost is the sum of the coflows' ends. The cheapest branch of a round gets a point.
-//! Below the branch coflows follow by minimum remaining time, and take as long as at the median.
+//! A *branch* is the beginning of an order: its first [`Search::depth`] coflows. A *round* draws the duration of every
+//! flow as if it used its link alone, and evaluates all branches. Each link serves coflows one after the other, a coflow
+//! ends with its last flow, and the cost is the sum of the coflows' ends. The cheapest branch of a round gets a point.
+//! Coflows after the branch follow by minimum remaining time, with durations at the median.
 //!
-//! What the paper leaves open, and what was chosen:
+//! Choices where the paper is silent:
 //!
-//! - *A draw* belongs to a flow and a round, not to a node of the tree: all branches of a round see the same bandwidth ("the
-//!   particular instance of available bandwidth"), and less chance is left in their differences. It is a function of the seed,
-//!   the coflow, the link and the round, so whatever happens to other coflows, it stays.
-//! - *Ties* inside a round go to the branch that follows minimum remaining time longest, as far as sums in another order are the same
-//!   to the bit; so do ties of points.
-//! - *Which coflows* can begin: the first [`Search::breadth`] by minimum remaining time. The paper has all of them, n^d
-//!   branches, which a busy hour makes millions.
-//! - *Early termination*, "performances are always significantly worse": a branch that has won nothing when the leader is ahead
-//!   of it at the level of confidence is closed. It is looked at every [`BLOCK`] rounds.
-//! - *Confidence*: rounds end before [`Search::samples`] if the leader is ahead of the second at that level. Ahead is
-//!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Looking
-//!   several times makes errors somewhat more likely than the level says.
+//! - *A draw* belongs to a flow and a round, not to a node of the tree. All branches of a round see the same bandwidth
+//!   ("the particular instance of available bandwidth"), so their differences contain less noise. A draw is a function of
+//!   the seed, the coflow, the link and the round, so changes of other coflows do not affect it.
+//! - *Ties* in a round go to the branch that agrees longest with the order of minimum remaining time, provided that sums in
+//!   different order are equal to the bit. Ties of points are resolved the same way.
+//! - *Candidates* for a branch: the first [`Search::breadth`] coflows by minimum remaining time. The paper has all of
+//!   them, n^d branches, which are millions in a busy hour.
+//! - *Early termination* of branches whose "performances are always significantly worse": every [`BLOCK`] rounds, a branch
+//!   without points is closed if the leader is ahead of it at the confidence level.
+//! - *Confidence*: rounds end before [`Search::samples`] if the leader is ahead of the second at that level. The test is
+//!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Because the
+//!   test is repeated, errors are somewhat more likely than the level states.
 //!
-//! A point does not say by how much a branch is cheaper. So an order that puts a large coflow before small ones is chosen if it
-//! is a little cheaper in most rounds, even if it is much dearer in the others: small coflows wait now and then for far longer than they
-//! take (docs/results/siphon.md has by how much). [`Best::OnAverage`] takes the lowest mean cost of the open branches instead, to
-//! compare with; all else stays.
+//! A point does not depend on the margin of the cheapest branch. An order that puts a large coflow before small ones is
+//! chosen if it is slightly cheaper in most rounds, even if it is much more expensive in the others. Small coflows then
+//! sometimes wait much longer than they run (docs/results/siphon.md has the measurements). For comparison,
+//! [`Best::OnAverage`] selects the open branch with the lowest mean cost; the rest of the search is the same.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -32,19 +32,19 @@ use std::thread;
 
 use crate::model::Past;
 
-/// Rounds between two looks at the points.
+/// Rounds between two evaluations of the points.
 pub const BLOCK: usize = 64;
 
-/// The longest branch.
+/// The maximum length of a branch.
 pub const MAX_DEPTH: usize = 4;
 
-/// The most coflows that a branch may begin with.
+/// The maximum number of candidates for a branch.
 pub const MAX_BREADTH: usize = 16;
 
-/// Rounds that are simulated side by side.
+/// Rounds that are simulated in parallel lanes.
 const LANES: usize = 8;
 
-/// A number of each of those rounds.
+/// One number for each of those rounds.
 #[derive(Debug, Clone, Copy)]
 struct Lane([f64; LANES]);
 
@@ -55,25 +55,25 @@ impl Lane {
         Lane(std::array::from_fn(|at| self.0[at] + other.0[at]))
     }
 
-    /// The greater of two that are no NaN; compilers make one instruction of it.
+    /// The maximum of two numbers that are not NaN; it compiles to one instruction.
     fn or(self, other: Lane) -> Lane {
         Lane(std::array::from_fn(|at| if self.0[at] > other.0[at] { self.0[at] } else { other.0[at] }))
     }
 }
 
-/// The places of a branch's coflows in the order of minimum remaining time; the rest is not used.
+/// The ranks of a branch's coflows by minimum remaining time. Elements after the depth are unused.
 type Branch = [u8; MAX_DEPTH];
 
-/// A coflow: a number of its own that it keeps, and the bytes that it has left, by link; each link once.
+/// A coflow: a constant identifier, and its remaining bytes by link, each link once.
 #[derive(Debug, Clone, Copy)]
 pub struct Coflow<'a> {
-    /// The number.
+    /// The identifier.
     pub key: u64,
-    /// Links, and bytes above zero.
+    /// Links, and their remaining bytes, above 0.
     pub left: &'a [(u32, f64)],
 }
 
-/// What makes a branch the best.
+/// The criterion for the best branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Best {
     /// The most points: the paper's "maximum counter value".
@@ -82,48 +82,48 @@ pub enum Best {
     OnAverage,
 }
 
-/// How to search.
+/// Parameters of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
-    /// d: how many coflows a branch has, 1 to [`MAX_DEPTH`].
+    /// d: number of coflows of a branch, 1 to [`MAX_DEPTH`].
     pub depth: usize,
-    /// How many coflows it chooses from, 1 to [`MAX_BREADTH`].
+    /// Number of candidates, 1 to [`MAX_BREADTH`].
     pub breadth: usize,
-    /// Which of the branches that stay open is chosen.
+    /// The criterion that selects among the branches that stay open.
     pub best: Best,
-    /// The most rounds.
+    /// The maximum number of rounds.
     pub samples: usize,
-    /// The level of confidence, from 0 to 1; at 1 no branch is closed, and all rounds are simulated.
+    /// The confidence level, from 0 to 1. At 1 no branch is closed, and all rounds are simulated.
     pub confidence: f64,
-    /// Different seeds draw differently.
+    /// The seed of the draws.
     pub seed: u64,
-    /// How many threads share the rounds; the answer does not depend on it.
+    /// Number of threads that share the rounds. It does not affect the result.
     pub threads: usize,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// All coflows in the order in which to serve them, as places in the list that was given.
+    /// All coflows in the order of service, as indices into the caller's list.
     pub order: Vec<usize>,
-    /// How many of them were chosen; the others follow by minimum remaining time.
+    /// Number of coflows that the search placed; the others follow by minimum remaining time.
     pub chosen: usize,
-    /// Branches that were open at first.
+    /// Number of branches that were open at the start.
     pub branches: usize,
-    /// Branches that were closed on the way, as places in the list that was given.
+    /// Branches that were closed during the search, as indices into the caller's list.
     pub closed: Vec<Vec<usize>>,
-    /// Rounds that were simulated.
+    /// Number of simulated rounds.
     pub rounds: usize,
-    /// Rounds that the chosen branch won.
+    /// Number of rounds that the chosen branch won.
     pub points: u32,
 }
 
-/// The time that a coflow would take alone with links as fast as at the median, in seconds.
+/// The time that a coflow would take alone, with links at the median bandwidth, in seconds.
 pub fn remaining(past: &Past, left: &[(u32, f64)]) -> f64 {
     left.iter().map(|&(link, bytes)| bytes * past.median(link)).fold(0.0, f64::max)
 }
 
-/// Coflows by minimum remaining time first, the smaller number first among equals; as places in the list. O(n log n).
+/// The order of coflows by minimum remaining time, ties by identifier; as indices into the list. O(n log n).
 pub fn by_remaining(past: &Past, coflows: &[Coflow<'_>]) -> Vec<usize> {
     let keys: Vec<f64> = coflows.iter().map(|coflow| remaining(past, coflow.left)).collect();
     let mut order: Vec<usize> = (0..coflows.len()).collect();
@@ -131,8 +131,8 @@ pub fn by_remaining(past: &Past, coflows: &[Coflow<'_>]) -> Vec<usize> {
     order
 }
 
-/// The best order that is found. Branches for which `closed` says so are left out, unless that would be all of them; it is
-/// asked with places in `coflows`.
+/// Searches for the best order. Leaves out branches for which `closed` returns true, unless that would be all of them;
+/// `closed` receives indices into `coflows`.
 ///
 /// With n coflows of f flows, O(breadth^depth x f + breadth choose depth x n f) a round while all branches are open.
 pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn(&[usize]) -> bool) -> Found {
@@ -186,7 +186,7 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
             break;
         }
     }
-    // The first of equals.
+    // The first of equal branches.
     let leader = match how.best {
         Best::MostOften => (0..open.len()).rev().max_by_key(|&at| scores[at].points),
         Best::OnAverage => (0..open.len()).min_by_key(|&at| scores[at].cost),
@@ -201,12 +201,12 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
     found
 }
 
-/// What a branch has got so far.
+/// The score of a branch so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Score {
-    /// Rounds that it won.
+    /// Number of rounds that it won.
     points: u32,
-    /// The sum of its costs in nanoseconds, if it is asked for: whole, so that threads add up to the same in any order.
+    /// The sum of its costs in nanoseconds, if needed: an integer, so that the sum does not depend on the order of threads.
     cost: u128,
 }
 
@@ -217,7 +217,7 @@ impl Score {
     }
 }
 
-/// The second most points; none of fewer than two.
+/// The second-highest points; none with fewer than two branches.
 fn second(scores: &[Score]) -> Option<u32> {
     let (mut first, mut second) = (None, None);
     for value in scores.iter().map(|score| score.points) {
@@ -230,7 +230,7 @@ fn second(scores: &[Score]) -> Option<u32> {
     second
 }
 
-/// All branches, in the order of their places.
+/// All branches, in lexicographic order.
 fn branches(breadth: usize, depth: usize) -> Vec<Branch> {
     let mut all = vec![Branch::default()];
     for at in 0..if breadth == 0 { 0 } else { depth } {
@@ -246,23 +246,23 @@ fn branches(breadth: usize, depth: usize) -> Vec<Branch> {
     all
 }
 
-/// A flow of a coflow: its link among those in use, its bytes, and the seconds that it takes at the median.
+/// A flow of a coflow: its link, the link's index among those in use, its bytes, and its duration at the median, in seconds.
 struct Flow {
     link: u32,
     place: usize,
     bytes: f64,
     median: f64,
-    /// What its draws begin with.
+    /// The seed of its draws.
     draws: u64,
 }
 
-/// What a search is about, in order of minimum remaining time.
+/// The input of a search, in the order of minimum remaining time.
 struct Instance<'a> {
     past: &'a Past,
     flows: Vec<Vec<Flow>>,
     breadth: usize,
     depth: usize,
-    /// Links in use.
+    /// Number of links in use.
     links: usize,
 }
 
@@ -293,7 +293,7 @@ impl Instance<'_> {
         Instance { past, flows: flows.collect(), breadth, depth, links: used.len() }
     }
 
-    /// What each branch gets in these rounds.
+    /// The score of each branch in these rounds.
     fn scores(&self, open: &[Branch], rounds: Range<usize>, how: &Search) -> Vec<Score> {
         let parts = how.threads.clamp(1, rounds.len().div_ceil(LANES));
         let each = rounds.len().div_ceil(LANES).div_ceil(parts) * LANES;
@@ -302,7 +302,7 @@ impl Instance<'_> {
         let Some((first, others)) = ranges.split_first() else { return vec![Score::default(); open.len()] };
         thread::scope(|scope| {
             let simulate = |range: &Range<usize>| self.simulate(open, range.clone(), how.best);
-            // A range for which the system has no thread is simulated here.
+            // If the system cannot start a thread for a range, the calling thread simulates it.
             let spawn = |range| {
                 let thread = thread::Builder::new().spawn_scoped(scope, move || simulate(range));
                 thread.map_err(|_| range)
@@ -344,7 +344,7 @@ impl Instance<'_> {
                     self.extend(depth, coflow as usize, &mut state);
                 }
                 let cost = state.sums[last].plus(self.end(branch[last] as usize, &state));
-                // The others take as long after any order of the same coflows.
+                // The cost of the other coflows depends on the set of the branch's coflows, not on their order.
                 let rest = rest[of_branch[at]].get_or_insert_with(|| self.rest(branch, &mut state));
                 let cost = cost.plus(*rest).0;
                 for lane in 0..LANES {
@@ -365,7 +365,7 @@ impl Instance<'_> {
         scores
     }
 
-    /// How many sets of coflows branches have, and the number of each branch's.
+    /// The number of distinct sets of coflows among the branches, and the index of each branch's set.
     fn sets(&self, open: &[Branch]) -> (usize, Vec<usize>) {
         let masks: Vec<u32> = open.iter().map(|branch| self.mask(branch)).collect();
         let mut sets = masks.clone();
@@ -376,12 +376,12 @@ impl Instance<'_> {
         (sets.len(), of_branch.collect())
     }
 
-    /// A bit for each of a branch's coflows.
+    /// One bit for each of a branch's coflows.
     fn mask(&self, branch: &Branch) -> u32 {
         branch[..self.depth].iter().fold(0, |mask, rank| mask | 1 << rank)
     }
 
-    /// Draws how long flows take with their links to themselves.
+    /// Draws the durations of flows that use their links alone.
     fn draw(&self, first: u64, durations: &mut [Vec<Lane>]) {
         for (flows, durations) in self.flows.iter().zip(durations) {
             for (flow, lane) in flows.iter().zip(durations) {
@@ -395,13 +395,13 @@ impl Instance<'_> {
         }
     }
 
-    /// Serves a coflow after those of the branch so far.
+    /// Serves a coflow after the branch so far, and adds its end to the cost.
     fn extend(&self, depth: usize, coflow: usize, state: &mut State) {
         let end = self.serve(depth, coflow, state);
         state.sums[depth + 1] = state.sums[depth].plus(end);
     }
 
-    /// Serves a coflow, and says when it ends.
+    /// Serves a coflow, and returns its end.
     fn serve(&self, depth: usize, coflow: usize, state: &mut State) -> Lane {
         let (before, after) = state.loads.split_at_mut(depth + 1);
         let loads = &mut after[0];
@@ -415,7 +415,7 @@ impl Instance<'_> {
         end
     }
 
-    /// When the last coflow of a branch ends.
+    /// The end of the last coflow of a branch.
     fn end(&self, coflow: usize, state: &State) -> Lane {
         let loads = &state.loads[self.depth - 1];
         let flows = self.flows[coflow].iter().zip(&state.durations[coflow]);
@@ -445,11 +445,11 @@ impl Instance<'_> {
     }
 }
 
-/// What a simulation works with.
+/// Working memory of a simulation.
 struct State {
-    /// Of each coflow that a branch may have, of each of its flows, in seconds.
+    /// The duration of each flow of each candidate coflow, in seconds.
     durations: Vec<Vec<Lane>>,
-    /// By depth, and then for the rest: when each link is free.
+    /// By depth, and last for the coflows after the branch: the time at which each link is free.
     loads: Vec<Vec<Lane>>,
     /// By depth: the sum of the ends so far.
     sums: [Lane; MAX_DEPTH],
@@ -458,7 +458,7 @@ struct State {
 /// 2^64 over the golden ratio, an odd number.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA '14): numbers in a row become numbers that look like chance.
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA '14): maps consecutive numbers to pseudo-random numbers.
 fn mixed(value: u64) -> u64 {
     let mut z = value.wrapping_add(GOLDEN);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

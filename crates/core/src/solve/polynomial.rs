@@ -1,23 +1,23 @@
-//! Polynomials of degree 3 at most: least squares, R^2, and where they rise or bend the wrong way.
+//! Polynomials of degree up to 3: least-squares fits, R^2, and tests whether they fall or are convex.
 //!
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
 //! Eq. 1 and section 4.2.
 //!
-//! What the paper leaves open:
+//! Choices where the paper is silent:
 //!
-//! - *How the polynomial is fitted.* Here: plain least squares, every sample alike, no constraint. The polynomials that
-//!   are orthogonal on the samples are built by their three-term recurrence (Forsythe, 1957), so that each coefficient is
-//!   one division and no ill-conditioned system is solved.
-//! - *R^2 of samples that are all alike*, where its definition divides nothing by nothing: 1 if the fit goes through
-//!   them, which it always does but for rounding.
+//! - *The fit*: unconstrained least squares with equal weights. The polynomials that are orthogonal on the samples are
+//!   built by their three-term recurrence (Forsythe, 1957). Each coefficient is one division, and no ill-conditioned
+//!   system is solved.
+//! - *R^2 of equal samples*, whose definition is 0 / 0: 1 if the fit passes through the samples, which holds up to
+//!   rounding.
 
-/// The greatest size of a coefficient. It keeps sums of many values, and of their squares, far from overflow.
+/// The maximum absolute value of a coefficient. It keeps sums of many values, and of their squares, far from overflow.
 pub const MAX_COEFFICIENT: f64 = 1e12;
 
-/// What rounding may make of a slope or a curvature that is nothing, as a part of the sum of all coefficients' sizes.
+/// Slopes and curvatures up to this fraction of the sum of all absolute coefficients are rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// c0 + c1 x + c2 x^2 + c3 x^3, with finite coefficients of at most [`MAX_COEFFICIENT`].
+/// c0 + c1 x + c2 x^2 + c3 x^3, with finite coefficients of at most [`MAX_COEFFICIENT`] in absolute value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Polynomial([f64; 4]);
 
@@ -37,59 +37,60 @@ pub enum Degree {
 pub struct Fit {
     /// The polynomial.
     pub polynomial: Polynomial,
-    /// The part of the samples' variance that it explains: 1 is all of it.
+    /// R^2, the fraction of the samples' variance that the polynomial explains; at most 1.
     pub r2: f64,
 }
 
-/// Why there is no polynomial.
+/// An invalid polynomial or an invalid fit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolynomialError {
-    /// A coefficient that cannot be one.
+    /// A coefficient is NaN or out of range.
     #[error(
         "coefficient c{index}: `{value}`: expected a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}"
     )]
     Coefficient {
-        /// The power of x that it is for.
+        /// The power of x that the coefficient belongs to.
         index: usize,
-        /// What was given.
+        /// The coefficient.
         value: f64,
     },
-    /// More or fewer coefficients than a polynomial has.
+    /// Wrong number of coefficients.
     #[error("coefficients: {count} given: expected 1 to 4")]
     Count {
-        /// How many were given.
+        /// Number of coefficients.
         count: usize,
     },
-    /// A sample that cannot be one.
+    /// A sample is not finite.
     #[error("sample {index}: `({x}, {y})`: expected two finite numbers")]
     Sample {
-        /// Its position, from 0.
+        /// Its index, from 0.
         index: usize,
-        /// Where it was taken.
+        /// The sample's x.
         x: f64,
-        /// What was found there.
+        /// The sample's y.
         y: f64,
     },
-    /// The samples do not determine a polynomial.
+    /// The samples do not determine a polynomial of this degree.
     #[error("samples at {distinct} different places: expected at least {expected} for degree {}", .expected - 1)]
     TooFew {
-        /// At how many places there are samples.
+        /// Number of distinct values of x.
         distinct: usize,
-        /// How many it takes.
+        /// The minimum number of distinct values of x.
         expected: usize,
     },
 }
 
 impl Degree {
-    /// All of them, from low to high.
+    /// All degrees, from low to high.
     pub const ALL: [Degree; 3] = [Degree::One, Degree::Two, Degree::Three];
 }
 
 impl Polynomial {
-    /// The polynomial of these coefficients, the constant first; those that are left out are nothing.
+    /// The polynomial with these coefficients, the constant first; missing ones are 0.
     ///
     /// # Errors
-    /// A coefficient that is not finite or too great, or none or more than four.
+    /// [`PolynomialError::Count`] for no or more than four coefficients; [`PolynomialError::Coefficient`] for one that is
+    /// NaN or above [`MAX_COEFFICIENT`] in absolute value.
     pub fn new(coefficients: &[f64]) -> Result<Polynomial, PolynomialError> {
         let mut all = [0.0; 4];
         if coefficients.is_empty() || coefficients.len() > all.len() {
@@ -99,7 +100,7 @@ impl Polynomial {
             if value.is_nan() || value.abs() > MAX_COEFFICIENT {
                 return Err(PolynomialError::Coefficient { index, value });
             }
-            // No negative zeros: equal polynomials have equal bits.
+            // Adding 0 turns -0 into 0: equal polynomials have equal bits.
             *place = value + 0.0;
         }
         Ok(Polynomial(all))
@@ -110,7 +111,7 @@ impl Polynomial {
         &self.0
     }
 
-    /// The power of the last coefficient that is not nothing.
+    /// The power of the last coefficient that is not 0.
     pub fn degree(&self) -> usize {
         self.0.iter().rposition(|&c| c != 0.0).unwrap_or(0)
     }
@@ -129,14 +130,14 @@ impl Polynomial {
         c1 + x * (2.0 * c2 + x * (3.0 * c3))
     }
 
-    /// How fast the slope grows at `x`.
+    /// The second derivative at `x`.
     #[inline]
     pub fn curvature(&self, x: f64) -> f64 {
         let [_, _, c2, c3] = self.0;
         2.0 * c2 + 6.0 * c3 * x
     }
 
-    /// Whether it rises nowhere from `low` to `high`, but for rounding.
+    /// Whether it rises nowhere from `low` to `high`, up to rounding.
     pub fn falls(&self, low: f64, high: f64) -> bool {
         let [_, _, c2, c3] = self.0;
         let mut steepest = self.slope(low).max(self.slope(high));
@@ -147,9 +148,9 @@ impl Polynomial {
         steepest <= self.rounding()
     }
 
-    /// Whether it is convex from `low` to `high`, but for rounding.
+    /// Whether it is convex from `low` to `high`, up to rounding.
     pub fn is_convex(&self, low: f64, high: f64) -> bool {
-        // The curvature is a line.
+        // The curvature is linear, so its minimum is at an end.
         self.curvature(low).min(self.curvature(high)) >= -self.rounding()
     }
 
@@ -158,10 +159,12 @@ impl Polynomial {
     }
 }
 
-/// The polynomial of this degree with the least sum of squared distances to the samples `(x, y)`. O(samples).
+/// The polynomial of this degree with the least sum of squared distances to the samples `(x, y)`. O(samples log
+/// samples).
 ///
 /// # Errors
-/// Samples that are not finite or too few for the degree, or coefficients that come out too great.
+/// [`PolynomialError::Sample`] for a sample that is not finite, [`PolynomialError::TooFew`] for too few distinct x, and
+/// [`PolynomialError::Coefficient`] if a coefficient of the result is out of range.
 pub fn fit(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialError> {
     for (index, &(x, y)) in samples.iter().enumerate() {
         if !(x.is_finite() && y.is_finite()) {
@@ -176,7 +179,7 @@ pub fn fit(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialErro
         return Err(PolynomialError::TooFew { distinct: places.len(), expected });
     }
 
-    // What the polynomials so far leave of y. Projecting that, and not y, keeps the rounding of one out of the next.
+    // The residual of y. Projecting the residual instead of y keeps the rounding of one step out of the next.
     let mut left: Vec<f64> = samples.iter().map(|&(_, y)| y).collect();
     let mut sum = [0.0; 4];
     // The orthogonal polynomial of this degree and of the one before: coefficients, and values at the samples.
@@ -213,8 +216,8 @@ pub fn fit(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialErro
     Ok(Fit { polynomial, r2: determination(&polynomial, samples) })
 }
 
-/// R^2, the part of the variance of the samples that `polynomial` explains; below 0 if their mean does better.
-/// Meant for at least one sample.
+/// R^2, the fraction of the samples' variance that `polynomial` explains; below 0 if their mean is a better fit. Requires
+/// at least one sample.
 pub fn determination(polynomial: &Polynomial, samples: &[(f64, f64)]) -> f64 {
     let mean = samples.iter().map(|&(_, y)| y).sum::<f64>() / samples.len() as f64;
     let missed: f64 = samples.iter().map(|&(x, y)| (y - polynomial.at(x)).powi(2)).sum();

@@ -1,4 +1,4 @@
-//! What a schedule under construction has left of each port.
+//! Residual capacity of each port during the construction of a schedule.
 
 use crate::model::{Coflow, Fabric, Loads, Mask};
 
@@ -6,7 +6,7 @@ use crate::model::{Coflow, Fabric, Loads, Mask};
 #[derive(Debug, Clone, Default)]
 struct Sides {
     left: Vec<f64>,
-    /// Ports with something left.
+    /// Ports with residual capacity.
     open: Mask,
 }
 
@@ -38,24 +38,24 @@ impl Sides {
     }
 }
 
-/// Capacity left at the ports, and which ports have any.
+/// Residual capacity of the ports, and the sets of ports with any.
 #[derive(Debug, Default)]
 pub struct Residual {
     send: Sides,
     recv: Sides,
-    /// What rounding leaves of a port is not capacity.
+    /// A residual capacity up to this value counts as 0: it is rounding.
     dust: f64,
-    /// The fabric at rest, and its version.
+    /// The sides of the idle fabric, and the version of the fabric that they come from.
     idle: (Sides, Sides),
     version: u64,
 }
 
-/// A state of a [`Residual`] to go back to.
+/// A saved state of a [`Residual`].
 #[derive(Debug, Default)]
 pub struct Saved(Sides, Sides);
 
 impl Residual {
-    /// Starts from the whole fabric. O(ports).
+    /// Resets all ports to the capacities of the fabric. O(ports).
     pub fn reset(&mut self, fabric: &Fabric) {
         if self.version != fabric.version() {
             self.version = fabric.version();
@@ -66,19 +66,19 @@ impl Residual {
         self.recv.copy_from(&self.idle.1);
     }
 
-    /// Keeps the present state in `copy`. O(ports).
+    /// Saves the present state in `copy`. O(ports).
     pub fn save(&self, copy: &mut Saved) {
         copy.0.copy_from(&self.send);
         copy.1.copy_from(&self.recv);
     }
 
-    /// Goes back to a state of the same fabric. O(ports).
+    /// Restores a state of the same fabric. O(ports).
     pub fn restore(&mut self, copy: &Saved) {
         self.send.copy_from(&copy.0);
         self.recv.copy_from(&copy.1);
     }
 
-    /// Starts from what is left after something else. O(ports).
+    /// Sets the residual capacities to `send` and `recv`, such as the result of an earlier allocation. O(ports).
     pub fn set(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
         self.dust = 1e-9 * fabric.nominal();
         self.version = 0;
@@ -86,28 +86,28 @@ impl Residual {
         self.recv.set(recv, self.dust);
     }
 
-    /// Whether no port is left on one of the sides: nobody can get anything any more.
+    /// Whether all ports are exhausted on one of the sides, so that no flow can get a rate.
     pub fn is_exhausted(&self) -> bool {
         self.send.open.is_empty() || self.recv.open.is_empty()
     }
 
-    /// Sending ports with something left.
+    /// Sending ports with residual capacity.
     pub fn open_send(&self) -> &Mask {
         &self.send.open
     }
 
-    /// Receiving ports with something left.
+    /// Receiving ports with residual capacity.
     pub fn open_recv(&self) -> &Mask {
         &self.recv.open
     }
 
-    /// Whether every port that a coflow's live flows need has something left.
+    /// Whether every port that a coflow's live flows need has residual capacity.
     #[inline]
     pub fn admits(&self, coflow: &Coflow) -> bool {
         coflow.send_mask().within(&self.send.open) && coflow.recv_mask().within(&self.recv.open)
     }
 
-    /// Whether nothing is taken yet of every port that a coflow's live flows need. O(ports of the coflow).
+    /// Whether every port that a coflow's live flows need has its full capacity. O(ports of the coflow).
     pub fn admits_alone(&self, coflow: &Coflow) -> bool {
         let sides =
             [(coflow.senders(), &self.send, &self.idle.0), (coflow.receivers(), &self.recv, &self.idle.1)];
@@ -117,7 +117,7 @@ impl Residual {
         })
     }
 
-    /// Whether some live flow could get something; may say yes in vain, never no.
+    /// Whether some live flow of a coflow might get a rate. Can be true although none can; never false if one can.
     #[inline]
     pub fn may_serve(&self, coflow: &Coflow) -> bool {
         coflow.send_mask().meets(&self.send.open) && coflow.recv_mask().meets(&self.recv.open)
@@ -133,8 +133,8 @@ impl Residual {
         self.recv.take(port, rate, self.dust);
     }
 
-    /// The highest rate that all live flows of a coflow can have at once: at each port, what is left over the
-    /// number of live flows there. O(ports of the coflow).
+    /// The highest rate that all live flows of a coflow can have at the same time: the minimum over its ports of residual
+    /// capacity divided by the number of live flows. O(ports of the coflow).
     pub fn equal_rate(&self, coflow: &Coflow) -> f64 {
         let mut rate = f64::INFINITY;
         for (loads, left) in [(coflow.senders(), &self.send.left), (coflow.receivers(), &self.recv.left)] {
@@ -148,7 +148,7 @@ impl Residual {
         rate
     }
 
-    /// Takes `rate` for every live flow of a coflow. O(ports of the coflow).
+    /// Subtracts `rate` for every live flow of a coflow. O(ports of the coflow).
     pub fn take_equal(&mut self, coflow: &Coflow, rate: f64) {
         for load in coflow.senders() {
             if load.live > 0 {
@@ -162,8 +162,8 @@ impl Residual {
         }
     }
 
-    /// The least time in which a coflow with these loads can end (Varys's Γ on what is left), in seconds; infinite
-    /// if a port it needs has nothing left. O(ports of the coflow).
+    /// The minimum time in which a coflow with these loads can complete (Varys's Γ on the residual capacity), in seconds;
+    /// infinite if a port that it needs is exhausted. O(ports of the coflow).
     pub fn least_time(&self, loads: Loads<'_>) -> f64 {
         let mut time = 0.0f64;
         for (port, bytes) in loads.send() {
@@ -179,7 +179,7 @@ impl Residual {
         time
     }
 
-    /// Takes what ends these loads together after `seconds`. O(ports of the coflow).
+    /// Subtracts the rates at which these loads complete together after `seconds`. O(ports of the coflow).
     pub fn take_together(&mut self, loads: Loads<'_>, seconds: f64) {
         for (port, bytes) in loads.send() {
             self.take_send(port, bytes / seconds);
@@ -189,8 +189,8 @@ impl Residual {
         }
     }
 
-    /// Gives each live flow of a coflow, in order of ports, what both of its ports have left; `gave` hears of
-    /// each flow that got something. Every such flow closes a port, so there are at most two a port in all.
+    /// Gives each live flow of a coflow, in the order of ports, the smaller residual capacity of its two ports, and calls
+    /// `gave` with each flow that got a rate. Every such flow exhausts a port, so there are at most two a port.
     #[inline]
     pub fn fill(&mut self, coflow: &Coflow, mut gave: impl FnMut(u32, f64)) {
         if !self.may_serve(coflow) {

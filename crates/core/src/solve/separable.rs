@@ -1,28 +1,28 @@
-//! The cheapest way to share one link: Saba's Eq. 2.
+//! Divides one link at minimum total cost: Saba's Eq. 2.
 //!
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
 //! section 5.1: minimise sum D_i(w_i) subject to sum w_i = C.
 //!
-//! The paper hands this to SLSQP (section 7.2), which knows nothing about it, takes O(n^3) a step, and stops at
-//! the first local optimum. But only the sum couples the applications. Put a price on bandwidth, and each application
-//! finds its own cheapest share at that price in closed form, since D_i is a cubic. The shares grow as the price of a
-//! unit falls, so one number remains to be found: the price at which they sum to C (`price.rs`).
+//! The paper uses SLSQP (section 7.2), a general solver that takes O(n^3) a step and stops at the first local optimum.
+//! But only the sum couples the applications. Give each unit of bandwidth a reward, the Lagrange multiplier of the sum
+//! (`price` in the code). Each application then has a cheapest share in closed form, since D_i is a cubic. Shares grow
+//! with the reward, so one number remains to be found: the reward at which shares sum to C (`price.rs`).
 //!
-//! A cubic need not be convex, and then a share can jump at a price. The shares on both sides of the jump
-//! lie on the convex envelope of the cubic (`envelope.rs`), and between them the envelope is a line. The least sum of
-//! the envelopes is a lower bound of Eq. 2 (its Lagrangian dual): that is the certificate which comes with
-//! every answer. At most one share ends between the two sides of a jump, so the bound is never farther from the answer
-//! than one application's distance to its envelope (Shapley, Folkman), however many there are.
+//! A cubic need not be convex, so a share can jump at some reward. The shares on both sides of the jump lie on the convex
+//! envelope of the cubic (`envelope.rs`), and between them the envelope is a line. The minimum sum of the envelopes is a
+//! lower bound of Eq. 2 (its Lagrangian dual), and every solution contains this bound as a certificate. At most one share
+//! ends between the two sides of a jump. The bound therefore differs from the solution by at most one application's
+//! distance to its envelope (Shapley, Folkman), for any number of applications.
 //!
-//! If that is too far, the search splits that application's range at its share, which makes both envelopes tight there,
-//! and solves the two halves, always the half with the least bound next. It ends with a proof, or after so many
-//! solutions as the caller allows, with what gap is left.
+//! If that gap is too large, branch and bound splits that application's range at its share, which makes both envelopes
+//! exact there, and solves the two halves; the half with the lowest bound is split next. The search ends with a proof of
+//! optimality, or after the caller's maximum number of splits, with the remaining gap.
 //!
-//! What the paper leaves open:
+//! Choices where the paper is silent:
 //!
-//! - *Bounds of a share.* The caller's. SLSQP needs some, for D means nothing below 0 or above 1.
-//! - *Prices.* D need not fall (a fit may rise, [`Polynomial::falls`]), and the sum is an equation: a price may be negative.
-//! - *Ties.* Applications whose D is the same line share evenly. Where D bends the wrong way an even share is the worst; the
+//! - *Bounds of a share* are the caller's. SLSQP needs some, because D has no meaning below 0 or above 1.
+//! - *Sign of the multiplier*: any. D need not fall (a fit may rise, [`Polynomial::falls`]), and the sum is an equation.
+//! - *Ties*: applications whose D is the same line share evenly. Where D is concave an even share is the worst, so the
 //!   earlier application gets more.
 
 mod envelope;
@@ -36,71 +36,71 @@ use crate::order::Key;
 use envelope::Envelope;
 use price::{Relaxed, Scratch, relax};
 
-/// A gap that counts as none, as a part of the value or of 1, whichever is more.
+/// Gaps up to this fraction of the value, or of 1 if the value is smaller, count as 0.
 const TOLERANCE: f64 = 1e-9;
 
-/// What rounding may make of `costs.len() * lower` against the total.
+/// Tolerated relative rounding of `costs.len() * lower`, and of `upper`, against the total.
 const ROUNDING: f64 = 1e-12;
 
-/// Parts of one whole to be given out.
+/// A total to divide into parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
-    /// What each part costs, by its size.
+    /// The cost of each part, as a function of its size.
     pub costs: &'a [Polynomial],
-    /// What the parts sum to.
+    /// The sum of the parts.
     pub total: f64,
-    /// The least size of a part; not negative.
+    /// The minimum size of a part; at least 0.
     pub lower: f64,
-    /// The greatest size of a part; 1 at most.
+    /// The maximum size of a part; at most 1.
     pub upper: f64,
 }
 
-/// The parts, what they cost, and how good that is.
+/// The parts, their cost, and a lower bound of the cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     /// The sizes of the parts, in the order of the costs.
     pub weights: Vec<f64>,
     /// The sum of their costs.
     pub value: f64,
-    /// No parts whatever cost less, but for rounding.
+    /// A lower bound of the cost of any parts, up to rounding.
     pub bound: f64,
 }
 
-/// Why there is no solution.
+/// An invalid problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SeparableError {
-    /// Nothing to give anything to.
+    /// The problem has no parts.
     #[error("costs: none given: expected at least one")]
     Empty,
-    /// A range that is none.
+    /// The bounds of a part are not a range in 0 to 1.
     #[error("bounds of a part: `{lower}` to `{upper}`: expected 0 <= lower <= upper <= 1")]
     Bounds {
-        /// The least size asked for.
+        /// The minimum size.
         lower: f64,
-        /// The greatest size asked for.
+        /// The maximum size.
         upper: f64,
     },
     /// No parts within the bounds sum to the total.
     #[error("total: `{total}`: expected {least} to {most}, what {count} parts can sum to")]
     Total {
-        /// What was asked for.
+        /// The total.
         total: f64,
-        /// The sum of the least parts.
+        /// The sum of the minimum sizes.
         least: f64,
-        /// The sum of the greatest parts.
+        /// The sum of the maximum sizes.
         most: f64,
-        /// How many parts.
+        /// Number of parts.
         count: usize,
     },
 }
 
 impl Solution {
-    /// What the parts cost more than the bound: at most so much is lost to the best there is.
+    /// The cost above the bound: the solution costs at most this much more than the optimum.
     pub fn gap(&self) -> f64 {
         (self.value - self.bound).max(0.0)
     }
 
-    /// Whether nothing better exists, but for rounding.
+    /// Whether the solution is optimal, up to rounding.
     pub fn is_proven(&self) -> bool {
         self.gap() <= tolerance(self.value)
     }
@@ -110,7 +110,7 @@ fn tolerance(value: f64) -> f64 {
     TOLERANCE * value.abs().max(1.0)
 }
 
-/// Solves one problem after the other in the same memory.
+/// A solver that reuses its memory.
 #[derive(Debug, Clone, Default)]
 pub struct Solver {
     envelopes: Vec<Envelope>,
@@ -119,7 +119,7 @@ pub struct Solver {
     weights: Vec<f64>,
 }
 
-/// Ranges of some parts cut shorter, and what is known of the problem with those.
+/// A node of branch and bound: narrowed ranges of some parts, and the solution of that relaxation.
 #[derive(Debug)]
 struct Node {
     cuts: Vec<(usize, f64, f64)>,
@@ -129,12 +129,13 @@ struct Node {
 }
 
 impl Solver {
-    /// The cheapest parts, with at most `splits` splits where the costs are not convex.
+    /// The cheapest parts, with at most `splits` splits if costs are not convex.
     ///
-    /// O(parts) for each price that is tried, which Newton's method keeps few. Each split solves two halves so.
+    /// O(parts) for each price that Newton's method tries, which are few. Each split solves two more problems.
     ///
     /// # Errors
-    /// Bounds that cannot be kept.
+    /// [`SeparableError::Empty`] without costs; [`SeparableError::Bounds`] if the bounds are not a range in 0 to 1;
+    /// [`SeparableError::Total`] if no parts within the bounds sum to the total.
     pub fn minimise(&mut self, problem: &Problem<'_>, splits: usize) -> Result<Solution, SeparableError> {
         problem.check()?;
         let &Problem { costs, total, lower, upper } = problem;
@@ -152,7 +153,7 @@ impl Solver {
         Ok(solution)
     }
 
-    /// Branch and bound, the least bound first; of equal ones the one that was found first.
+    /// Branch and bound, by lowest bound; of equal bounds the earliest node first.
     fn search(&mut self, problem: &Problem<'_>, root: Relaxed, splits: usize, solution: &mut Solution) {
         let &Problem { costs, total, .. } = problem;
         let widest = widest_gap(costs, &self.envelopes, &self.weights);
@@ -168,7 +169,7 @@ impl Solver {
             let range = cuts.iter().rev().find(|cut| cut.0 == part);
             let (low, high) = range.map_or((problem.lower, problem.upper), |&(_, low, high)| (low, high));
             if !(low < at && at < high) {
-                // Only rounding is left between the part and its envelope.
+                // The distance between the part and its envelope is only rounding.
                 break;
             }
             open.pop();
@@ -197,7 +198,7 @@ impl Solver {
                 nodes.push(Node { cuts, relaxed, widest });
             }
         }
-        // Every possibility is in a half that is still open.
+        // The open nodes cover all remaining solutions, so their lowest bound holds.
         if let Some(&Reverse((Key(bound), _))) = open.peek() {
             solution.bound = bound;
         }
@@ -222,12 +223,12 @@ impl Problem<'_> {
     }
 }
 
-/// What parts of these sizes cost.
+/// The cost of parts of these sizes.
 pub fn value(costs: &[Polynomial], weights: &[f64]) -> f64 {
     costs.iter().zip(weights).map(|(cost, &weight)| cost.at(weight)).sum()
 }
 
-/// The part that is farthest above its envelope, the first of equals, and its size.
+/// The part that is farthest above its envelope, and its size; the first if several are equal.
 fn widest_gap(costs: &[Polynomial], envelopes: &[Envelope], weights: &[f64]) -> (usize, f64) {
     let mut widest = (0, weights[0]);
     let mut most = f64::NEG_INFINITY;

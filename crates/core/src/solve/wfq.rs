@@ -1,35 +1,42 @@
-//! Rates that weighted queues settle at.
+//! Steady-state rates of flows over links with weighted queues.
 //!
-//! Every link has queues with weights, and every class of flows uses one queue at each link of its path. Rates have settled
-//! when at every link, given what arrives from elsewhere, all of this holds.
+//! Every link has queues with weights, and every class of flows uses one queue at each link of its path. Rates are in
+//! steady state (*settled*) if all of the following holds at every link, given the arrivals from other links.
 //!
-//! - Between queues: a queue gets what it asks for or its weighted fair share, whichever is less. The shares are the weights
-//!   times one number, the largest at which the link carries the sum (GPS: what a queue leaves, the backlogged
-//!   ones share by weight).
-//! - In a queue: unresponsive flows take what they send; if that is more than the queue gets, all lose the same part of
-//!   it. Elastic flows share the rest max-min. The papers do not say this, but a queue of packets does it: it drops
-//!   by arrivals, senders without congestion control do not mind, and those with it back off (NetShare 5.3 without
-//!   mechanisms: TCP beside greedy UDP "receives zero throughput").
-//! - An elastic flow asks at a link for the least that the other links of its path, and its own limit, let it have. An
-//!   unresponsive one asks for what the links before have let through; what is dropped later has used them in vain
-//!   (NetShare 3.2).
+//! - Between queues: a queue gets its demand or its weighted fair share, whichever is less. The shares are the weights
+//!   times one number, the largest at which the link carries the sum (GPS: the backlogged queues share, by weight, the
+//!   capacity that a queue does not use).
+//! - In a queue: unresponsive flows take the rate at which they send. If their sum exceeds the queue's rate, all lose the
+//!   same fraction. Elastic flows share the rest max-min. The papers do not state this rule, but a packet queue behaves
+//!   this way: it drops packets in proportion to arrivals, senders without congestion control ignore the drops, and
+//!   senders with congestion control back off (NetShare 5.3 without mechanisms: TCP that competes with greedy UDP
+//!   "receives zero throughput").
+//! - The demand of an elastic flow at a link is the minimum of the rates at the other links of its path and its own
+//!   limit. The demand of an unresponsive flow is the rate that passes the links before. Traffic that a later link drops
+//!   wastes the capacity of the links before it (NetShare 3.2).
 //!
 //! Such rates exist: they are a fixed point of a continuous map of a bounded set of levels into itself. With one queue a
-//! link and elastic flows, they are the max-min rates. In general they are not unique: with capacity 1 and two flows over
-//! two links, weights 2:1 at one and 1:2 at the other, any split between 1/3 and 2/3 is such that each flow has a link
-//! that gives it no more. Nor need queues settle at all: where each of several flows is limited by what
-//! the next one leaves, rates may swing, in the map as in a network.
+//! link and elastic flows, they are the max-min rates. In general they are not unique. Example: two flows over two links
+//! of capacity 1, with weights 2:1 at one link and 1:2 at the other. Any split between 1/3 and 2/3 is a fixed point,
+//! because each flow has a link that limits it. Queues need not settle either: if each of several flows is limited by
+//! the residual capacity that the next flow leaves, rates can oscillate, in the map as in a network.
 //!
-//! The solver visits links and solves each exactly for what it is asked. It first climbs: of the links for which something
-//! has changed, it takes the one with the lowest level. Where bottlenecks can be ordered (with one queue a link, they
-//! always can) this is progressive filling, and ends. Circles of bottlenecks are closed in on by rounds over all links that something has
-//! changed for, and by extrapolation from these rounds (`past`). What has not settled after 300 rounds is damped, and
-//! after [`Wfq::MAX_ROUNDS`] the solver stops: rates are then cut to what links carry, and [`Settled::residual`]
-//! says how far from settled they are. Where several answers exist, the order of visits picks one: by level, then by the link's
-//! number.
+//! # Algorithm
 //!
-//! A visit of a link costs the links of the classes over it. With one queue a link there are one to three visits a link;
-//! circles of bottlenecks take tens to hundreds.
+//! The solver visits links and solves each link exactly for its present demands.
+//!
+//! 1. *Climb.* Of the links whose demands changed, it visits the one with the lowest level. If bottlenecks have an order
+//!    (with one queue a link they always have), this is progressive filling, and terminates.
+//! 2. *Rounds.* Cyclic dependencies between bottlenecks converge by rounds over all links whose demands changed, and by
+//!    extrapolation from these rounds (`past`).
+//! 3. *Damping.* The solver damps rounds after the first 300.
+//! 4. *Stop.* After [`Wfq::MAX_ROUNDS`] the solver stops, reduces rates to what the links carry, and reports the distance
+//!    from steady state in [`Settled::residual`].
+//!
+//! If several solutions exist, the order of visits selects one: by level, then by the link's number.
+//!
+//! A visit of a link costs the links of the classes over it. With one queue a link, the solver visits each link one to
+//! three times; cyclic bottlenecks take tens to hundreds of visits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -46,84 +53,84 @@ pub use error::WfqError;
 use filling::{Asked, fill, share};
 use past::{Leap, Past};
 
-/// The least weight, and the least number of flows.
+/// The minimum weight, and the minimum number of flows.
 pub const MIN: f64 = 1e-100;
 
-/// The greatest weight, number of flows, capacity and rate: products of them are finite.
+/// The maximum weight, number of flows, capacity and rate. Products of them are finite.
 pub const MAX: f64 = 1e100;
 
 /// A queue at a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queue {
-    /// The link, as a position in the list of capacities.
+    /// The link, as an index into the capacities.
     pub link: u32,
-    /// From [`MIN`] to [`MAX`].
+    /// The weight, from [`MIN`] to [`MAX`].
     pub weight: f64,
 }
 
-/// What the flows of a class do with the bandwidth that they get.
+/// How the flows of a class use bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Source {
-    /// They take all there is (TCP).
+    /// Flows use all available bandwidth (TCP).
     Elastic,
-    /// They take all there is up to a rate, in bytes per second each.
+    /// Flows use all available bandwidth up to this rate, in bytes per second for each flow.
     Capped(f64),
-    /// They send at a rate, in bytes per second each, whatever arrives (UDP).
+    /// Flows send at this rate, in bytes per second for each flow, independent of losses (UDP).
     Unresponsive(f64),
 }
 
 /// Flows that cross the same queues.
 #[derive(Debug, Clone, Copy)]
 pub struct Class<'a> {
-    /// The queue at each link of the path, in order, as positions in the list of queues; no link twice. An elastic flow
-    /// over no links has no limit.
+    /// The queue at each link of the path, in order, as indices into the queues; no link twice. An elastic flow over no
+    /// links has no limit.
     pub queues: &'a [u32],
-    /// How many flows, from [`MIN`] to [`MAX`].
+    /// Number of flows, from [`MIN`] to [`MAX`].
     pub flows: f64,
-    /// What they send.
+    /// How the flows send.
     pub source: Source,
 }
 
-/// What a flow of a class settles at.
+/// Rates of a flow of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// What it sends, in bytes per second.
+    /// The sending rate, in bytes per second.
     pub sent: f64,
-    /// What arrives.
+    /// The rate of arrival at the destination, in bytes per second.
     pub delivered: f64,
-    /// The link that keeps it from more: the first one at which it gets the least, or loses the largest part. None if
-    /// nothing but its source limits it.
+    /// The link that limits the flow: the first link with the lowest rate for an elastic flow, or with the largest loss
+    /// for an unresponsive one. None if only its source limits the flow.
     pub limit: Option<u32>,
 }
 
-/// How a solution was come by.
+/// Effort and accuracy of a solution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settled {
-    /// How many rounds it took.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How many visits of links.
+    /// Number of visits of links.
     pub visits: u64,
-    /// The largest change of a rate, as a part of it, in the last round. 0 if that round left no link that anything has changed
-    /// for by more than rounding, so that the rates have settled.
+    /// The largest relative change of a rate in the last round. 0 if that round changed no demand by more than rounding:
+    /// the rates have settled.
     pub residual: f64,
 }
 
-/// Links with queues, and room to solve in.
+/// Links with queues, and working memory.
 #[derive(Debug, Clone)]
 pub struct Wfq {
     capacities: Vec<f64>,
     queues: Vec<Queue>,
-    /// The queues of each link, one link after the other.
+    /// The queues of each link, link by link.
     at: Vec<u32>,
     at_starts: Vec<u32>,
     classes: Classes,
-    /// Of each queue: what it gives an elastic flow; infinite if that is not short.
+    /// By queue: the rate of an elastic flow; infinite if the queue limits no elastic flow.
     levels: Vec<f64>,
-    /// Of each queue: the part of unresponsive flows that it lets through.
+    /// By queue: the fraction of unresponsive traffic that passes.
     passes: Vec<f64>,
-    /// Of each link: the lowest of its levels when it was visited last.
+    /// By link: the lowest level of its queues at the last visit.
     lowest: Vec<f64>,
-    /// Links in the order of those levels, and the place of each in it.
+    /// Links in the order of those levels, and the place of each link in that order.
     by_level: Vec<u32>,
     order: Vec<u32>,
     dirty: Vec<bool>,
@@ -136,34 +143,35 @@ pub struct Wfq {
     loads: Vec<f64>,
 }
 
-/// What one visit of a link works with.
+/// Working memory of a visit of a link.
 #[derive(Debug, Clone, Default)]
 struct Visit {
     asked: Vec<Asked>,
-    /// Of each elastic class of the queues, one queue after the other: what a flow asks for, and how many there are.
+    /// For each elastic class, queue by queue: the demand of a flow, and the number of flows.
     elastic: Vec<(f64, f64)>,
 }
 
-/// Visits for each link before the rounds.
+/// Visits for each link before the rounds start.
 const CLIMB: u64 = 8;
 
-/// Rounds until they are damped.
+/// Number of rounds before damping.
 const DAMPED: u32 = 300;
 
-/// A change of a rate below this part of it is none.
+/// Relative changes of a rate up to this one are ignored.
 const SAME: f64 = 1e-12;
 
-/// A change of a link's load below this part of its capacity is rounding.
+/// Changes of a link's load up to this fraction of its capacity are rounding.
 const ROUNDING: f64 = 2e-15;
 
 impl Wfq {
-    /// The most rounds of one solution.
+    /// The maximum number of rounds of a solution.
     pub const MAX_ROUNDS: u32 = 1000;
 
-    /// Links of these capacities, in bytes per second, with these queues.
+    /// Creates links with these capacities, in bytes per second, and these queues.
     ///
     /// # Errors
-    /// If a number is out of its range.
+    /// [`WfqError::Capacity`] or [`WfqError::Weight`] if a number is out of range; [`WfqError::Link`] if a queue is at an
+    /// unknown link.
     pub fn new(capacities: &[f64], queues: &[Queue]) -> Result<Wfq, WfqError> {
         let links = capacities.len();
         if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX).contains(c)) {
@@ -209,10 +217,10 @@ impl Wfq {
         })
     }
 
-    /// Changes what a link carries.
+    /// Changes the capacity of a link, in bytes per second.
     ///
     /// # Errors
-    /// If the capacity is below zero or beyond [`MAX`].
+    /// [`WfqError::Capacity`] if the capacity is below 0 or above [`MAX`].
     pub fn set_capacity(&mut self, link: usize, capacity: f64) -> Result<(), WfqError> {
         if !(0.0..=MAX).contains(&capacity) {
             return Err(WfqError::Capacity { link, capacity });
@@ -224,7 +232,7 @@ impl Wfq {
     /// Changes a queue's weight.
     ///
     /// # Errors
-    /// If the weight is not between [`MIN`] and [`MAX`].
+    /// [`WfqError::Weight`] if the weight is not between [`MIN`] and [`MAX`].
     pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
         check_weight(queue, weight)?;
         self.queues[queue].weight = weight;
@@ -236,10 +244,11 @@ impl Wfq {
         &self.rates
     }
 
-    /// Finds the rates of these classes. The answer does not depend on earlier ones.
+    /// Computes the rates of these classes, independent of earlier solutions.
     ///
     /// # Errors
-    /// If a class is not what it has to be; [`Wfq::rates`] are then those of before.
+    /// If a number of flows or a rate is out of range, a queue is unknown, or a path crosses a link twice. [`Wfq::rates`]
+    /// then keeps the rates of the last solution.
     pub fn solve(&mut self, classes: &[Class<'_>]) -> Result<Settled, WfqError> {
         self.classes.fill(classes, &self.queues, self.capacities.len())?;
         self.levels.fill(f64::INFINITY);
@@ -272,7 +281,7 @@ impl Wfq {
             let part = part(settled.rounds);
             for at in 0..self.round.len() {
                 let link = self.round[at];
-                // It may have been marked again since the round began: this visit sees that too.
+                // A visit earlier in this round may have marked the link again; this visit covers that mark.
                 self.dirty[link as usize] = false;
                 let change = self.visit(link, part);
                 settled.residual = settled.residual.max(change);
@@ -303,8 +312,8 @@ impl Wfq {
         self.at[self.at_starts[link] as usize..self.at_starts[link + 1] as usize].iter().copied()
     }
 
-    /// Visits links from the lowest level up, as progressive filling does, for a number of visits. Where bottlenecks can be
-    /// ordered this is nearly all there is to do. The answer is how many visits there were.
+    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB`] times the number of links.
+    /// If bottlenecks have an order, little work remains after it. Returns the number of visits.
     fn climb(&mut self) -> u64 {
         let most: u64 = CLIMB * self.next.len() as u64;
         let mut visits = 0;
@@ -320,7 +329,7 @@ impl Wfq {
             visits += 1;
         }
         self.next.extend(self.climbing.drain().map(|Reverse((_, link))| link));
-        // From now on links are visited in the order of the levels that they have got to.
+        // From now on, order links by the levels that the climb computed.
         self.by_level.clear();
         self.by_level.extend(0..self.lowest.len() as u32);
         let lowest = &self.lowest;
@@ -331,8 +340,8 @@ impl Wfq {
         visits
     }
 
-    /// Sets the levels of a link's queues to what its classes ask for now, or goes this part of the way there, and marks the
-    /// links that this changes something for. The answer is the largest change of a rate.
+    /// Moves the levels of a link's queues towards the solution for the present demands, by the fraction `part` of the
+    /// way, and marks the links whose demands this changes. Returns the largest relative change of a rate.
     fn visit(&mut self, link: u32, part: f64) -> f64 {
         let mut visit = std::mem::take(&mut self.visit);
         self.ask(link, &mut visit);
@@ -355,7 +364,7 @@ impl Wfq {
         change
     }
 
-    /// Finds out what the queues of a link are asked for.
+    /// Collects the demands at the queues of a link.
     fn ask(&self, link: u32, visit: &mut Visit) {
         visit.asked.clear();
         visit.elastic.clear();
@@ -382,14 +391,15 @@ impl Wfq {
         }
     }
 
-    /// What the links before a queue let through of an unresponsive class.
+    /// The traffic of an unresponsive class that passes the queues before `queue`.
     fn arrives(&self, member: &Member, queue: u32) -> f64 {
         let before = self.classes.path(member).iter().take_while(|&&hop| hop != queue);
         let passes: f64 = before.map(|&hop| self.passes[hop as usize]).product();
         member.ask * member.flows * passes
     }
 
-    /// Gives a queue a level and a part to let through, or values this part of the way there, and marks links.
+    /// Moves a queue's level and pass fraction towards `level` and `pass`, by the fraction `part` of the way, and marks
+    /// links.
     fn put(&mut self, asked: &Asked, elastic: &[(f64, f64)], level: f64, pass: f64, part: f64) -> f64 {
         let queue = asked.queue as usize;
         let capacity = self.capacities[self.queues[queue].link as usize];
@@ -397,7 +407,7 @@ impl Wfq {
         let before = self.levels[queue];
         let mut after = level;
         if part < 1.0 && before.is_finite() && before != level {
-            // Nobody is limited from the largest ask on.
+            // A level at or above the largest demand limits no flow.
             let largest = elastic.iter().fold(0.0, |largest, &(ask, _)| f64::max(largest, ask));
             let towards = before.min(largest) + part * (level.min(largest) - before.min(largest));
             after = if level.is_infinite() && towards >= largest { level } else { towards };
@@ -421,14 +431,14 @@ impl Wfq {
                 mark(self.classes.path(member), asked.queue, &self.queues, &mut self.dirty, &mut self.next);
             }
         }
-        // Half way is not there: the link has to be visited again.
+        // A damped step stops short of its target, so the link needs another visit.
         if part < 1.0 && change > 0.0 {
             mark_link(self.queues[queue].link, &mut self.dirty, &mut self.next);
         }
         change
     }
 
-    /// After some rounds, goes where they lead to.
+    /// Extrapolates after some rounds.
     fn leap(&mut self, residual: f64) {
         match self.past.after(residual, &self.levels, &self.passes) {
             Leap::Wait => return,
@@ -440,7 +450,7 @@ impl Wfq {
         }
     }
 
-    /// Rates from levels.
+    /// Computes rates from levels.
     fn conclude(&mut self) {
         let classes = &self.classes;
         self.rates.clear();
@@ -475,7 +485,7 @@ impl Wfq {
         }
     }
 
-    /// Cuts rates that have not settled to what the links carry.
+    /// Reduces rates that have not settled to what the links carry.
     fn cut(&mut self) {
         for (class, rates) in self.rates.iter_mut().enumerate() {
             let mut cut = 1.0f64;
@@ -497,12 +507,12 @@ pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
     if (MIN..=MAX).contains(&weight) { Ok(()) } else { Err(WfqError::Weight { queue, weight }) }
 }
 
-/// How far a round goes towards what links ask for. Half way is slower, but settles what swings.
+/// The fraction of a step that a round takes. Half steps are slower, but damp oscillations.
 fn part(round: u32) -> f64 {
     if round < DAMPED { 1.0 } else { 0.5 }
 }
 
-/// Marks the links of a path, but for that of one queue.
+/// Marks the links of a path, except the link of `queue`.
 fn mark(path: &[u32], queue: u32, queues: &[Queue], dirty: &mut [bool], next: &mut Vec<u32>) {
     for &hop in path {
         if hop != queue {

@@ -1,23 +1,25 @@
-//! Multi-path routing (Siphon, ATC '18, section 3.3): a part of what the slowest link has to carry goes by way of a third region.
+//! Multi-path routing (Siphon, ATC '18, section 3.3): moves part of the slowest link's load to paths through a third region.
 //!
-//! The time of a link is what it has to carry over its bandwidth, t = D / B. Of the link with the largest time, a part a of the load
-//! moves to the detour with the lightest load, so that D (1 - a) / B = (D a + D') / B' with D' and B' those of the detour's
-//! more loaded link; and so on with the link that has the largest time then.
+//! The time of a link is its load divided by its bandwidth, t = D / B. Of the link with the largest time, a fraction a of the
+//! load moves to the detour with the lightest load, so that D (1 - a) / B = (D a + D') / B', with D' and B' those of the
+//! detour's more loaded link. The step is repeated with the link that then has the largest time.
 //!
-//! What the paper leaves open, and what was chosen:
+//! Choices where the paper is silent:
 //!
-//! - *B* is the median of what was measured.
-//! - *Detours* have one relay, which is neither end, so nothing goes in circles.
-//! - *What moves*: bytes of one pair of regions, from one way over the slowest link to another. In the first steps the way is the direct
-//!   one, as in the paper. Later bytes may have to leave a detour again; without that, the first detour keeps what a second
-//!   could carry.
-//! - *How much*: as much as makes the slowest link as slow as the more loaded link of the new way then is. The paper's equation has one
-//!   link of the detour, the more loaded one now; the other may have less bandwidth, and no link ends later than the slowest did.
-//! - *The lightest detour* is the one to which most can move.
-//! - *Ties*: of links that are slowest but for a part in 10^6, the first that is relieved.
-//! - *When*: once, at a coflow's arrival, by its own bytes. What others have to carry then or later is not looked at, so a detour may lead into
-//!   their way: for a coflow alone it is never worse than the direct way, among others it can be.
-//! - *The end*: when none of them gets faster by more than that part, or after a bounded number of steps a link (`MAX_STEPS`).
+//! - *B* is the median of the measurements.
+//! - *Detours* have one relay, which is neither end, so there are no loops.
+//! - *What moves*: bytes of one pair of regions, from one path over the slowest link to another path. In the first steps the
+//!   old path is the direct one, as in the paper. Later it can be a detour; otherwise the first detour would keep bytes that
+//!   a second one could carry.
+//! - *How much*: the slowest link then takes as long as the slower link of the new path. The paper's equation uses only the
+//!   link of the detour that is more loaded now. The other one can have less bandwidth; here no link ends later than the
+//!   slowest did.
+//! - *The lightest detour* is the one to which the most bytes can move.
+//! - *Ties*: of links that are the slowest up to one part in 10^6, the first one that can be relieved.
+//! - *When*: once, at a coflow's arrival, for its own bytes. The load of other coflows is ignored, so a detour can add load
+//!   to links that they need. For a coflow alone a detour is never worse than the direct path; among others it can be.
+//! - *The end*: when no step makes the slowest link faster by more than one part in 10^6, or after a maximum number of steps
+//!   a link (`MAX_STEPS`).
 
 use crate::model::Past;
 
@@ -27,35 +29,35 @@ const MAX_STEPS: usize = 256;
 /// By how much a step has to make the slowest link faster, as a part of its time.
 const GAIN: f64 = 1e-6;
 
-/// A part of what goes from one region to another, and its way.
+/// A part of the bytes from one region to another, and its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
     /// The direct link between the two regions.
     pub pair: u32,
-    /// The region that relays; none on the direct way.
+    /// The relaying region; none for the direct path.
     pub relay: Option<u32>,
-    /// The share of the pair's bytes; all shares of a pair are above zero, and one together.
+    /// The fraction of the pair's bytes, above 0. The fractions of a pair sum to 1.
     pub share: f64,
 }
 
-/// By which ways a coflow's bytes go.
+/// The paths of a coflow's bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routes {
-    /// In the order of pairs, the direct way first.
+    /// In the order of pairs, the direct path first.
     pub parts: Vec<Part>,
-    /// What each link has to carry, in bytes.
+    /// The load of each link, in bytes.
     pub loads: Vec<f64>,
 }
 
 impl Routes {
-    /// The time of the slowest link, in seconds, if all are as fast as at the median.
+    /// The time of the slowest link, in seconds, with all links at the median bandwidth.
     pub fn time(&self, past: &Past) -> f64 {
         let times = self.loads.iter().zip(0..).map(|(bytes, link)| bytes * past.median(link));
         times.fold(0.0, f64::max)
     }
 }
 
-/// The links of a way: one, or two by a relay, which is neither end.
+/// The links of a path: one, or two with a relay, which is neither end.
 pub fn links(past: &Past, part: &Part) -> [Option<u32>; 2] {
     match part.relay {
         None => [Some(part.pair), None],
@@ -66,7 +68,7 @@ pub fn links(past: &Past, part: &Part) -> [Option<u32>; 2] {
     }
 }
 
-/// Everything on its direct way: bytes by pair of regions.
+/// All bytes on their direct paths. `bytes` is by pair of regions.
 pub fn direct(past: &Past, bytes: &[(u32, f64)]) -> Routes {
     let mut loads = vec![0.0; past.links()];
     bytes.iter().for_each(|&(pair, bytes)| loads[pair as usize] += bytes);
@@ -80,7 +82,7 @@ fn way(past: &Past, from: usize, to: usize, relay: usize) -> [Option<u32>; 2] {
     [past.link(from, relay), past.link(relay, to)]
 }
 
-/// Ways by which the slowest link ends no later than if everything went directly. Each step of the iteration relieves one link by one
+/// Paths on which the slowest link ends no later than with direct paths. Each step of the iteration relieves one link by one
 /// detour. O(steps x (links + regions^2)).
 pub fn relieve(past: &Past, bytes: &[(u32, f64)]) -> Routes {
     let whole = direct(past, bytes).loads;

@@ -1,8 +1,9 @@
-//! MRTF: minimum remaining time first, what Siphon's evaluation (ATC '18, section 5.3) compares with.
+//! MRTF: minimum remaining time first, the baseline of Siphon's evaluation (ATC '18, section 5.3).
 //!
-//! The paper takes it from CODA (SIGCOMM '16), and calls it the state of the art with full knowledge of coflows. A coflow's remaining
-//! time is that of its slowest flow, were all links its own. The paper does not say at which bandwidth; here it is the
-//! median of what was measured, as below the depth of Siphon's own search. Computed anew at every arrival and end.
+//! The paper takes it from CODA (SIGCOMM '16), and calls it the state of the art with full knowledge of coflows. A coflow's
+//! remaining time is that of its slowest flow with exclusive use of all links. The paper does not state the bandwidth. Here
+//! it is the median of the measurements, as for the coflows after a branch in Siphon's own search. The order is computed at
+//! every arrival and end.
 
 use super::{Policy, Turns, Waiting};
 use crate::model::Past;

@@ -1,4 +1,4 @@
-//! What knows nothing: coflows in order of arrival, and links shared as TCP shares them.
+//! Policies without knowledge: coflows in the order of arrival, and links shared as by TCP.
 
 use super::{Policy, Turns, Waiting};
 use crate::model::Past;

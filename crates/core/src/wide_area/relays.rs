@@ -1,62 +1,63 @@
-//! What an overlay is told: for each region and next hop, which flows go first, which share, and by which weights.
+//! Converts decisions to instructions for relays: for each region and next hop, the order, the sharing and the weights of flows.
 //!
-//! Siphon (ATC '18, section 4) has relays in each region that know nothing but their own queues. So a decision ([`Turns`]), the ways of coflows
-//! ([`super::detour`]) and the order of their groups ([`super::groups`]) are put down by hop: a relay that serves each of its hops
-//! as it is told, and takes parts that cannot be used by those whose turn it is for others, does what was decided. Nothing in it
-//! changes while bytes move, but only with the next decision.
+//! The relays in each region (Siphon, ATC '18, section 4) know only their own queues. A decision ([`Turns`]), the paths of
+//! coflows ([`super::detour`]) and the order of their groups ([`super::groups`]) are therefore converted to instructions by
+//! hop. A relay enforces the decision if it serves each hop as instructed and gives unused shares to the flows whose turn is
+//! next. The instructions change only with the next decision, not while bytes move.
 
 use super::Turns;
 use crate::model::Past;
 
-/// A part of a flow on its way.
+/// A part of a flow on its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Way {
-    /// Who waits for it: the place of the flow group in its coflow.
+    /// The index of the flow group in its coflow.
     pub group: usize,
-    /// The direct link between the region that it comes from and the one that it goes to.
+    /// The direct link between the source region and the destination region.
     pub pair: u32,
-    /// The link that it goes over, or the two by a relay.
+    /// The link of the path, or its two links with a relay.
     pub links: [Option<u32>; 2],
-    /// The share of what the group has between the two regions that goes this way.
+    /// The fraction of the group's bytes between the two regions that uses this path.
     pub share: f64,
 }
 
-/// A coflow under way.
+/// An active coflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Carried {
     /// Its number, as in [`super::Waiting`].
     pub seq: u64,
-    /// Its groups in the order in which they go; none if they all go at once.
+    /// Its groups in the order of service; none if all are served at the same time.
     pub order: Option<Vec<usize>>,
-    /// Its ways that have bytes left.
+    /// Its paths with remaining bytes.
     pub ways: Vec<Way>,
 }
 
-/// A flow at a hop: a coflow's number, and a way of its.
+/// A flow at a hop: a coflow's number, and one of its paths.
 pub type Flow = (u64, Way);
 
-/// What some coflows have of a hop for themselves.
+/// The share of some coflows at a hop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
-    /// Their part of the hop; those of a hop sum to 1.
+    /// Their fraction of the hop; the fractions of a hop sum to 1.
     pub weight: f64,
-    /// Those of the first turn go first and share evenly, then those of the second share what these leave, and so on. No turn is empty.
+    /// Flows of the first turn are served first, and share evenly; those of the second turn share the residual capacity, and
+    /// so on. No turn is empty.
     pub turns: Vec<Vec<Flow>>,
 }
 
-/// What a region sends to the next.
+/// The traffic from a region to the next one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hop {
     /// The region.
     pub from: usize,
-    /// The next one: where flows go, or a relay.
+    /// The next region: a destination or a relay.
     pub to: usize,
-    /// In the order in which they are offered what others cannot use. At least one.
+    /// At least one class, in the order in which they get unused bandwidth.
     pub classes: Vec<Class>,
 }
 
-/// A decision by hop, those that have something to send in the order of links. `carried` has the coflows that waited, in the order of the
-/// question. O(links x flows).
+/// A decision by hop, for the hops with traffic in the order of links. `carried` contains the waiting coflows, in the order
+/// that the policy received. O(links x flows).
 pub fn hops(past: &Past, turns: &Turns, carried: &[Carried]) -> Vec<Hop> {
     let each = (0..past.links() as u32).map(|link| {
         let (from, to) = past.ends(link);

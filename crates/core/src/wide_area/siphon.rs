@@ -1,17 +1,18 @@
-//! Siphon's inter-coflow scheduling (Liu, Chen and Li, ATC '18, section 3.1.3): the order of coflows that is best most often,
+//! Siphon's inter-coflow scheduling (Liu, Chen and Li, ATC '18, section 3.1.3): the order of coflows that is most often best
 //! if links are as fast as they were in the past.
 //!
-//! [`montecarlo`] has the search, and what the paper leaves open about one. About searching again and again ("online
-//! incremental simulation") it says that "existing useful simulation results (or partial results) can be preserved" when
-//! coflows come and go, not which. Chosen:
+//! [`montecarlo`] implements a single search. About repeated searches ("online incremental simulation") the paper says that
+//! "existing useful simulation results (or partial results) can be preserved" when coflows arrive and end, but not which.
+//! Choices:
 //!
-//! - *When*: at every arrival and end of a coflow. In between the order stays, whatever links carry, which nobody tells.
-//! - *Draws* of a flow stay for as long as it is there, at any number of bytes left: they follow from the seed.
-//! - *Closed branches* stay closed while none of their coflows has moved a byte since. When the first coflow of the order ends, those that
-//!   began with it are closed without it, and the others are forgotten: they were closed against orders that begin with what is
-//!   gone. When another ends, all are. Branches of a coflow that arrived or has moved are open. `reuse=off` begins from nothing
-//!   each time.
-//! - *Coflows after the branch*: by minimum remaining time. Most links serve somebody who is not the first.
+//! - *When*: at every arrival and end of a coflow. The order stays constant in between, since the present bandwidth is
+//!   unknown.
+//! - *Draws* of a flow stay the same during its lifetime, for any number of remaining bytes: they depend on the seed.
+//! - *Closed branches* stay closed while none of their coflows has moved a byte. When the first coflow of the order ends, the
+//!   branches that began with it stay closed without it. The others are discarded, because they were compared with orders
+//!   that begin with the ended coflow. When another coflow ends, all are discarded. Branches with a coflow that arrived or
+//!   moved bytes are open. `reuse=off` discards all closed branches each time.
+//! - *Coflows after the branch* follow by minimum remaining time. Most links serve a coflow that is not the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ pub struct Siphon {
 }
 
 impl Siphon {
-    /// One that has seen nothing yet.
+    /// A policy without results of earlier searches.
     pub fn new(search: Search, reuse: bool) -> Siphon {
         Siphon { search, reuse, left: BTreeMap::new(), closed: BTreeSet::new(), first: None }
     }
@@ -61,7 +62,7 @@ impl Siphon {
         Ok(Siphon::new(search, params.switch("reuse", true)?))
     }
 
-    /// Searches once more, and says all that it found.
+    /// Searches again, and returns the complete result.
     pub fn search(&mut self, waiting: &[Waiting], past: &Past) -> Found {
         let coflows: Vec<Coflow<'_>> =
             waiting.iter().map(|coflow| Coflow { key: coflow.seq, left: &coflow.left }).collect();

@@ -1,15 +1,16 @@
-//! A tree of policies over a wide area: services share every link by weight, the applications of a service share what it has, and inside
-//! each a policy of the wide area decides about coflows.
+//! A tree of policies for a wide area. Services share every link by weight, applications share their service's part, and a
+//! policy for each leaf orders the coflows in it.
 //!
-//! The levels are those of [`crate::tree`]: NetShare's and Saba's, here at the links between regions, which are all that is short. A link
-//! is divided between the services that have bytes left for it, by weight, and each service's part between its leaves (applications, or the
-//! service as a whole) likewise. Inside its parts a leaf's coflows take turns as its own policy says, which is asked when one of the leaf's
-//! coflows arrives or ends, decides over the parts that the leaf has then, and sees no other coflows: a tree of one leaf is the leaf's
-//! policy. What a leaf cannot use others have, in the order of services and leaves.
+//! The levels are those of [`crate::tree`] (NetShare's and Saba's), applied to the links between regions, the only
+//! bottlenecks. A link is divided by weight between the services that have bytes left for it. Each service's part is divided
+//! between its leaves (applications, or the service as a whole) in the same way. Inside its parts, a leaf's coflows take
+//! turns by the leaf's policy. This policy is called when one of the leaf's coflows arrives or ends, decides over the parts
+//! that the leaf has at that time, and sees no other coflows. A tree with one leaf equals the leaf's policy. Other leaves get
+//! a leaf's unused bandwidth, in the order of services and leaves.
 //!
-//! Only detours leave something of a part: a flow over two links has no more of the one than of the other. Ways are chosen when a coflow
-//! arrives, as if all of each link were its own; and where what others leave lets an early coflow go on at one link, a later one of the
-//! same leaf may have had the leaf's part of the other before it.
+//! Only detours leave part of a share unused, because a flow over two links has the same rate on both. Paths are chosen when
+//! a coflow arrives, as if all of each link were available. Also, unused bandwidth of others can let an early coflow continue
+//! at one link, after a later one of the same leaf has already got the leaf's share of the other link.
 
 use super::{Policy, Scheme, Share, Turns, Waiting, build};
 use crate::model::{Mask, Names, Past};
@@ -34,7 +35,7 @@ impl Scheme {
     /// The policies of a plan's leaves, for a workload with these names.
     ///
     /// # Errors
-    /// A name that the plan has no place for, or a policy that is not for a wide area.
+    /// If the plan does not cover a name, or a policy is not one for a wide area.
     pub fn tree(plan: &Plan, names: &Names) -> Result<Scheme, TreeError> {
         let Layout { groups, policies, leaf_of } = plan.lay_out(names)?;
         let (mut leaves, mut with) = (Vec::new(), Vec::new());
@@ -48,7 +49,8 @@ impl Scheme {
 }
 
 impl Policy for Tree {
-    /// O(links x leaves + n) for n pairs of a coflow and a link that it has bytes for, besides weights and the leaves' policies.
+    /// O(links x leaves + n) for n pairs of a coflow and a link that it has bytes for, plus the cost of weights and of the
+    /// leaves' policies.
     fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns {
         let empty = || Share { coflows: Vec::new(), order: None, parts: vec![0.0; past.links()] };
         let mut shares: Vec<Share> = std::iter::repeat_with(empty).take(self.leaves.len()).collect();

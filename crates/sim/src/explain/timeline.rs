@@ -1,4 +1,4 @@
-//! A time line short enough to read: neighbouring segments are merged, the shortest first.
+//! Shortens a timeline: merges neighbouring segments, the shortest first.
 
 use super::Segment;
 
@@ -54,8 +54,8 @@ pub fn timeline(segments: &[Segment], max_entries: usize) -> Vec<Entry<'_>> {
     }
 }
 
-/// Each segment of at least `min_time` seconds as its own entry; runs of shorter segments merged into entries of at least
-/// that length where the run is long enough.
+/// Each segment of at least `min_time` seconds as its own entry. Runs of shorter segments are merged into entries of at
+/// least that length if the run is long enough.
 fn merge_shorter(segments: &[Segment], min_time: f64) -> Vec<Entry<'_>> {
     let mut entries = Vec::new();
     let mut start = 0;

@@ -1,16 +1,16 @@
-//! Why a replay has no outcome.
+//! Errors of a replay.
 
 use weir_core::model::WorkloadError;
 use weir_core::solve::Levels;
 use weir_core::tree::TreeError;
 
-/// Why a replay has no outcome.
+/// The reason why a replay has no outcome.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReplayError {
-    /// The workload contradicts itself.
+    /// The workload is inconsistent.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The policy tree has no place for a service or an application of the workload.
+    /// The policy tree does not cover a service or an application of the workload.
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// The policy leaves rates to plain TCP, and the table of flows between ports does not support so many ports.
@@ -21,33 +21,33 @@ pub enum ReplayError {
         "it leaves rates to queues of ports, which are not supported over links between switches: expected a policy that sets rates, or `fair`"
     )]
     Queues,
-    /// A network with fewer hosts than the workload has ports.
+    /// The network has fewer hosts than the workload has ports.
     #[error("the workload has {ports} ports: expected at most the network's {hosts} hosts")]
     Hosts {
-        /// How many ports.
+        /// Number of ports.
         ports: usize,
-        /// How many hosts.
+        /// Number of hosts.
         hosts: usize,
     },
-    /// Some coflows cannot complete: their ports failed for good.
+    /// Some coflows cannot complete, because their ports failed permanently.
     #[error(
         "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
          do its ports have capacity?"
     )]
     Stalled {
-        /// When, in seconds.
+        /// The time, in seconds.
         at: f64,
-        /// How many coflows are not done.
+        /// Number of coflows that have not completed.
         left: usize,
-        /// The first of them.
+        /// The id of the first of them.
         id: u64,
     },
-    /// The observer asked to stop.
+    /// The observer stopped the replay.
     #[error("interrupted after {done} of {coflows} coflows")]
     Interrupted {
-        /// Coflows done by then.
+        /// Number of completed coflows.
         done: usize,
-        /// Coflows in all.
+        /// Number of all coflows.
         coflows: usize,
     },
 }

@@ -1,45 +1,45 @@
-//! How to replay a workload, and on what.
+//! Options of a replay, and models of the network.
 
 use std::sync::Arc;
 
 use weir_core::model::{Goodput, Trunks};
 use weir_core::units::{Rate, Time};
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The rate of each port, each way, except with [`NetworkModel::Trunks`], which has the rates of ports.
+    /// The rate of each port in each direction. [`NetworkModel::Trunks`] uses the topology's rates instead.
     pub port_rate: Rate,
-    /// The scheduling interval δ. Schedules are computed at multiples of it only, and the ports of a flow that ends in between are
-    /// idle until the next schedule. An event of the workload (a port changes its rate, a flow restarts or loses its data) is
-    /// scheduled at once. Zero: a schedule at every change.
+    /// The scheduling interval δ. Schedules are computed only at its multiples, and the ports of a flow that ends between
+    /// two schedules are idle until the next one. An event of the workload (a port changes its rate, a flow restarts or
+    /// loses its data) triggers a schedule at once. Zero: a schedule at every change.
     pub interval: Time,
-    /// Whether to keep the end of every flow.
+    /// Whether the outcome contains the end of every flow.
     pub keep_flows: bool,
-    /// The bottleneck other than ports, if there is one. Policies do not see it.
+    /// A limit in addition to ports, if any. Policies do not see it.
     pub behind: Option<NetworkModel>,
 }
 
-/// A bottleneck other than ports.
+/// A limit in addition to ports.
 #[derive(Debug, Clone)]
 pub enum NetworkModel {
-    /// Receiving ports to which many flows send.
+    /// Receiving ports that lose capacity if many flows send to them.
     Goodput(Arc<Goodput>),
-    /// Links between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the cables of
-    /// hosts.
+    /// Links between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the
+    /// hosts' cables.
     Trunks(Arc<Trunks>),
 }
 
 impl Options {
-    /// Events this close together, in seconds, are simultaneous: a millionth of the interval, but at most 10 ns, in which a flow sends
-    /// next to nothing.
+    /// Events within this time, in seconds, are simultaneous: a millionth of the interval, but at most 10 ns, in which a
+    /// flow sends a negligible number of bytes.
     pub(super) fn slack(&self) -> f64 {
         (self.interval.get() * 1e-6).min(1e-8)
     }
 }
 
 impl Default for Options {
-    /// 1 Gbit/s ports and 8 ms, as in the Saath paper.
+    /// 1 Gbit/s ports and an interval of 8 ms, as in the Saath paper.
     fn default() -> Options {
         Options {
             port_rate: Rate::GBIT,

@@ -1,4 +1,4 @@
-//! Limits that hosts set, period by period: rate throttling, or a central allocator's.
+//! Limits that hosts set after each period: by rate throttling, or by a central allocator.
 
 use std::ops::Range;
 

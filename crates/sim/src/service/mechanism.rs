@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a network is shared.
+/// The mechanism by which services share a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mechanism {
-    /// One queue at every link, no limits: TCP and UDP as they are.
+    /// One queue at every link, and no limits: plain TCP and UDP.
     None,
     /// Group allocation (3.1): a queue for each service.
     Queues,
@@ -21,7 +21,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// All of them.
+    /// All mechanisms.
     pub const ALL: [Mechanism; 6] = [
         Mechanism::None,
         Mechanism::Queues,
@@ -31,7 +31,7 @@ impl Mechanism {
         Mechanism::QueuesCentral,
     ];
 
-    /// Its name.
+    /// The mechanism's name.
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::None => "none",
@@ -43,7 +43,7 @@ impl Mechanism {
         }
     }
 
-    /// Whether every service has its queues.
+    /// Whether every service has queues.
     pub const fn queues(self) -> bool {
         matches!(self, Mechanism::Queues | Mechanism::QueuesThrottling | Mechanism::QueuesCentral)
     }
@@ -58,7 +58,7 @@ impl Mechanism {
         matches!(self, Mechanism::Central | Mechanism::QueuesCentral)
     }
 
-    /// Whether hosts limit anything.
+    /// Whether hosts limit any connections.
     pub const fn limits(self) -> bool {
         self.throttles() || self.allocates()
     }

@@ -1,4 +1,4 @@
-//! What services got.
+//! The outcome of a scenario: rates of services over time.
 
 use weir_core::model::LinkId;
 use weir_core::model::scenario::{Reduction, Scenario};
@@ -7,66 +7,67 @@ use weir_core::units::Time;
 use super::at;
 use super::streams::{Stream, Streams};
 
-/// A time in which all rates stood still.
+/// A period with constant rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// Its begin.
+    /// Its start.
     pub from: Time,
     /// Its end.
     pub to: Time,
-    /// Bytes per second that arrived, of all connections of each demand.
+    /// The rate of arrival of all connections of each demand, in bytes per second.
     pub delivered: Vec<f64>,
-    /// What they sent.
+    /// The sending rate of all connections of each demand, in bytes per second.
     pub sent: Vec<f64>,
 }
 
-/// A time in which nobody began or ended and no cable changed, and somebody had something to send.
+/// A period in which no demand began or ended, no cable changed, and some demand was active.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
-    /// Its begin.
+    /// Its start.
     pub from: Time,
     /// Its end.
     pub to: Time,
-    /// Bytes per second that arrived of each demand, on average.
+    /// The mean rate of arrival of each demand, in bytes per second.
     pub mean: Vec<f64>,
-    /// The same at the phase's end.
+    /// The rate of arrival of each demand at the phase's end, in bytes per second.
     pub last: Vec<f64>,
-    /// What they sent at its end.
+    /// The sending rate of each demand at the phase's end, in bytes per second.
     pub sent: Vec<f64>,
-    /// Connections of each demand that have no path, and send nothing; 0 of a demand that is not active.
+    /// The number of connections of each demand without a path, which send nothing; 0 for a demand that is not active.
     pub stranded: Vec<u32>,
     /// What arrived of each stream, on average.
     streams: Vec<f64>,
 }
 
-/// What one service received and sent in one phase, in bytes per second.
+/// The rates of one service in one phase, in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServicePhase {
-    /// The position of the service in the scenario.
+    /// The index of the service in the scenario.
     pub service: usize,
-    /// What arrived, on average.
+    /// The mean rate of arrival.
     pub mean: f64,
-    /// What arrived at the end of the phase.
+    /// The rate of arrival at the end of the phase.
     pub last: f64,
-    /// What was sent at the end of the phase.
+    /// The sending rate at the end of the phase.
     pub sent: f64,
     /// The number of connections without a path.
     pub stranded: u32,
-    /// Of the reductions of guarantees that the service has in this phase, the one with the lowest factor.
+    /// The reduction with the lowest factor among those of the service's guarantees in this phase.
     pub reduction: Option<Reduction>,
 }
 
-/// What came of a scenario.
+/// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shared {
-    /// From the first connection on; times in which nobody sent are left out.
+    /// Segments from the first connection on, without the periods in which no connection sent.
     pub segments: Vec<Segment>,
-    /// In order.
+    /// Phases in order of time.
     pub phases: Vec<Phase>,
-    /// How far rates were from settled where that was the furthest ([`weir_core::solve::wfq::Settled::residual`]); 0 if
-    /// they all were settled.
+    /// The maximum distance of rates from steady state ([`weir_core::solve::wfq::Settled::residual`]); 0 if all rates had
+    /// settled.
     pub residual: f64,
-    /// When guarantees were reduced because an event lowered a link below their sum; the same under every mechanism.
+    /// The periods in which guarantees were reduced because an event lowered a link below their sum; the same under every
+    /// mechanism.
     pub reductions: Vec<Reduction>,
     /// The service of each demand, and how many services there are.
     service_of: Vec<usize>,
@@ -146,7 +147,7 @@ impl Shared {
         self
     }
 
-    /// What each service that has active demands in a phase received and sent.
+    /// The rates of each service with active demands in a phase.
     pub fn services(&self, scenario: &Scenario, phase: &Phase) -> Vec<ServicePhase> {
         let [mean, last, sent] =
             [&phase.mean, &phase.last, &phase.sent].map(|of_demands| self.by_service(of_demands));
@@ -174,7 +175,7 @@ impl Shared {
         own.min_by(|a, b| a.factor.total_cmp(&b.factor)).copied()
     }
 
-    /// Sums of numbers of demands, by service.
+    /// Sums by service of numbers by demand.
     pub fn by_service(&self, of_demands: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; self.services];
         for (&service, number) in self.service_of.iter().zip(of_demands) {
@@ -183,7 +184,7 @@ impl Shared {
         sums
     }
 
-    /// What crosses a link and then arrives, by service, on average over a phase.
+    /// By service, the mean rate over a phase of traffic that crosses a link and arrives, in bytes per second.
     pub fn load(&self, phase: &Phase, link: LinkId) -> Vec<f64> {
         let mut sums = vec![0.0; self.services];
         for (stream, mean) in self.streams.iter().zip(&phase.streams) {

@@ -1,4 +1,4 @@
-//! Connections by path, and the rates that they settle at.
+//! Groups connections by path, and computes their steady-state rates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use weir_core::units::{Rate, Time};
 
 use super::mechanism::Mechanism;
 
-/// Connections of one demand that take one path.
+/// Connections of one demand on one path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stream {
-    /// The demand, as a position in the scenario.
+    /// The index of the demand in the scenario.
     pub demand: usize,
     /// Its service.
     pub service: usize,

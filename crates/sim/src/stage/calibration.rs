@@ -1,16 +1,17 @@
-//! Fits a workload's shape to what the paper publishes about it.
+//! Fits a workload's shape to the published numbers.
 //!
-//! A [`Shape`] is a stage in parts of the time that it takes with all bandwidth. Some of its numbers are free, and are searched
-//! for: along each of them and each pair of them, by a factor that halves when nothing gets better. What is searched for is
-//! the least sum of squared misses, a slowdown's miss by its ratio and an R^2's by its difference, in units of [`UNIT`].
+//! A [`Shape`] is a stage whose times are fractions of its duration with full bandwidth. Some of its numbers are free. The
+//! search changes each of them, and each pair of them, by a factor, which it halves when no change is an improvement. It
+//! minimises the sum of squared misses in units of [`UNIT`]. The miss of a slowdown is based on a ratio, that of an R^2 on a
+//! difference.
 //!
-//! The paper publishes fewer numbers than a shape has, so the rest of a shape is ours: what is not free stays as it starts,
-//! and a [`Target`] says whether the paper has it.
+//! The paper publishes fewer numbers than a shape has. Numbers that are not free keep their start values, and a [`Target`]
+//! states whether it is from the paper.
 
 use weir_core::saba::profile::FRACTIONS;
 use weir_core::solve::polynomial::{self, Degree};
 
-/// A miss that counts as 1: 2 % of a slowdown, or 0.02 of an R^2.
+/// The miss that counts as 1: 2 % of a slowdown, or 0.02 of an R^2.
 pub const UNIT: f64 = 0.02;
 
 /// The smallest step of the search, as a part of a number.
@@ -19,20 +20,20 @@ const FINEST: f64 = 1e-6;
 /// The most steps of the search: far more than it takes.
 const STEPS: u32 = 100_000;
 
-/// A stage in parts of the time that it takes with all bandwidth, which is 1.
+/// A stage whose times are fractions of its duration with full bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
-    /// Moving bytes, with all bandwidth.
+    /// The transfer time with full bandwidth.
     pub moving: f64,
-    /// Computing meanwhile.
+    /// The computing time in parallel with that transfer.
     pub beside: f64,
-    /// The longest that those bytes are waited for; infinite if as long as it takes.
+    /// The maximum time to wait for that transfer; can be infinite.
     pub patience: f64,
-    /// Moving bytes that are waited for however long it takes, with all bandwidth.
+    /// The time, with full bandwidth, of a second transfer without a maximum time.
     pub after: f64,
 }
 
-/// Which numbers of a shape are searched for.
+/// A number of a shape that the search can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Free {
     /// [`Shape::moving`].
@@ -45,46 +46,46 @@ pub enum Free {
     After,
 }
 
-/// What a number is about.
+/// A quantity of a shape.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Quantity {
-    /// The slowdown at this part of the bandwidth.
+    /// The slowdown at this fraction of the bandwidth.
     Slowdown(f64),
-    /// The slowdown at the first part of the bandwidth over that at the second.
+    /// The slowdown at the first fraction of the bandwidth divided by that at the second.
     Ratio(f64, f64),
     /// R^2 of the model of this degree.
     Explained(Degree),
 }
 
-/// A number that a shape should have.
+/// A desired value of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
-    /// What of.
+    /// The quantity.
     pub quantity: Quantity,
-    /// The number.
+    /// The desired value.
     pub value: f64,
-    /// Where the paper has it; `None` if it is ours.
+    /// The place in the paper; `None` if the value is not from the paper.
     pub source: Option<&'static str>,
 }
 
 impl Shape {
-    /// What is computed before bytes move; below 0 if there is no such shape.
+    /// The computing time before the transfer; below 0 if the shape is invalid.
     pub fn compute(&self) -> f64 {
         1.0 - self.beside.max(self.moving.min(self.patience)) - self.after
     }
 
-    /// The slowdown with this part of the bandwidth.
+    /// The slowdown at this fraction of the bandwidth.
     pub fn slowdown(&self, bandwidth: f64) -> f64 {
         let moving = (self.moving / bandwidth).min(self.patience);
         self.compute() + self.beside.max(moving) + self.after / bandwidth
     }
 
-    /// What the profiler would see (section 7.1).
+    /// The samples that the profiler would measure (section 7.1).
     pub fn samples(&self) -> Vec<(f64, f64)> {
         FRACTIONS.iter().map(|b| (b.get(), self.slowdown(b.get()))).collect()
     }
 
-    /// A quantity of it.
+    /// The value of a quantity.
     pub fn measure(&self, quantity: Quantity) -> f64 {
         match quantity {
             Quantity::Slowdown(bandwidth) => self.slowdown(bandwidth),
@@ -95,7 +96,7 @@ impl Shape {
         }
     }
 
-    /// How far it is from all targets together; infinite if there is no such shape.
+    /// The sum of squared misses of all targets; infinite if the shape is invalid.
     pub fn miss(&self, targets: &[Target]) -> f64 {
         if self.compute() < 0.0 || self.patience < self.moving {
             return f64::INFINITY;
@@ -121,7 +122,7 @@ impl Shape {
     }
 }
 
-/// The shape nearest to `targets` that a search from `start` finds, with only `free` numbers changed.
+/// The shape nearest to `targets` that a search from `start` finds by changing the `free` numbers.
 pub fn fit(start: Shape, free: &[Free], targets: &[Target]) -> Shape {
     let ways = directions(free.len());
     let (mut best, mut least) = (start, start.miss(targets));

@@ -1,14 +1,14 @@
-//! Jobs side by side on servers that share a switch: event-driven, between two events all rates stand still.
+//! Runs concurrent jobs on servers that share links; event-driven, with constant rates between two events.
 //!
-//! Every server has a link to the switch and one back, as in the testbed of Saba's section 8.1; the switch itself is never
-//! short. What a job computes costs it the same time whoever else is there, for "one core is
-//! assigned to each job" (section 8.2).
+//! Every server has one link to the switch and one back, as in the testbed of Saba's section 8.1; the switch itself is never
+//! a bottleneck. Other jobs do not affect the computing time of a job, because "one core is assigned to each job" (section
+//! 8.2).
 //!
-//! What the paper leaves open:
+//! Choices where the paper is silent:
 //!
-//! - *How the flows of a transfer depend on each other* ([`Coupling`]). In lockstep, which is the default, all have the rate of the
-//!   slowest, as in a collective operation; what they leave of their shares is others' at once. The other way, each is as
-//!   fast as it can be, and the stage waits for the last.
+//! - *The dependency between the flows of a transfer* ([`Coupling`]). In lockstep, the default, all flows have the rate of
+//!   the slowest, as in a collective operation, and other jobs immediately get their unused bandwidth. Otherwise each flow
+//!   is as fast as possible, and the stage waits for the last.
 
 use weir_core::units::{Rate, Time};
 
@@ -19,47 +19,48 @@ use super::stream::Stream;
 
 pub use super::error::ClusterError;
 
-/// A job and where it is.
+/// A job and its servers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
     /// Its stages, in order.
     pub stages: Vec<Stage>,
     /// Its servers, each once.
     pub servers: Vec<u32>,
-    /// Its row in the sensitivity table; none if it does not comply: Saba knows nothing of it, and it has the reserved queue.
+    /// Its row in the sensitivity table; none for a job that is not compliant: Saba does not know its sensitivity, and it uses
+    /// the reserved queue.
     pub model: Option<usize>,
-    /// When it begins.
+    /// Its start.
     pub start: Time,
 }
 
-/// How the flows of a transfer depend on each other.
+/// The dependency between the flows of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coupling {
-    /// All are as fast as the slowest.
+    /// All flows have the rate of the slowest.
     Lockstep,
-    /// Each on its own.
+    /// Each flow has an independent rate.
     Free,
 }
 
-/// What jobs run on.
+/// Servers and links that jobs run on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// How many servers.
+    /// Number of servers.
     pub servers: u32,
-    /// What each sends and what it receives.
+    /// The rate at which each server sends, and at which it receives.
     pub rate: Rate,
-    /// How the flows of a transfer depend on each other.
+    /// The dependency between the flows of a transfer.
     pub coupling: Coupling,
 }
 
-/// How jobs on a network with paths ended.
+/// The result of jobs on a network with paths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
-    /// When each job did.
+    /// The end of each job.
     pub ends: Vec<Time>,
-    /// How often rates were found.
+    /// Number of computations of rates.
     pub solutions: u64,
-    /// How often they had not settled ([`weir_core::solve::Lockstep`]).
+    /// Number of these whose rates had not settled ([`weir_core::solve::Lockstep`]).
     pub unsettled: u64,
 }
 
@@ -97,10 +98,10 @@ struct Cluster<'a> {
 /// Two times closer than this part of them are one.
 const SAME: f64 = 1e-12;
 
-/// Runs all jobs and answers when each ends. The same input gives the same answer.
+/// Runs all jobs and returns the end of each. The same input gives the same result.
 ///
 /// # Errors
-/// A job that is not placed well, or cannot end.
+/// If a job has an invalid server or cannot end, or the links cannot be shared in this way.
 pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<Time>, ClusterError> {
     let capacities = vec![options.rate.get(); 2 * options.servers as usize];
     let mut ports = Vec::with_capacity(jobs.len());
@@ -122,11 +123,12 @@ pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<
     Ok(cluster.start_all(jobs, ports)?.run(|_| true)?.0)
 }
 
-/// Runs jobs on a network with paths; all flows of a transfer are as fast as the slowest. `go_on` is asked before every step, with
-/// its time in seconds; `false` ends it. The same input gives the same answer.
+/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `go_on` before every step,
+/// with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same result.
 ///
 /// # Errors
-/// Other jobs than the fabric was made for, or one that cannot end; somebody asks to stop.
+/// If the fabric was made for another number of jobs, a job cannot end, the links cannot be shared in this way, or the caller
+/// stops the run.
 pub fn run_on(
     jobs: &[Placed],
     fabric: &Fabric,

@@ -1,67 +1,67 @@
-//! Why jobs cannot be run, or cannot share links.
+//! Errors of running jobs and of sharing links.
 
 use weir_core::saba::controller::ControllerError;
 use weir_core::solve::wfq::WfqError;
 
-/// Why links cannot be shared in this way.
+/// The reason why links cannot be shared in this way.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SharingError {
-    /// The controller refused something.
+    /// Saba's controller returned an error.
     #[error("Saba's controller: {0}")]
     Controller(#[from] ControllerError),
-    /// A job without a model, where Saba has all of each port.
+    /// A job has no model, but Saba has all of each port.
     #[error("job {job} has no model, and C_saba is 1: expected C_saba below 1, which leaves it a queue")]
     Reserved {
-        /// The job's position.
+        /// The job's index.
         job: usize,
     },
-    /// An order of transfers on a network that gives rates to single flows.
+    /// An order of transfers is not supported on a network that gives rates to single flows.
     #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
     Order,
-    /// The solver refused something.
+    /// The solver returned an error.
     #[error("rates: {0}")]
     Rates(#[from] WfqError),
 }
 
-/// Why jobs did not complete.
+/// The reason why jobs did not complete.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ClusterError {
-    /// A server that does not exist, or that a job has twice.
+    /// A job has a server that does not exist, or has a server twice.
     #[error("job {job}: server `{server}`: expected each once, from 0 to {}", .servers.saturating_sub(1))]
     Server {
-        /// The job's position.
+        /// The job's index.
         job: usize,
         /// The server.
         server: u32,
-        /// How many there are.
+        /// Number of servers.
         servers: u32,
     },
-    /// A server with more or fewer links than one, on a network with paths.
+    /// A server on a network with paths does not have exactly one link.
     #[error("job {job}: server `{server}` has {links} links: expected one")]
     Links {
-        /// The job's position.
+        /// The job's index.
         job: usize,
         /// The server.
         server: u32,
-        /// How many it has.
+        /// Number of its links.
         links: usize,
     },
-    /// More or fewer jobs than the network was laid out for.
+    /// The network was made for another number of jobs.
     #[error("{jobs} jobs on a network laid out for {expected}: expected as many")]
     Jobs {
-        /// How many there are.
+        /// Number of jobs.
         jobs: usize,
-        /// How many there should be.
+        /// The expected number of jobs.
         expected: usize,
     },
-    /// Too many jobs or links to lay out.
+    /// There are too many jobs or links.
     #[error("{what}: {count}: expected at most {most}")]
     TooMany {
-        /// Of what.
+        /// The counted objects.
         what: &'static str,
-        /// How many.
+        /// Their number.
         count: u64,
-        /// How many there may be.
+        /// The maximum number.
         most: u64,
     },
     /// The caller asked to stop.

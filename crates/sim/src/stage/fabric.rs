@@ -1,8 +1,8 @@
-//! Which links jobs cross on a network with paths, and with how many flows.
+//! Computes the links that jobs cross on a network with paths, and the number of flows on each.
 //!
-//! All servers of a job send to all others, so a job is a number of flows on each link: its footprint. Links that all jobs cross
-//! with as many flows, and that carry as much, are one link to whoever shares them: whatever happens on one happens on all. Of
-//! the 11,232 links of Saba's 1,944 servers under even paths some hundreds are left.
+//! All servers of a job send to all others, so a number of flows on each link represents the job: its footprint. Links with
+//! equal capacity that all jobs cross with equal numbers of flows are merged into one, because their rates are always equal.
+//! Of the 11,232 links of Saba's 1,944 servers under even paths, some hundreds remain.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use weir_core::model::topology::{NodeId, Topology};
 
 use super::error::ClusterError;
 
-/// How flows choose among the shortest paths.
+/// The rule by which flows choose among the shortest paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paths {
-    /// Every switch splits what it gets evenly over the links that come nearer.
+    /// Every switch splits its traffic evenly over the links on shortest paths.
     Even,
-    /// Each flow takes one path, by a hash with this seed (ECMP).
+    /// A hash with this seed selects one path for each flow (ECMP).
     Hashed(u64),
 }
 
@@ -31,13 +31,13 @@ pub struct Fabric {
     crossed: usize,
 }
 
-/// The most jobs times links of the network: a number of flows is kept for each while links are compared.
+/// The maximum of jobs times links of the network: the comparison of links needs one number for each.
 pub const MAX_CROSSINGS: u64 = 50_000_000;
 
-/// The most pairs of servers that are hashed to paths, or of switches with servers times jobs.
+/// The maximum number of hashed pairs of servers; also the maximum of pairs of switches with servers times jobs.
 pub const MAX_PAIRS: u64 = 100_000_000;
 
-/// The most pairs of switches with servers times links of the network, for even paths.
+/// The maximum of pairs of switches with servers times links of the network, for even paths.
 pub const MAX_SPREADS: u64 = 20_000_000_000;
 
 /// Flows are counted in these parts when links are compared.
@@ -45,19 +45,20 @@ const PARTS: f64 = 1048576.0;
 
 impl Fabric {
     /// The links between the servers of each job. O(pairs of switches with servers x (links of their paths + jobs)) for even
-    /// paths, O(pairs of servers of each job) hashes for others.
+    /// paths, O(pairs of servers of each job) hashes for hashed ones.
     ///
     /// # Errors
-    /// A server that is not there, that a job has twice, or that has more than one link; more than [`MAX_CROSSINGS`], [`MAX_PAIRS`] or
-    /// [`MAX_SPREADS`].
+    /// If a server does not exist, a job has it twice, or it does not have exactly one link; if the network and jobs exceed
+    /// [`MAX_CROSSINGS`], [`MAX_PAIRS`] or [`MAX_SPREADS`].
     pub fn new(topology: &Topology, jobs: &[Vec<u32>], paths: Paths) -> Result<Fabric, ClusterError> {
         Fabric::lay(topology, jobs, 0, paths)
     }
 
-    /// The links of one of several jobs, whose flows take the same paths as beside the others. `number` is its position among them.
+    /// The links of one of several jobs, whose flows take the same paths as they do together with the others. `number` is the
+    /// job's index among them.
     ///
     /// # Errors
-    /// As of [`Fabric::new`].
+    /// As for [`Fabric::new`].
     pub fn alone(
         topology: &Topology,
         job: &Vec<u32>,
@@ -91,7 +92,7 @@ impl Fabric {
         Ok(merge(topology, &flows))
     }
 
-    /// How many links jobs cross, and how many different ones are left of those.
+    /// The number of links of the network that jobs cross, and the number of links after merging.
     pub fn links(&self) -> (usize, usize) {
         (self.crossed, self.capacities.len())
     }

@@ -1,4 +1,4 @@
-//! Jobs placed on a network with paths: run one at a time, and all together.
+//! Places jobs on a network with paths, and runs them one at a time or all together.
 
 use weir_core::model::topology::{NodeId, Topology};
 use weir_core::saba::Sensitivity;
@@ -12,10 +12,10 @@ use super::sharing::{Sharing, even_cutoffs};
 use super::workload::{NODES, Workload};
 use super::{Profiled, Stage};
 
-/// What jobs do.
+/// The work of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work<'a> {
-    /// These stages, whatever the data and the hosts.
+    /// These stages, independent of the data and the hosts.
     Stages(Vec<Stage>),
     /// A workload of Table 1, scaled to the data, the number of hosts and the rate of their links.
     Workload(&'a Workload),
@@ -33,40 +33,40 @@ impl Work<'_> {
 /// A job to place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// The position of its work.
+    /// The index of its work.
     pub work: usize,
     /// Its hosts, each once.
     pub servers: Vec<u32>,
-    /// How much data it has, divided by the data in the paper.
+    /// The amount of data divided by that in the paper.
     pub data: f64,
-    /// When it starts.
+    /// Its start.
     pub start: Time,
-    /// What Saba knows of it; `None` if it does not comply.
+    /// The model that Saba uses for it; `None` if it is not compliant.
     pub model: Option<Model>,
 }
 
 /// The sensitivity model of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Model {
-    /// The given model at this position.
+    /// The given model at this index.
     Given(usize),
-    /// The model that the profiler fits to the work at this position.
+    /// The model that the profiler fits to the work at this index.
     Profiled(usize),
 }
 
-/// Why a workload has no model.
+/// The reason why a workload has no model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// It could not be profiled.
+    /// Profiling failed.
     #[error(transparent)]
     Profile(#[from] ProfileError<ClusterError>),
-    /// No polynomial fits.
+    /// No polynomial can be fitted.
     #[error(transparent)]
     Fit(#[from] PolynomialError),
 }
 
-/// Places jobs on the hosts of `topology`. Answers with the jobs and the models that they refer to: those of `given`, then one for
-/// each profiled work. The profiler has servers of its own, whose links carry the rate of the slowest host's link.
+/// Places jobs on the hosts of `topology`. Returns the jobs, and the models that they refer to: those of `given`, then one for
+/// each profiled work. The profiler uses separate servers, whose links have the rate of the slowest host's link.
 ///
 /// # Errors
 /// If a work cannot be profiled.
@@ -113,14 +113,14 @@ pub struct JobSet<'a> {
     fabric: Fabric,
 }
 
-/// How long jobs took.
+/// The durations of jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Durations {
     /// The duration of each job, in seconds.
     pub seconds: Vec<f64>,
-    /// How often rates were computed.
+    /// Number of computations of rates.
     pub solutions: u64,
-    /// How often the computed rates had not settled ([`weir_core::solve::Lockstep`]).
+    /// Number of these whose rates had not settled ([`weir_core::solve::Lockstep`]).
     pub unsettled: u64,
 }
 
@@ -128,7 +128,7 @@ impl<'a> JobSet<'a> {
     /// Places jobs on the hosts of `topology`.
     ///
     /// # Errors
-    /// As of [`Fabric::new`].
+    /// As for [`Fabric::new`].
     pub fn new(topology: &'a Topology, jobs: Vec<Placed>, paths: Paths) -> Result<JobSet<'a>, ClusterError> {
         let servers: Vec<Vec<u32>> = jobs.iter().map(|job| job.servers.clone()).collect();
         let fabric = Fabric::new(topology, &servers, paths)?;
@@ -152,10 +152,10 @@ impl<'a> JobSet<'a> {
         even_cutoffs(&jobs, levels)
     }
 
-    /// Runs the job at position `job` from time 0 with the network to itself, on the paths that it has next to the others.
+    /// Runs the job at index `job` alone from time 0, on the paths that it uses together with the others.
     ///
     /// # Errors
-    /// As of [`cluster::run_on`].
+    /// As for [`cluster::run_on`].
     pub fn alone(&self, job: usize, go_on: impl FnMut(f64) -> bool) -> Result<Durations, ClusterError> {
         let alone = Placed { start: Time::ZERO, ..self.jobs[job].clone() };
         let fabric = Fabric::alone(self.topology, &alone.servers, job, self.paths)?;
@@ -165,7 +165,7 @@ impl<'a> JobSet<'a> {
     /// Runs all jobs, each from its start.
     ///
     /// # Errors
-    /// As of [`cluster::run_on`].
+    /// As for [`cluster::run_on`].
     pub fn together(
         &self,
         sharing: &Sharing,

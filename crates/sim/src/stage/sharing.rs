@@ -1,18 +1,19 @@
-//! How jobs share links: the queues of each port and their weights, or an order.
+//! Rules by which jobs share links: the queues of each port and their weights, or an order of transfers.
 //!
-//! - [`Sharing::Flows`], Saba's baseline (section 8.1): one queue a port, so that flows share max-min, whoever's they are. This is what
-//!   the congestion control of InfiniBand approximates; here it is exact.
-//! - [`Sharing::Applications`], the ideal max-min fairness of section 8.4, study 4: each application has a queue of its own at
-//!   every port, and all have the same weight.
-//! - [`Sharing::Saba`]: queues and weights from [`Controller`], which is told of jobs that begin and end and of their connections.
-//! - [`Sharing::Sizes`], what is left of Homa (study 5) without packets: strict priorities by the size of a flow. Homa goes by
-//!   the bytes that a message has left and keeps its receivers' links busy; here a flow keeps the priority that it begins with, and links
-//!   are kept busy anyway. Homa chooses the sizes where a priority ends so that each has as many bytes ([`even_cutoffs`]).
-//!   In the paper's setup all flows above 10 KB have the same priority; flows here are megabytes, so that would be the baseline itself.
-//! - [`Sharing::Coflows`], Sincronia (study 6): the transfers under way are ordered by BSSI whenever one begins or ends, each is a coflow
-//!   of weight 1 with what it has left, and strict priorities follow the order, one for each transfer.
+//! - [`Sharing::Flows`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion control
+//!   of InfiniBand approximates this sharing; here it is exact.
+//! - [`Sharing::Applications`], the ideal max-min fairness of section 8.4, study 4: each application has a separate queue at
+//!   every port, all of equal weight.
+//! - [`Sharing::Saba`]: queues and weights from [`Controller`], which receives the starts and ends of jobs and their
+//!   connections.
+//! - [`Sharing::Sizes`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses the remaining bytes
+//!   of a message, and keeps its receivers' links busy. Here a flow keeps its first priority, and links are always kept busy.
+//!   Homa chooses the sizes at which priorities end so that each has the same number of bytes ([`even_cutoffs`]). In the
+//!   paper's setup all flows above 10 KB have the same priority. Flows here are megabytes, so that would equal the baseline.
+//! - [`Sharing::Coflows`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each is a coflow
+//!   of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
 //!
-//! Orders are of whole transfers, so the last two are for networks on which all flows of a transfer go in lockstep.
+//! Orders apply to whole transfers, so the last two require a network on which all flows of a transfer run in lockstep.
 
 use std::fmt::Debug;
 use std::num::NonZeroU16;
@@ -30,18 +31,18 @@ use super::stream::Stream;
 
 pub use super::error::SharingError;
 
-/// How links are shared.
+/// The rule by which links are shared.
 #[derive(Debug, Clone)]
 pub enum Sharing {
     /// Max-min between flows.
     Flows,
     /// Max-min between applications.
     Applications,
-    /// Applications with a queue of their own at each port and these weights.
+    /// Each application has a separate queue at each port, with these weights.
     Weights(Arc<dyn Weights>),
     /// Saba.
     Saba(Saba),
-    /// Strict priorities by size: a flow that is larger than so many of these sizes, in bytes, comes after all smaller ones.
+    /// Strict priorities by size. `Sizes` lists cutoffs in bytes; flows above more cutoffs have lower priority.
     Sizes(Vec<f64>),
     /// Strict priorities by Sincronia's order.
     Coflows,
@@ -49,11 +50,11 @@ pub enum Sharing {
 
 /// Computes the weights of jobs at ports.
 pub trait Weights: Debug + Send + Sync {
-    /// The weights of `jobs`, the positions of all jobs that use a port: one for each, in this order.
+    /// The weights of `jobs`, the indices of all jobs that use a port: one for each, in this order.
     fn at_port(&self, jobs: &[usize]) -> Vec<f64>;
 }
 
-/// What Saba goes by.
+/// Saba's parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saba {
     /// The sensitivity table.
@@ -62,37 +63,38 @@ pub struct Saba {
     pub queues: u16,
     /// Priority levels: 16 of InfiniBand (section 7.2).
     pub levels: NonZeroU16,
-    /// The part of each port that is Saba's. Below 1, jobs without a model have the last queue of each port and the rest.
+    /// The fraction of each port for registered applications. Below 1, jobs without a model use the last queue of each port
+    /// and the rest of its capacity.
     pub c_saba: Fraction,
-    /// The least weight of an application, as a part of an even share.
+    /// The minimum weight of an application, as a fraction of an even share.
     pub floor: Fraction,
-    /// How long connections are open.
+    /// The time for which connections are open.
     pub connections: Connections,
-    /// Whose models are mapped to priority levels.
+    /// The kind of controller, which determines the models that are mapped to priority levels.
     pub controllers: Controllers,
 }
 
-/// Which of the controllers of section 5.4 there is. Weights at a port are the same; priority levels are not.
+/// The kinds of controllers of section 5.4. Weights at a port are the same; priority levels are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controllers {
-    /// A central one, which maps the models of the applications that are there.
+    /// A central controller, which maps the models of the registered applications.
     Central,
-    /// Instances for some ports each, which all have what was mapped ahead of the whole sensitivity table. What they do together one
-    /// instance with all ports does, so there is one.
+    /// Distributed instances, each for some ports. All use the same mapping, computed in advance from the whole sensitivity
+    /// table. One instance with all ports gives the same result, so there is only one.
     Distributed,
 }
 
-/// How long the connections of a job are open, which the paper does not say.
+/// The time for which the connections of a job are open, which the paper does not state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
     /// From the start of a transfer to its end: a port's weights are those of the jobs that use it now.
     Transfer,
-    /// As long as the job runs.
+    /// During the whole job.
     Job,
 }
 
-/// The sizes at which priorities end, so that all flows of these jobs have as many bytes in each of `levels`. A job is its stages
-/// and its number of servers.
+/// The sizes at which priorities end, so that the flows of these jobs have the same number of bytes in each of `levels`. A job
+/// is its stages and its number of servers.
 pub fn even_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> {
     let mut flows: Vec<(f64, f64)> = Vec::new();
     // With one server nothing is sent.

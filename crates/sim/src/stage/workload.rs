@@ -1,18 +1,19 @@
 //! The ten workloads of Saba's Table 1 as stages.
 //!
-//! Published numbers are targets of the fit ([`calibration`]); each says where it stands. What the paper does not publish is ours:
+//! Published numbers are targets of the fit ([`calibration`]), each with its place in the paper. Choices where the paper is
+//! silent:
 //!
-//! - *Slowdowns at 25 %* of five workloads. The paper's text has those of LR, PR, SQL and Sort, says that LR's is the greatest and
-//!   Sort's the least, and that the ten average 2.1 (section 2.1). Ours are even steps between, so that the average
-//!   comes out. RF is put next to LR, for both gain most (Fig. 8a).
-//! - *What is below 25 %*, but for LR and SQL: nothing is published, so bytes are fixed and waited for.
-//! - *How long a job takes*: LR takes 172 s and PR 310 s at 75 % (section 2.3). The others take [`TYPICAL`] with all bandwidth.
-//! - *How many stages*: [`ROUNDS`] equal ones. Where a shape has bytes that are waited for and bytes that are not, each
-//!   round is two stages.
-//! - *Other data and other numbers of nodes* (section 4.2): with d times the data on n times the nodes each server computes d / n as much,
-//!   and moves d^g / n^h as much. With g = h = 1 nothing would change. g is fitted to the R^2 published for SVM and
-//!   NI, h to that of NW; other workloads have the mean of the g, and the same h, but LR, RF and Sort, which the paper finds to suffer less
-//!   from more nodes, have an h half as far from 1.
+//! - *Slowdowns at 25 %* of five workloads. The paper states those of LR, PR, SQL and Sort, that LR's is the largest and
+//!   Sort's the smallest, and that the average of the ten is 2.1 (section 2.1). The others are evenly spaced between them, so
+//!   that the average is 2.1. RF is next to LR, since both gain most (Fig. 8a).
+//! - *Slowdowns below 25 %*, except those of LR and SQL: nothing is published, so bytes are fixed and have no maximum time.
+//! - *Durations*: LR takes 172 s and PR 310 s at 75 % (section 2.3). The others take [`TYPICAL`] with full bandwidth.
+//! - *Number of stages*: [`ROUNDS`] equal ones. If a shape has transfers with and without a maximum time, each round is two
+//!   stages.
+//! - *Other amounts of data and numbers of nodes* (section 4.2): with d times the data on n times the nodes, the computing of
+//!   each server is multiplied by d / n, and its bytes by d^g / n^h. With g = h = 1 the shape would not change. g is fitted
+//!   to the published R^2 of SVM and NI, h to that of NW. Other workloads have the mean of the two g, and the same h. LR, RF
+//!   and Sort, which suffer less from more nodes in the paper, have an h half as far from 1.
 
 use weir_core::saba::profile::{Profile, ProfileError};
 use weir_core::solve::polynomial::{Degree, Polynomial, determination, fit as fit_polynomial};
@@ -22,49 +23,49 @@ use super::calibration::{self, Free, Quantity, Shape, Target};
 use super::error::ClusterError;
 use super::{Profiled, Stage};
 
-/// The servers that the profiler has (section 2.1).
+/// The number of servers of the profiler (section 2.1).
 pub const NODES: u32 = 8;
 
-/// What a link carries in the testbed (section 8.1): 56 Gbit/s.
+/// The rate of a link in the testbed (section 8.1): 56 Gbit/s.
 pub fn link() -> Rate {
     Rate::new(56.0 * Rate::GBIT.get()).expect("56 Gbit/s is a valid rate")
 }
 
-/// How long a workload takes whose time is not published, in seconds.
+/// The duration of a workload without a published one, in seconds.
 pub const TYPICAL: f64 = 300.0;
 
-/// How often a job repeats its shape.
+/// The number of repetitions of a job's shape.
 pub const ROUNDS: u32 = 6;
 
 /// A workload of Table 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// As in the paper.
+    /// The name in the paper.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub about: &'static str,
-    /// What its shape is fitted to.
+    /// The targets of its shape.
     pub targets: Vec<Target>,
-    /// The shape that was found.
+    /// The fitted shape.
     pub shape: Shape,
-    /// How long it takes with all bandwidth, on [`NODES`] servers, in seconds.
+    /// The duration with full bandwidth on [`NODES`] servers, in seconds.
     pub seconds: f64,
-    /// The exponents of the bytes: by the size of the data, and by the number of nodes.
+    /// The exponents g and h of the bytes: by the amount of data, and by the number of nodes.
     pub growth: (f64, f64),
 }
 
-/// An R^2 that the paper has for other data or nodes than the profiler's.
+/// A published R^2 for another amount of data or number of nodes than the profiler's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
     /// The workload.
     pub name: &'static str,
-    /// Times the data.
+    /// The amount of data divided by the profiler's.
     pub data: f64,
-    /// Times the nodes.
+    /// The number of nodes divided by the profiler's.
     pub nodes: f64,
     /// The R^2 of the model of degree 3.
     pub value: f64,
-    /// Where the paper has it.
+    /// The place in the paper.
     pub source: &'static str,
 }
 
@@ -82,7 +83,7 @@ const fn drift(name: &'static str, data: f64, nodes: f64, value: f64, source: &'
 }
 
 impl Workload {
-    /// The ten of Table 1, calibrated. The same every time.
+    /// The ten workloads of Table 1, calibrated. The result is the same each time.
     pub fn all() -> Vec<Workload> {
         let mut all: Vec<Workload> = table().into_iter().map(Entry::workload).collect();
         let find = |all: &[Workload], name: &str| {
@@ -105,7 +106,7 @@ impl Workload {
         all
     }
 
-    /// Its stages with `data` times the data on `nodes` times the nodes that the profiler has.
+    /// Its stages with `data` times the profiler's data on `nodes` times the profiler's nodes.
     pub fn stages(&self, data: f64, nodes: f64) -> Vec<Stage> {
         let compute = data / nodes * self.seconds / f64::from(ROUNDS);
         let moved = self.moved(data, nodes) * self.seconds / f64::from(ROUNDS);
@@ -128,8 +129,8 @@ impl Workload {
         round.repeat(ROUNDS as usize)
     }
 
-    /// Its stages on hosts whose slowest link carries `rate` instead of [`link`]: bytes shrink with the rate, so that alone
-    /// the job takes as long as in the testbed.
+    /// Its stages on hosts whose slowest link has the rate `rate` instead of [`link`]. Bytes are scaled by the rate, so that
+    /// the job alone takes as long as in the testbed.
     pub fn stages_at(&self, data: f64, nodes: f64, rate: Rate) -> Vec<Stage> {
         let mut stages = self.stages(data, nodes);
         for stage in &mut stages {
@@ -144,7 +145,7 @@ impl Workload {
         libm::pow(data, self.growth.0) / libm::pow(nodes, self.growth.1)
     }
 
-    /// The shape with other data and nodes, in parts of its own time.
+    /// The shape with other data and nodes, in fractions of its duration.
     pub fn scaled(&self, data: f64, nodes: f64) -> Shape {
         let (compute, moved) = (data / nodes, self.moved(data, nodes));
         let shape = &self.shape;
@@ -159,14 +160,14 @@ impl Workload {
         }
     }
 
-    /// The model that the profiler fits, by the formula.
+    /// The model that the profiler would fit, computed from the shape.
     pub fn model(&self, degree: Degree) -> Polynomial {
         fit_polynomial(&self.shape.samples(), degree)
             .expect("a shape has seven finite samples at seven bandwidths")
             .polynomial
     }
 
-    /// How well the model of this degree explains the workload with other data and nodes (section 4.2).
+    /// R^2 of the model of this degree for the workload with other data and nodes (section 4.2).
     pub fn explained(&self, degree: Degree, data: f64, nodes: f64) -> f64 {
         determination(&self.model(degree), &self.scaled(data, nodes).samples())
     }
@@ -174,7 +175,7 @@ impl Workload {
     /// Profiles it in the simulator, on as many servers as the paper's profiler has.
     ///
     /// # Errors
-    /// A run that fails.
+    /// If a run fails.
     pub fn profile(&self) -> Result<Profile, ProfileError<ClusterError>> {
         let mut job = Profiled { stages: self.stages(1.0, 1.0), servers: NODES, rate: link() };
         Profile::of(&mut job, &weir_core::saba::profile::FRACTIONS)

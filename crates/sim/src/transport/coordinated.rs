@@ -1,7 +1,7 @@
-//! Queues at both ends of every flow, FIFO by coflow inside: Aalo as if everything was coordinated.
+//! Queues at both ends of every flow, FIFO by coflow inside: Aalo with full coordination of senders and receivers.
 //!
-//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. A queue first has its weight's share of
-//! every port to give, and then, in order, what is left of all.
+//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. Each queue first divides the share of
+//! every port that its weight gives, and then, in the order of coflows, the residual capacity of all ports.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::{Progress, Transport};
 /// Flows of one coflow, in the coflow's order.
 #[derive(Debug, Default)]
 struct Flows {
-    /// The coflow's number; slots are used again.
+    /// The coflow's sequence number, because slots are reused.
     seq: Option<u64>,
     left: Vec<f64>,
     rate: Vec<f64>,
-    /// Bytes sent by all until `since`, and their rate since.
+    /// Bytes sent by all flows until `since`, and their rate since.
     sent: f64,
     sending: f64,
 }
 
-/// What a sender has for a flow.
+/// A sender's offer to a flow.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     flow: u32,
@@ -31,7 +31,7 @@ struct Offer {
     rate: f64,
 }
 
-/// Queues at both ends.
+/// A transport with queues at both ends.
 pub(super) struct Coordinated {
     weights: Weights,
     coflows: Vec<Flows>,
@@ -39,7 +39,7 @@ pub(super) struct Coordinated {
     rated: Vec<(Slot, u32)>,
     since: f64,
     next_end: f64,
-    /// Coflows by class, and by release inside.
+    /// Coflows by class, then by release.
     order: Vec<(usize, Slot)>,
     left_send: Vec<f64>,
     left_recv: Vec<f64>,
@@ -67,7 +67,7 @@ impl Coordinated {
         }
     }
 
-    /// Takes from flows what their receivers do not carry of so many. O(flows with a rate).
+    /// Reduces rates to what receivers carry with so many flows. O(flows with a rate).
     fn carry(&mut self, network: &Network) {
         let Some(goodput) = &self.goodput else { return };
         let mut receivers = vec![(0, 0.0); network.fabric().ports()];
@@ -81,7 +81,7 @@ impl Coordinated {
             let (count, given) = receivers[dst];
             let part = goodput.part(count);
             let most = network.fabric().recv()[dst] * part;
-            // A port that carries all of its rate is given no more than that, but for rounding.
+            // Without a loss of capacity, the rates exceed the capacity by rounding at most.
             if part < 1.0 && given > most {
                 let flows = &mut self.coflows[slot as usize];
                 let rate = &mut flows.rate[flow as usize];
@@ -91,7 +91,7 @@ impl Coordinated {
         }
     }
 
-    /// Counts what was sent until `now`, and forgets the rates.
+    /// Adds the bytes sent until `now`, and resets the rates.
     fn advance(&mut self, now: f64) {
         let time = now - self.since;
         for &(slot, flow) in &self.rated {
@@ -107,7 +107,7 @@ impl Coordinated {
         self.since = now;
     }
 
-    /// Each queue first gets its weight's share of every port, and then, in order, what is left of all.
+    /// Divides each queue's weighted share of every port, and then, in the order of coflows, the residual capacity.
     fn coordinate(&mut self, network: &Network, dust: f64) {
         let order = std::mem::take(&mut self.order);
         if let Weights::Weighted(weights) = self.weights.clone() {
@@ -155,7 +155,7 @@ impl Coordinated {
         self.order = order;
     }
 
-    /// Gives each flow of a coflow the smaller of its even shares of what `left` has of its ports. O(flows of the coflow).
+    /// Gives each flow of a coflow the smaller of its even shares of its ports' capacities in `left`. O(flows of the coflow).
     fn share_evenly(&mut self, slot: Slot, left: &mut (Vec<f64>, Vec<f64>), network: &Network, dust: f64) {
         let coflow = network.coflow(slot);
         self.open_recv.clear();
@@ -192,7 +192,7 @@ impl Coordinated {
             for (sums, port) in [(&mut left.0, offer.src), (&mut left.1, offer.dst)] {
                 sums[port as usize] -= rate;
             }
-            // The shares of a queue are also part of what is left of the ports.
+            // A queue's share is also part of the ports' residual capacity.
             if !self.left_send.is_empty() {
                 self.left_send[offer.src as usize] -= rate;
                 self.left_recv[offer.dst as usize] -= rate;
@@ -233,7 +233,7 @@ impl Transport for Coordinated {
         self.left_recv.extend_from_slice(fabric.recv());
         self.order.clear();
         self.order.extend(network.active().iter().map(|&slot| (allocation.class(slot), slot)));
-        // The active coflows are in order of release, and the sort is stable.
+        // The active coflows are in the order of release, and the sort is stable.
         self.order.sort_by_key(|&(class, _)| class);
         self.coordinate(network, dust);
         self.carry(network);
@@ -262,7 +262,7 @@ impl Transport for Coordinated {
             if at > limit {
                 return true;
             }
-            // Until the end of this flow, not to the next count, which may be later.
+            // Count the bytes at the end of this flow; the next count may be later.
             flows.sent += flows.left[flow as usize];
             flows.sending -= rate;
             flows.left[flow as usize] = 0.0;

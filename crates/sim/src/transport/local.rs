@@ -1,14 +1,15 @@
-//! Queues at the senders only, FIFO by coflow inside: what Aalo's agents make of their ports, and TCP of the rest.
+//! Queues at the senders, FIFO by coflow inside, and max-min at the receivers: the ports that Aalo's agents control, and TCP.
 //!
-//! Every sending port shares its rate among its queues that have something to send; a queue's share goes to its first coflow,
-//! evenly over that coflow's flows at the port. What arrives at a receiving port is more than it carries? Then it is shared
-//! max-min, as TCP would. What busy receivers do not take, their senders pass on, in the order of their queues: flow by
-//! flow in the order of coflows and ports, each gets all that both of its ports have left.
+//! - Every sending port shares its rate among its queues with data. A queue's share goes to its first coflow, evenly over
+//!   that coflow's flows at the port.
+//! - A receiving port whose arrivals exceed its capacity shares the capacity max-min, as TCP would.
+//! - Senders reassign the capacity that overloaded receivers do not accept, in the order of their queues: in the order of
+//!   coflows and ports, each flow gets the smaller residual capacity of its two ports.
 //!
-//! So before passing on, a flow's rate is the smaller of two levels: that of its *row* (the flows of one coflow that one queue
-//! of one sender serves) and that of its receiver. As in [`super::shared`], both count what a flow limited by them was
-//! sent, and a flow goes by the count of the one that limits it. One schedule touches the flows whose limit
-//! becomes the other, those of rows that begin or end, and those that get something passed on: at most two a port.
+//! Before the reassignment, a flow's rate is the smaller of two levels: that of its *row* (the flows of one coflow that one
+//! queue of one sender serves) and that of its receiver. As in [`super::shared`], rows and receivers count the bytes that a
+//! flow limited by them has sent, and a flow uses the count of the one that limits it. A schedule visits only the flows
+//! whose limit changes, those of rows that begin or end, and those with reassigned capacity, at most two a port.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,42 +27,42 @@ mod passing;
 use level::{below, cut_off, sums};
 use passing::Passing;
 
-/// No group, no entry.
+/// No group, or no entry.
 const NONE: u32 = u32::MAX;
 
 /// One flow.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
-    /// The group it goes by: a row or, after all rows, a receiver; or [`NONE`].
+    /// The group that limits it: a row or, numbered after all rows, a receiver; or [`NONE`].
     group: u32,
-    /// The count of its group at which it ends; without a group, the bytes that it has left.
+    /// The count of its group at which it ends; without a group, its remaining bytes.
     end: f64,
-    /// Its entry among those that get something passed on, or [`NONE`].
+    /// Its entry among the flows with reassigned capacity, or [`NONE`].
     passed: u32,
-    /// Its place in what its receiver is offered, or [`NONE`].
+    /// Its index in the offers of its receiver, or [`NONE`].
     offer: u32,
 }
 
 /// The flows of one coflow.
 #[derive(Debug, Default)]
 struct Flows {
-    /// The coflow's number; slots are used again.
+    /// The coflow's sequence number, because slots are reused.
     seq: Option<u64>,
     flows: Vec<Flow>,
     class: usize,
-    /// Bytes sent by all until the last settling, and their rate since.
+    /// Bytes sent by all flows until the last `settle`, and their rate since.
     sent: f64,
     sending: f64,
 }
 
-/// The flows of a *group*, which have one rate: a row or a receiver.
+/// A *group* of flows with one rate: a row or a receiver.
 #[derive(Debug)]
 struct Group {
-    /// By the count at which they end; entries of flows that left are stale.
+    /// Flows by the count at which they end; entries of flows that left are stale.
     ends: BinaryHeap<Reverse<(Key, Slot, u32)>>,
-    /// The count at which the first of them ends, or less if a flow left since; infinite if there is none.
+    /// The count at which the first of them ends, or a lower one if a flow has left since; infinite without flows.
     first: f64,
-    /// Whether it may be less.
+    /// Whether `first` may be too low.
     left: bool,
 }
 
@@ -70,7 +71,7 @@ impl Group {
         Group { ends: BinaryHeap::new(), first: f64::INFINITY, left: false }
     }
 
-    /// Takes a flow in; says whether it is the first to end.
+    /// Adds a flow; returns whether it is the first to end.
     fn enter(&mut self, end: f64, slot: Slot, flow: u32) -> bool {
         self.ends.push(Reverse((Key(end), slot, flow)));
         let first = end < self.first;
@@ -80,7 +81,7 @@ impl Group {
         first
     }
 
-    /// Lets a flow go; says whether it may have been the first to end.
+    /// Removes a flow; returns whether it may have been the first to end.
     fn leave(&mut self, end: f64) -> bool {
         self.left |= end <= self.first;
         end <= self.first
@@ -92,13 +93,13 @@ impl Group {
     }
 }
 
-/// What one queue of one sender serves.
+/// The flows that one queue of one sender serves.
 #[derive(Debug, Default, Clone)]
 struct Row {
-    /// The coflow and its number, and how many of its flows are served.
+    /// The coflow and its sequence number, and the number of its flows that are served.
     head: Option<(Slot, u64)>,
     flows: u32,
-    /// How many of its flows their receivers limit, and the levels of those receivers, summed.
+    /// The number of its flows that their receivers limit, and the sum of those receivers' levels.
     limited: u32,
     levels: f64,
 }
@@ -115,7 +116,8 @@ impl Row {
     }
 }
 
-/// Who is first in a queue of a sender: a coflow, its number, the sender's position in it, and the queue's share of the port.
+/// The first coflow in a queue of a sender: its slot and sequence number, the sender's index in it, and the queue's share of
+/// the port.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     slot: Slot,
@@ -124,42 +126,42 @@ struct Head {
     share: f64,
 }
 
-/// A flow that is offered to a receiver.
+/// A flow offered to a receiver.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     row: u32,
     slot: Slot,
     flow: u32,
-    /// Whether the receiver limits it.
+    /// Whether the receiver limits the flow.
     limited: bool,
 }
 
-/// Queues at the senders.
+/// A transport with queues at the senders.
 pub(super) struct Local {
     weights: Weights,
     classes: usize,
     ports: usize,
-    /// The version of the fabric at the last settling.
+    /// The version of the fabric at the last `settle`.
     fabric: Option<u64>,
     coflows: Vec<Flows>,
     /// By sender and class.
     rows: Vec<Row>,
     /// Rows, then receivers.
     groups: Vec<Group>,
-    /// By group: what one of its flows was sent until the last settling, and the rate since.
+    /// By group: bytes that one of its flows has sent until the last `settle`, and the rate since.
     counts: Vec<f64>,
     rates: Vec<f64>,
-    /// Groups whose rate is above zero.
+    /// Groups whose rate is above 0.
     running: Mask,
-    /// By group: when its first flow ends, as found last; infinite if it is not running.
+    /// By group: the last computed end of its first flow; infinite if the rate is 0.
     next: Vec<f64>,
-    /// Groups of which that has to be found anew if they are running.
+    /// Groups whose end must be computed again if their rate is above 0.
     moved: Mask,
-    /// By receiver: what it is offered, by whom, and whether that is more than it carries.
+    /// By receiver: the offered flows, their total rate, and whether it exceeds the capacity.
     offers: Vec<Vec<Offer>>,
     offered: Vec<f64>,
     busy: Vec<bool>,
-    /// Coflows by class, and by release inside.
+    /// Coflows by class, then by release.
     order: Vec<(usize, Slot)>,
     dirty_send: Mask,
     dirty_recv: Mask,
@@ -211,7 +213,7 @@ impl Local {
         }
     }
 
-    /// Makes room for the coflow in a slot, if that holds another than before.
+    /// Prepares the state of the coflow in a slot, unless the slot still contains the same coflow.
     fn enter(&mut self, slot: Slot, network: &Network) {
         if slot as usize >= self.coflows.len() {
             self.coflows.resize_with(slot as usize + 1, Flows::default);
@@ -248,7 +250,7 @@ impl Local {
         }
     }
 
-    /// Bytes a flow has left at `now`, which is not before the last settling.
+    /// A flow's remaining bytes at `now`, which is not before the last `settle`.
     fn left(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let f = &self.coflows[slot as usize].flows[flow as usize];
         let group = f.group as usize;
@@ -264,7 +266,7 @@ impl Local {
         self.rates.get(f.group as usize).copied().unwrap_or(0.0)
     }
 
-    /// Lets a flow go by another group, or none. At the time of the last count.
+    /// Moves a flow to another group, or to none, at the time of the last count.
     fn regroup(&mut self, slot: Slot, flow: u32, group: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
         let before = f.group as usize;
@@ -285,7 +287,7 @@ impl Local {
         }
     }
 
-    /// Counts what was sent until `now`.
+    /// Adds the bytes sent until `now` to the counts.
     fn advance(&mut self, now: f64) {
         let time = now - self.since;
         for group in self.running.iter() {
@@ -297,7 +299,7 @@ impl Local {
         self.since = now;
     }
 
-    /// The queues of one sender: who is first in each, and how fast. O(coflows + flows of rows that begin or end).
+    /// Computes the first coflow and the rate of each queue of a sender. O(coflows + flows of rows that begin or end).
     fn settle_sender(&mut self, src: usize, capacity: f64, network: &Network) {
         let rows = src * self.classes..(src + 1) * self.classes;
         let mut heads = std::mem::take(&mut self.heads);
@@ -329,7 +331,7 @@ impl Local {
                 }
             }
         }
-        // First all ends, then all beginnings: a coflow may move from one row to another.
+        // All ends come before all beginnings, because a coflow can move from one row to another.
         for (class, row) in rows.clone().enumerate() {
             if self.rows[row].head != heads[class].map(|head| (head.slot, head.seq)) {
                 self.end_row(row, src, network);
@@ -358,7 +360,8 @@ impl Local {
         self.heads = heads;
     }
 
-    /// A flow is offered `more` to its receiver. Where that changes nobody's limit, no look at the others is needed.
+    /// Changes the rate that a flow offers to its receiver by `more`. If no flow's limit changes, the receiver's other flows
+    /// need no visit.
     fn change_offer(&mut self, row: u32, slot: Slot, flow: u32, dst: usize, more: f64, network: &Network) {
         if self.dirty_recv.contains(dst) {
             return;
@@ -369,7 +372,7 @@ impl Local {
         if still && self.goodput.is_none() {
             return;
         }
-        // With a goodput, one more or less changes what the receiver carries.
+        // With a goodput model, the number of flows changes the receiver's capacity.
         if limited || self.busy[dst] || self.offered[dst] + more > capacity || self.goodput.is_some() {
             self.dirty_recv.insert(dst);
         } else {
@@ -393,7 +396,7 @@ impl Local {
         self.moving = began;
     }
 
-    /// Takes the live flows of a row out of it; those that ended are out already.
+    /// Ends a row, and removes its live flows; ended flows have been removed already.
     fn end_row(&mut self, row: usize, src: usize, network: &Network) {
         let Some((slot, seq)) = self.rows[row].head.take() else { return };
         self.rows[row] = Row::default();
@@ -412,7 +415,7 @@ impl Local {
         self.moving = over;
     }
 
-    /// Takes a flow off what its receiver is offered, if it is.
+    /// Removes a flow from the offers of its receiver, if it is among them.
     fn withdraw(&mut self, slot: Slot, flow: u32, dst: usize) -> Option<Offer> {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
         let at = std::mem::replace(&mut f.offer, NONE);
@@ -426,12 +429,12 @@ impl Local {
         Some(offer)
     }
 
-    /// How many flows their rows let send to a receiver. O(offers).
+    /// The number of flows that send to a receiver at a rate above 0 from their rows. O(offers).
     fn connections(&self, dst: usize) -> usize {
         self.offers[dst].iter().filter(|offer| self.rates[offer.row as usize] > 0.0).count()
     }
 
-    /// One receiver: who is limited by it, and to what. O(offers) for each time that the even share rises.
+    /// Computes the level of a receiver and the flows that it limits. O(offers) for each rise of the even share.
     fn settle_receiver(&mut self, dst: usize, mut capacity: f64) {
         if let Some(goodput) = &self.goodput {
             capacity *= goodput.part(self.connections(dst));
@@ -442,12 +445,12 @@ impl Local {
         wanted.clear();
         wanted.extend(offers.iter().map(|offer| self.rates[offer.row as usize]));
         let before = self.rates[group];
-        // In one go what is offered, and the first step to the level, from where it was.
+        // One pass computes the offered rate and, from the last level, the start of the search for the new one.
         let [offered, known, taken] = sums(&wanted, |rate| {
             let [one, taken] = below(rate, before);
             [rate, one, taken]
         });
-        // Rounding must not make a receiver busy that gets just what it carries.
+        // Rounding must not mark a receiver as overloaded if it is offered exactly its capacity.
         let busy = offered > capacity * (1.0 + 1e-12);
         let level = if busy { cut_off(&wanted, capacity, [known, taken]) } else { f64::INFINITY };
         self.set_rate(group, if busy { level } else { 0.0 });
@@ -474,7 +477,7 @@ impl Local {
         self.left_recv[dst] = if busy { 0.0 } else { (capacity - offered).max(0.0) };
     }
 
-    /// What the senders have left after their receivers took what they take, and what each coflow sends so. O(rows).
+    /// Computes the senders' residual capacity, and the rate of each coflow before the reassignment. O(rows).
     fn count_left(&mut self, network: &Network) {
         for flows in &mut self.coflows {
             flows.sending = 0.0;
@@ -495,7 +498,7 @@ impl Local {
         }
     }
 
-    /// The flow of a group that ends first by its count, and that count.
+    /// The flow of a group that ends first, and the count at which it ends.
     fn first(&mut self, group: usize) -> Option<(f64, Slot, u32)> {
         let Group { ends, first, left, .. } = &mut self.groups[group];
         *left = false;
@@ -511,7 +514,7 @@ impl Local {
         None
     }
 
-    /// When the first flow of a running group ends.
+    /// The end of the first flow of a group whose rate is above 0.
     fn first_end(&mut self, group: usize) -> f64 {
         if self.groups[group].left {
             self.first(group);
@@ -519,7 +522,7 @@ impl Local {
         self.since + (self.groups[group].first - self.counts[group]).max(0.0) / self.rates[group]
     }
 
-    /// Takes a flow out that ended or lost its data at `at`.
+    /// Removes a flow that ended or lost its data at `at`.
     fn take_out(&mut self, slot: Slot, flow: u32, at: f64, network: &Network) {
         let (src, dst) = network.coflow(slot).ends_of(flow);
         let rate = Transport::rate(self, slot, flow, network);
@@ -554,7 +557,7 @@ impl Transport for Local {
         self.enter(slot, network);
         let flows = &mut self.coflows[slot as usize];
         flows.flows[flow as usize].end = left;
-        // The sender's rows are made anew, with this flow in them.
+        // `settle` rebuilds the sender's rows with this flow.
         flows.class = usize::MAX;
     }
 
@@ -591,7 +594,7 @@ impl Transport for Local {
                 }
             }
         }
-        // The active coflows are in order of release, and the sort is stable.
+        // The active coflows are in the order of release, and the sort is stable.
         self.order.sort_by_key(|&(class, _)| class);
         let mut dirty = std::mem::take(&mut self.dirty_send);
         for src in dirty.iter() {
@@ -610,7 +613,7 @@ impl Transport for Local {
     }
 
     fn next_end(&mut self) -> f64 {
-        // At a rate that stands still, so does the end.
+        // If a rate is constant, so is the end.
         let mut moved = std::mem::take(&mut self.moved);
         for group in moved.iter() {
             if self.rates[group] > 0.0 {
@@ -641,8 +644,8 @@ impl Transport for Local {
                     self.next[group] = f64::INFINITY;
                     break;
                 };
-                // What was found before stands as long as nothing moved: found anew it may be later by a rounding error, again
-                // and again, and the flow would never end.
+                // The known end is valid while nothing has moved. Computing it again can make it later by a rounding error each
+                // time, and the flow would never end.
                 if end != known || self.moved.contains(group) {
                     self.moved.remove(group);
                     self.next[group] = self.first_end(group);

@@ -1,7 +1,7 @@
-//! One queue at every port and at every link between switches, max-min between flows: plain TCP on a network with paths.
+//! Max-min rates between flows over ports and links between switches: plain TCP on a network with paths.
 //!
-//! Flows over the same links have the same rate, so all of them are a class with one count of what such a flow was sent. Rates are
-//! found anew for all classes whenever a flow comes or goes: O(classes x links of a path).
+//! Flows over the same links have the same rate. They form a class with one count of the bytes that such a flow has sent.
+//! Whenever a flow starts or ends, the next `settle` computes the rates of all classes again: O(classes x links of a path).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,22 +15,22 @@ use super::{Progress, Transport};
 
 /// Flows over the same links.
 struct Class {
-    /// Sending sides of ports, then receiving sides, then links between switches.
+    /// Links: sending sides of ports, then receiving sides, then links between switches.
     links: Box<[u32]>,
-    /// What a flow was sent until `since`, and what it is sent since then.
+    /// Bytes that a flow of the class has sent until `since`, and its rate from then on.
     count: f64,
     rate: f64,
     /// Flows by the count at which they end.
     flows: BinaryHeap<Reverse<(Key, Slot, u32)>>,
 }
 
-/// Max-min between flows.
+/// Max-min rates between flows over links.
 pub(super) struct Routed {
     trunks: Trunks,
     fabric: Fabric,
     classes: Vec<Class>,
     known: BTreeMap<Box<[u32]>, u32>,
-    /// The classes of live flows.
+    /// The class of each live flow.
     of: BTreeMap<(Slot, u32), u32>,
     since: f64,
     stale: bool,
@@ -71,7 +71,7 @@ impl Routed {
         class.count + class.rate * (now - self.since)
     }
 
-    /// When the first flow of a class ends.
+    /// The end of the first flow of a class.
     fn first_end(&self, class: &Class) -> f64 {
         match class.flows.peek() {
             Some(&Reverse((Key(end), ..))) if class.rate > 0.0 => {

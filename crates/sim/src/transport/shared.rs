@@ -1,8 +1,8 @@
-//! One queue at every port, max-min between flows: plain TCP.
+//! Max-min rates between flows, with one queue at every port: plain TCP.
 //!
-//! All flows with the same bottleneck have the same rate, its level. So a port side counts what one such flow was sent,
-//! and a flow ends when that count has grown by what the flow had left. Flows between two ports move together when their
-//! bottleneck becomes the other of the two.
+//! All flows with the same bottleneck have the same rate, the bottleneck's level. Each side of a port therefore counts the
+//! bytes that one such flow has sent. A flow ends when that count has grown by the flow's remaining bytes. The flows
+//! between two ports move together when their bottleneck changes to the other port.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,9 +20,9 @@ use super::{Progress, Transport};
 struct Pair {
     src: u32,
     dst: u32,
-    /// The side whose count they go by: sending sides, then receiving sides.
+    /// The side whose count applies to the flows: sending sides, then receiving sides.
     link: u32,
-    /// What is added to the link's count to get the pair's own, which goes on when the link changes.
+    /// The difference between the pair's count and the link's. The pair's count is continuous when the link changes.
     offset: f64,
     /// Flows by the count of the pair at which they end.
     flows: BinaryHeap<Reverse<(Key, Slot, u32)>>,
@@ -31,13 +31,13 @@ struct Pair {
 /// One side of a port.
 #[derive(Debug, Default)]
 struct Link {
-    /// What a flow limited here was sent until `since`.
+    /// Bytes that a flow limited here has sent until `since`.
     count: f64,
     /// Pairs by the count at which their first flow ends; entries of pairs that moved are stale.
     pairs: BinaryHeap<Reverse<(Key, u32)>>,
 }
 
-/// Max-min between flows.
+/// Max-min rates between flows.
 pub(super) struct Shared {
     levels: Levels,
     fabric: Fabric,
@@ -47,11 +47,11 @@ pub(super) struct Shared {
     since: f64,
     moved: Vec<(usize, usize)>,
     goodput: Option<Arc<Goodput>>,
-    /// What receivers carry, with a goodput.
+    /// The capacity of receivers, if a goodput model applies.
     carried: Vec<f64>,
 }
 
-/// No pair.
+/// A pair that does not exist.
 const NONE: u32 = u32::MAX;
 
 impl Shared {
@@ -70,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// Finds what receivers carry by the flows that send to them: all whose senders can. O(pairs).
+    /// Computes the capacity of receivers from the number of their flows whose senders have capacity. O(pairs).
     fn carry(&mut self) {
         let Some(goodput) = &self.goodput else { return };
         let mut connections = vec![0; self.fabric.ports()];
@@ -104,7 +104,7 @@ impl Shared {
         self.links[p.link as usize].count + p.offset + since
     }
 
-    /// Puts the first flow of a pair in its link's list.
+    /// Adds the first flow of a pair to its link's heap.
     fn list(&mut self, pair: u32) {
         let p = &self.pairs[pair as usize];
         if let Some(&Reverse((Key(end), ..))) = p.flows.peek() {
@@ -112,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// The pair whose first flow ends first at a link, and the count at which it does.
+    /// The pair whose flow is the next to end at a link, and the count at which it ends.
     fn first(&mut self, link: usize) -> Option<(f64, u32)> {
         while let Some(&Reverse((Key(end), pair))) = self.links[link].pairs.peek() {
             let p = &self.pairs[pair as usize];
@@ -125,7 +125,7 @@ impl Shared {
         None
     }
 
-    /// When the first flow of a link ends.
+    /// The end of the first flow of a link.
     fn first_end(&mut self, link: usize) -> f64 {
         let level = self.levels.level(link);
         if !(level > 0.0 && level.is_finite()) {
@@ -149,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Counts what was sent until `now`.
+    /// Adds the bytes sent until `now` to the counts.
     fn advance(&mut self, now: f64) {
         for (link, level) in self.links.iter_mut().zip(self.levels.levels()) {
             if level.is_finite() {

@@ -1,10 +1,10 @@
-//! What links carry over time.
+//! Draws the bandwidth of links over time.
 //!
-//! Every link has one of its samples for as long as a bandwidth holds, and then another. Without correlation each is as likely as any other,
-//! whatever was before. With it, ranks follow an autoregressive process of the first order: z' = c z + sqrt(1 - c^2) e with
-//! normal z and e, and the sample at the share of the normal distribution below z. Each sample stays as likely as any other, and one
-//! number says how long a link stays fast or slow. (Resampling blocks of the measurements instead would need them in the
-//! order of time, and equally far apart.) Links do not depend on each other.
+//! Every link has one of its samples while a bandwidth holds, and then another. Without correlation, all samples are equally
+//! likely, independent of the one before. With correlation, ranks follow an autoregressive process of order 1: z' = c z +
+//! sqrt(1 - c^2) e with normal z and e; the sample is the quantile at the normal distribution's value of z. All samples remain
+//! equally likely, and one number determines for how long a link stays fast or slow. (Resampling blocks of the measurements
+//! would need measurements in the order of time, at equal distances.) Links are independent of each other.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -26,7 +26,7 @@ pub struct Bandwidth<'a> {
 }
 
 impl<'a> Bandwidth<'a> {
-    /// Those of a seed.
+    /// The bandwidths given by a seed.
     pub fn new(area: &'a WideArea, seed: u64) -> Bandwidth<'a> {
         let mut bandwidth = Bandwidth {
             area,
@@ -40,20 +40,20 @@ impl<'a> Bandwidth<'a> {
         bandwidth
     }
 
-    /// What each link carries now, in bytes per second; above zero.
+    /// The present bandwidth of each link, in bytes per second; above 0.
     pub fn rates(&self) -> &[f64] {
         &self.rates
     }
 
-    /// When that changes, in seconds; infinite if it never does.
+    /// The time of the next change, in seconds; infinite if bandwidth is constant.
     pub fn next_change(&self) -> f64 {
         if self.steady { f64::INFINITY } else { (self.changes + 1) as f64 * self.area.holds().get() }
     }
 
-    /// It changes.
+    /// Changes the bandwidths.
     ///
     /// # Errors
-    /// How often it may, if that is too often.
+    /// The maximum number of changes, if this change exceeds it.
     pub fn change(&mut self) -> Result<(), u64> {
         self.changes += 1;
         if self.changes > MAX_CHANGES {

@@ -1,41 +1,41 @@
-//! Who sends how fast on which link, and what that comes to.
+//! Computes the rate of each transfer on each link, and advances transfers.
 
 use weir_core::solve::{Class, max_min};
 use weir_core::wide_area::{Share, Turns, Waiting, groups};
 
 use super::Inside;
 
-/// A part of a flow on its way, over one link or two.
+/// A part of a flow on its path, over one or two links.
 #[derive(Debug, Clone)]
 pub struct Transfer {
     pub group: usize,
-    /// Its place in the group.
+    /// Its index in the group.
     pub place: usize,
     pub links: [Option<u32>; 2],
-    /// Bytes, above zero.
+    /// Remaining bytes, above 0.
     pub left: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: f64,
 }
 
-/// A coflow under way.
+/// An active coflow.
 #[derive(Debug, Clone)]
 pub struct Active {
-    /// Its place among the demands.
+    /// Its index among the demands.
     pub index: usize,
-    /// How many came before it.
+    /// The number of coflows that arrived before it.
     pub seq: u64,
-    /// Its leaf in a tree of policies.
+    /// Its leaf in a policy tree.
     pub leaf: u32,
     /// The order inside it.
     pub inside: Inside,
-    /// Its groups in the order in which they go.
+    /// Its groups in the order of service.
     pub groups: Vec<usize>,
     pub transfers: Vec<Transfer>,
 }
 
 impl Active {
-    /// What a policy is told of it.
+    /// The coflow as a policy sees it.
     pub fn waiting(&self, links: usize) -> Waiting {
         let mut left = vec![0.0; links];
         for transfer in &self.transfers {
@@ -46,7 +46,7 @@ impl Active {
     }
 }
 
-/// The order of groups of these sizes.
+/// The order of groups with these sizes.
 pub fn order(sizes: &[f64], inside: Inside) -> Vec<usize> {
     let mut order = groups::largest_first(sizes);
     if inside == Inside::SmallestFirst {
@@ -55,7 +55,7 @@ pub fn order(sizes: &[f64], inside: Inside) -> Vec<usize> {
     order
 }
 
-/// The links, and who goes first.
+/// The links and the order of service.
 pub struct Links {
     /// As places among those that are active.
     turns: Turns,
@@ -70,12 +70,12 @@ impl Links {
         Links { turns: Turns::Shared, left: vec![0.0; links], spare: Vec::new() }
     }
 
-    /// Who goes first from now on, as places among those that are active. Until the next decision none of them leaves.
+    /// Sets the order of service, as indices of active coflows. No coflow may leave until the next call.
     pub fn set(&mut self, turns: Turns) {
         self.turns = turns;
     }
 
-    /// Whether parts of links are others when a transfer has ended.
+    /// Whether the end of a transfer changes the shares of links.
     pub fn are_divided(&self) -> bool {
         matches!(self.turns, Turns::Divided(_))
     }
@@ -159,14 +159,14 @@ fn share(mut transfers: Vec<&mut Transfer>, left: &mut [f64]) {
     }
 }
 
-/// In how many seconds the first transfer ends; infinite if none does.
+/// The time until the first transfer ends, in seconds; infinite if none ends.
 pub fn first_end(active: &[Active]) -> f64 {
     let transfers = active.iter().flat_map(|coflow| &coflow.transfers);
     transfers.filter(|t| t.rate > 0.0).map(|t| t.left / t.rate).fold(f64::INFINITY, f64::min)
 }
 
-/// Lets so many seconds pass. What has ended is handed to `ended`, with whether its flow has no other part that goes on, and leaves; so do
-/// coflows without transfers.
+/// Advances time by `step` seconds. Calls `ended` with each transfer that ends, and whether it is the last part of its flow.
+/// Removes ended transfers, and coflows without transfers.
 pub fn advance(
     active: &mut Vec<Active>,
     step: f64,

@@ -1,4 +1,4 @@
-//! The fields of a line: `key=value` pairs and their values.
+//! Parses the fields of a line: `key=value` pairs and their values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::error::TraceError;
 use crate::lines::{END_OF_LINE, Fields, Line};
 use crate::number;
 
-/// The `key=value` fields that end a line, each of the known keys at most once.
+/// The `key=value` fields at the end of a line, each of the known keys at most once.
 pub(super) struct Keys<'a> {
     fields: Fields<'a>,
     known: &'static [&'static str],
@@ -42,7 +42,7 @@ impl<'a> Keys<'a> {
         Ok(Some((key, value)))
     }
 
-    /// The values of all the known keys, in their order; each has to be there.
+    /// The values of all known keys, in their order; all are required.
     pub(super) fn all<const N: usize>(mut self) -> Result<[&'a str; N], TraceError> {
         let mut values = [None; N];
         while let Some((key, value)) = self.next()? {
@@ -60,7 +60,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The release that a line of `flow` or `shuffle` can end with.
+/// The optional release at the end of a `flow` or `shuffle` line.
 pub(super) fn release(fields: Fields<'_>) -> Result<Time, TraceError> {
     let line = fields.line;
     let mut keys = Keys::new(fields, &["release"]);

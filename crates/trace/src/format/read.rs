@@ -1,4 +1,4 @@
-//! The reader.
+//! Parses Weir's own trace format.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -15,7 +15,7 @@ use crate::lines::{Fields, Line, Lines};
 use crate::number;
 use crate::shuffle;
 
-/// The lines there are.
+/// The expected value in errors about unknown statements.
 const LINES: &str = "a line of `coflow`, `flow`, `shuffle` or `event`";
 
 pub(crate) fn parse<R: BufRead>(lines: &mut Lines<'_, R>, limits: &Limits) -> Result<Workload, TraceError> {
@@ -39,7 +39,7 @@ pub(crate) fn parse<R: BufRead>(lines: &mut Lines<'_, R>, limits: &Limits) -> Re
     reader.end(lines)
 }
 
-/// What a line says besides its comment, if anything.
+/// The content of a line without its comment, if any.
 fn content(line: Line<'_>) -> Option<Fields<'_>> {
     let text = line.text.split('#').next().unwrap_or_default().trim_ascii();
     (!text.is_empty()).then(|| Line { text, ..line }.fields())
@@ -74,7 +74,7 @@ fn ports(mut fields: Fields<'_>) -> Result<u32, TraceError> {
     Ok(ports)
 }
 
-/// An event of which the coflow may be yet to come.
+/// An event whose coflow may not have been read yet.
 struct Draft {
     line: usize,
     at: Time,
@@ -87,19 +87,19 @@ enum DraftChange {
     Late { id: u64, flow: usize, until: Time },
 }
 
-/// What is known while the lines go by.
+/// The state of reading.
 struct Reader<'a> {
     limits: &'a Limits,
     ports: u32,
     coflows: Vec<CoflowSpec>,
-    /// The line of each coflow, and the ids of its parents.
+    /// By coflow, its line, and the ids of its parents.
     lines: Vec<usize>,
     parents: Vec<Vec<u64>>,
-    /// The position of each id.
+    /// The index of each coflow, by id.
     positions: HashMap<u64, usize>,
     events: Vec<Draft>,
     names: Names,
-    /// Flows, parents, and bytes of finished coflows so far.
+    /// Numbers of flows and parents, and bytes of completely read coflows.
     flows: usize,
     parent_count: usize,
     bytes: f64,
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ends the coflow that is being read, if there is one; `line` is the first that is not its.
+    /// Completes the coflow that is being read, if any. `line` is the first line after it.
     fn close(&mut self, line: Line<'_>) -> Result<(), TraceError> {
         let (Some(coflow), Some(&number)) = (self.coflows.last(), self.lines.last()) else {
             return Ok(());
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes in `more` flows for the coflow that is being read.
+    /// Counts `more` flows, and returns the flows of the coflow that is being read.
     fn count(&mut self, line: Line<'_>, more: usize) -> Result<&mut Vec<FlowSpec>, TraceError> {
         let flows = self.flows.saturating_add(more);
         if flows > self.limits.max_flows {
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The workload, with ids resolved and events in order.
+    /// The workload, with ids resolved and events sorted by time.
     fn end<R: BufRead>(mut self, lines: &Lines<'_, R>) -> Result<Workload, TraceError> {
         self.close(lines.end())?;
         let positions = &self.positions;

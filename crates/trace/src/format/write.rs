@@ -1,4 +1,4 @@
-//! The writer.
+//! Writes Weir's own trace format.
 
 use std::io::Write;
 
@@ -46,7 +46,7 @@ pub(super) fn workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), 
     Ok(())
 }
 
-/// Whether a reader, which numbers names as they come, gives them the numbers that they have.
+/// Whether a reader, which numbers names by first use, assigns the workload's numbers.
 fn names_come_back(workload: &Workload) -> bool {
     let mut read = Names::empty();
     for coflow in &workload.coflows {
@@ -64,7 +64,7 @@ fn names_of<'a>(workload: &'a Workload, coflow: &CoflowSpec) -> (&'a str, &'a st
     (names.service(coflow.service), application)
 }
 
-/// The ids of a coflow and of a parent that it has twice.
+/// The ids of a coflow and of a parent that it lists twice, if any.
 fn repeated_parent(workload: &Workload) -> Option<(u64, u64)> {
     let mut parents = Vec::new();
     workload.coflows.iter().find_map(|coflow| {
@@ -119,7 +119,7 @@ fn coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -> Resu
     Ok(())
 }
 
-/// The flows on one line, if they are a shuffle whose parts add up to a size that splits into just them.
+/// The flows as one `shuffle` line, if they are a shuffle with sizes that split into exactly these flows.
 fn shuffle_line(flows: &[FlowSpec]) -> Option<String> {
     let first = flows.first()?.release;
     if flows.len() < 2 || flows.iter().any(|f| f.release != first) {
@@ -130,7 +130,7 @@ fn shuffle_line(flows: &[FlowSpec]) -> Option<String> {
         let mut reducers = Vec::with_capacity(shuffle.reducers.len());
         for (port, part) in shuffle.reducers {
             let whole = Bytes::new(number::unsplit(part, parts, 1.0)?)?;
-            // Above, rounding could carry a size over what a reader takes.
+            // Rounding could increase the size beyond the reader's bound.
             if whole.get() >= bounds::MAX_BYTES {
                 return None;
             }

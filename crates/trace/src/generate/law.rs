@@ -1,4 +1,4 @@
-//! Laws of chance, as text and in numbers.
+//! Probability distributions of generated workloads, as text and as samples.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,20 @@ use weir_core::units::Time;
 use super::{SeededRng, SpecError};
 use crate::number;
 
-/// The largest value of a law's parameter.
+/// The maximum value of a parameter.
 const MAX: f64 = 1e12;
 
-/// How a number is distributed. As text: the name, a colon, and the parameters in the order below, such as
+/// A distribution of numbers. Its text is the name, a colon, and the parameters in the order below, such as
 /// `pareto:1.2,1,150`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Law {
-    /// `constant:V`: always the same.
+    /// `constant:V`: always V.
     Constant(f64),
-    /// `uniform:MIN,MAX`: evenly between the two.
+    /// `uniform:MIN,MAX`: uniform between the two.
     Uniform {
-        /// The least.
+        /// The minimum.
         min: f64,
-        /// The greatest.
+        /// The maximum.
         max: f64,
     },
     /// `exponential:MEAN`.
@@ -29,34 +29,34 @@ pub enum Law {
         /// The mean.
         mean: f64,
     },
-    /// `pareto:SHAPE,MIN,MAX`: a heavy tail, cut off at the greatest value.
+    /// `pareto:SHAPE,MIN,MAX`: a Pareto distribution truncated at the maximum.
     Pareto {
-        /// The smaller, the heavier the tail; from 0.01 to 100.
+        /// The shape, from 0.01 to 100. A lower value gives a heavier tail.
         shape: f64,
-        /// The least; above zero.
+        /// The minimum; above 0.
         min: f64,
-        /// The greatest.
+        /// The maximum.
         max: f64,
     },
-    /// `lognormal:MEDIAN,SIGMA,MIN,MAX`: values outside of the bounds become the bound.
+    /// `lognormal:MEDIAN,SIGMA,MIN,MAX`: values outside the bounds are set to the bound.
     LogNormal {
-        /// The median; above zero.
+        /// The median; above 0.
         median: f64,
         /// The standard deviation of the logarithm; up to 100.
         sigma: f64,
-        /// The least.
+        /// The minimum.
         min: f64,
-        /// The greatest.
+        /// The maximum.
         max: f64,
     },
 }
 
-/// What is expected of the text of a law.
+/// The expected value in errors about distributions.
 const LAWS: &str = "constant:V, uniform:MIN,MAX, exponential:MEAN, pareto:SHAPE,MIN,MAX or \
                     lognormal:MEDIAN,SIGMA,MIN,MAX";
 
 impl Law {
-    /// Whether the parameters are in their ranges.
+    /// Checks the ranges of the parameters.
     pub(super) fn check(&self, field: &str) -> Result<(), SpecError> {
         let ordered = |min: f64, max: f64| 0.0 <= min && min <= max && max <= MAX;
         let (right, expected) = match *self {
@@ -75,7 +75,7 @@ impl Law {
         if right { Ok(()) } else { Err(SpecError::new(field, self, expected)) }
     }
 
-    /// A value; finite and not negative if the law is within its ranges.
+    /// A sample; finite and at least 0 if the parameters are in their ranges.
     pub(super) fn sample(&self, dice: &mut SeededRng) -> f64 {
         match *self {
             Law::Constant(value) => value,
@@ -127,27 +127,27 @@ impl FromStr for Law {
     }
 }
 
-/// How coflows follow each other. As text: `poisson:7s`, `every:7s`, `lognormal:3s,1.3` or `burst`.
+/// A distribution of the gaps between arrivals. As text: `poisson:7s`, `every:7s`, `lognormal:3s,1.3` or `burst`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
-    /// `poisson:MEAN`: gaps without memory.
+    /// `poisson:MEAN`: exponential gaps.
     Poisson {
         /// The mean gap.
         mean: Time,
     },
-    /// `every:GAP`: all gaps are the same.
+    /// `every:GAP`: constant gaps.
     Every {
         /// The gap.
         gap: Time,
     },
-    /// `lognormal:MEDIAN,SIGMA`: heavier than Poisson, with crowds and lulls as in the public trace.
+    /// `lognormal:MEDIAN,SIGMA`: heavier-tailed than Poisson, with bursts and idle periods as in the public trace.
     LogNormal {
         /// The median gap.
         median: Time,
         /// The standard deviation of the gap's logarithm; up to 5.
         sigma: f64,
     },
-    /// `burst`: all at once.
+    /// `burst`: all arrivals at time 0.
     Burst,
 }
 
@@ -161,7 +161,7 @@ impl Arrival {
         }
     }
 
-    /// Seconds to the next arrival.
+    /// A sample of the gap to the next arrival, in seconds.
     pub(super) fn gap(&self, dice: &mut SeededRng) -> f64 {
         match *self {
             Arrival::Poisson { mean } => -mean.get() * libm::log(1.0 - dice.unit()),
@@ -211,14 +211,14 @@ impl FromStr for Arrival {
     }
 }
 
-/// How the reducers of one coflow differ in size. As text: `none`, `spread:0.8` or `zipf:1.2`.
+/// The differences between the sizes of a coflow's reducers. As text: `none`, `spread:0.8` or `zipf:1.2`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Skew {
-    /// `none`: all are equal.
+    /// `none`: all sizes are equal.
     None,
-    /// `spread:PART`: evenly between `1 - PART` and `1 + PART` times the average.
+    /// `spread:PART`: uniform between `1 - PART` and `1 + PART` times the mean.
     Spread(f64),
-    /// `zipf:EXPONENT`: the k-th largest is in proportion to `1 / k^EXPONENT`.
+    /// `zipf:EXPONENT`: the k-th largest size is proportional to `1 / k^EXPONENT`.
     Zipf(f64),
 }
 
@@ -232,7 +232,7 @@ impl Skew {
         if right { Ok(()) } else { Err(SpecError::new("skew", self, expected)) }
     }
 
-    /// What to multiply the average with for each of `count` reducers.
+    /// For each of `count` reducers, the factor of its size relative to the mean.
     pub(super) fn factors(&self, count: usize, dice: &mut SeededRng) -> Vec<f64> {
         match *self {
             Skew::None => vec![1.0; count],

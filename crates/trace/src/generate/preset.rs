@@ -1,4 +1,4 @@
-//! Specifications that come with Weir.
+//! Predefined specifications.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,22 +7,21 @@ use weir_core::units::Time;
 
 use super::{Arrival, Kind, Law, Skew, Spec, SpecError};
 
-/// A ready-made specification.
+/// A predefined specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// Like the public coflow-benchmark trace, the hour of a MapReduce cluster that published
-    /// evaluations replay: 526 coflows on 150 ports, about 700,000 flows and 35 TB, almost all of
-    /// them in a few coflows.
+    /// Similar to the public coflow-benchmark trace, one hour of a MapReduce cluster that published evaluations replay: 526
+    /// coflows on 150 ports, about 700,000 flows and 35 TB, almost all of them in a few coflows.
     Facebook,
-    /// The same shape on 50 ports: 200 coflows in two to three minutes, some ten thousand flows.
+    /// The same distributions scaled to 50 ports: 200 coflows in two to three minutes, about ten thousand flows.
     Small,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Preset; 2] = [Preset::Facebook, Preset::Small];
 
-    /// Its specification with this seed.
+    /// The specification with this seed.
     pub fn spec(self, seed: u64) -> Spec {
         let (ports, coflows, gap, sigma) = match self {
             Preset::Facebook => (150, 526, 3.1, 1.28),
@@ -71,12 +70,12 @@ const fn kind(share: f64, mappers: Law, reducers: Law, size: Law, skew: Skew) ->
     Kind { share, mappers, reducers, size, skew }
 }
 
-/// The shares, widths and sizes of the public trace's coflows, kind by kind. The bounds of the laws keep
-/// each kind in its bin of Saath's Table 1.
+/// The shares, widths and sizes of the public trace's coflows, by kind. The bounds of the distributions keep each kind in
+/// its bin of Saath's Table 1.
 fn facebook() -> Vec<Kind> {
     let one = constant(1.0);
     vec![
-        // Bin 1: narrow and small; about half of it single flows.
+        // Bin 1: narrow and small; about half are single flows.
         kind(0.228, one, one, lognormal(2.0, 1.6, 1.0, 94.0), Skew::None),
         kind(0.240, uniform(1.5, 8.0), one, lognormal(4.0, 1.4, 1.0, 94.0), Skew::None),
         // Bin 2: wide and small; many mappers or many reducers.
@@ -116,7 +115,7 @@ fn facebook() -> Vec<Kind> {
     ]
 }
 
-/// As [`facebook`], with widths and the largest sizes brought down to 50 ports and a few minutes.
+/// As [`facebook`], with widths and maximum sizes reduced to fit 50 ports and a few minutes.
 fn small() -> Vec<Kind> {
     let one = constant(1.0);
     vec![

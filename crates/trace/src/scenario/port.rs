@@ -1,4 +1,4 @@
-//! The queues of ports, in a scenario's file.
+//! Reads the queues of ports in a scenario.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::no_link;
 use crate::error::TraceError;
 use crate::fields::{Fields, Value};
 
-/// A port, and where its queues stand.
+/// A port, and the tables of its queues for the positions of errors.
 pub(super) fn read<'a>(
     fields: &mut Fields<'a>,
     topology: &Topology,
@@ -30,7 +30,7 @@ pub(super) fn read<'a>(
 
 const QUEUES: &str = "a list of queues, such as [{ weight = 3, services = [\"search\"] }]";
 
-/// The links of a port, or of all that `*` stands for.
+/// The links of a port, or all links that `*` matches.
 fn ports(fields: &mut Fields<'_>, topology: &Topology) -> Result<Vec<LinkId>, TraceError> {
     const END: &str = "a host or switch of the fabric, or \"*\" for all";
     let mut end = |key| {

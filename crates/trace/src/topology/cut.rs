@@ -1,32 +1,32 @@
-//! What one half of the hosts can send to the other: a maximum flow between them, by Dinic's algorithm.
+//! Computes the capacity from one half of the hosts to the other: a maximum flow, by Dinic's algorithm.
 
 use weir_core::model::{NodeId, Topology};
 
-/// An edge of the network of what is left.
+/// An edge of the residual network.
 struct Edge {
     to: usize,
     left: f64,
 }
 
-/// Edges and their reverses in turn, and those of each node.
+/// Edges, each followed by its reverse, and the edges of each node.
 struct Graph {
     edges: Vec<Edge>,
     of: Vec<Vec<u32>>,
 }
 
-/// Steps that the search may take.
+/// The maximum number of steps of the search.
 const MAX_STEPS: u64 = 1_000_000_000;
 
-/// What is left of an edge below this part of what it was is rounding.
+/// Residuals up to this fraction of the augmenting flow are rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// What the first half of the hosts (the smaller, if they are odd) can send to the other half, in bytes per second; none
-/// if it takes too long to find.
+/// The capacity from the first half of the hosts (the smaller, if their number is odd) to the other half, in bytes per
+/// second; none if the search takes too many steps.
 pub(super) fn between_halves(topology: &Topology) -> Option<f64> {
     let hosts = topology.hosts();
     let switches = topology.nodes() - hosts;
     let (source, sink) = (switches, switches + 1);
-    // Hosts do not forward, so their links count at their switches.
+    // Hosts do not forward, so their links are modelled as capacity of their switches.
     let (mut sends, mut receives) = (vec![0.0; switches], vec![0.0; switches]);
     for host in 0..hosts {
         for &link in topology.out(NodeId(host as u32)) {
@@ -43,7 +43,7 @@ pub(super) fn between_halves(topology: &Topology) -> Option<f64> {
     for link in topology.links().iter().step_by(2) {
         if let (Some(a), Some(b)) = (link.from.index().checked_sub(hosts), link.to.index().checked_sub(hosts))
         {
-            // Both links of the cable, each the other's reverse.
+            // The two links of the cable are each other's reverse.
             graph.add(a, b, link.rate.get(), link.rate.get());
         }
     }
@@ -68,7 +68,7 @@ impl Graph {
             if far[sink] == u32::MAX {
                 return Some(flow);
             }
-            // Paths with something left on each edge, deeper and deeper; a node's edges are tried once.
+            // Depth-first search for augmenting paths by increasing distance; each node tries each edge once.
             let mut next = vec![0usize; self.of.len()];
             let mut path: Vec<u32> = Vec::new();
             loop {
@@ -100,7 +100,7 @@ impl Graph {
                         next[node] += 1;
                     }
                 } else if let Some(edge) = path.pop() {
-                    // Nothing leads on from here.
+                    // Dead end: skip the edge that leads to this node.
                     next[self.edges[edge as usize ^ 1].to] += 1;
                 } else {
                     break;

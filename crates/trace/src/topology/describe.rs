@@ -1,4 +1,4 @@
-//! A network in numbers: tiers, rates, oversubscription, bisection, paths between hosts.
+//! Computes statistics of a network: tiers, rates, oversubscription, bisection, and paths between hosts.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,73 +6,73 @@ use weir_core::model::{NodeId, Topology};
 
 use super::cut;
 
-/// Cables between two tiers.
+/// Statistics of the cables between two tiers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cables {
     /// The lower tier.
     pub low: u8,
     /// The upper tier.
     pub high: u8,
-    /// How many.
+    /// Number of cables.
     pub count: usize,
-    /// The least rate, in bytes per second each way.
+    /// The minimum rate, in bytes per second in each direction.
     pub least: f64,
-    /// The greatest.
+    /// The maximum rate, in bytes per second in each direction.
     pub most: f64,
-    /// The sum of the rates.
+    /// The sum of the rates, in bytes per second in each direction.
     pub total: f64,
 }
 
-/// Switches of one tier.
+/// Statistics of the switches of one tier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tier {
-    /// The tier, as the topology has it.
+    /// The tier's number in the topology.
     pub tier: u8,
-    /// How many switches.
+    /// Number of switches.
     pub switches: usize,
-    /// The rates of the cables down over those of the cables up, of the switch where that is the most; none if none of them
-    /// has a cable up.
+    /// The oversubscription: the rates of a switch's cables to lower tiers divided by those to upper tiers. The maximum over
+    /// the tier's switches; none if no switch of the tier has a cable to an upper tier.
     pub oversubscription: Option<f64>,
 }
 
-/// Pairs of hosts, one way, that are alike.
+/// Ordered pairs of hosts with equal distance and number of shortest paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairs {
-    /// Links of the shortest path.
+    /// Number of links of the shortest path.
     pub hops: u32,
-    /// How many paths are as short.
+    /// Number of shortest paths.
     pub paths: u64,
-    /// How many pairs.
+    /// Number of pairs.
     pub count: u64,
 }
 
-/// A network in numbers.
+/// Statistics of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: usize,
-    /// Switches.
+    /// Number of switches.
     pub switches: usize,
-    /// Cables; each is two links.
+    /// Number of cables; each is two links.
     pub cables: usize,
-    /// By tier, from below.
+    /// By tier, from the lowest.
     pub tiers: Vec<Tier>,
-    /// By the tiers of their ends, from below.
+    /// By the tiers of the cables' ends, from the lowest.
     pub between: Vec<Cables>,
-    /// What the first half of the hosts, in their order, can send to the other half at once, over any paths: a cut with the
-    /// least capacity. None if finding it took too long.
+    /// The capacity from the first half of the hosts, in their order, to the other half, over any paths, in bytes per
+    /// second: a minimum cut. None if the search takes too many steps.
     pub bisection: Option<f64>,
-    /// What the links of that half could send.
+    /// The sum of the sending rates of that half's links, in bytes per second.
     pub half: f64,
-    /// Pairs of hosts by the length and the number of their shortest paths. None if there are too many to look at.
+    /// Pairs of hosts by length and number of their shortest paths. None if the search takes too many steps.
     pub pairs: Option<Vec<Pairs>>,
 }
 
-/// Steps that counting paths may take.
+/// The maximum number of steps for counting paths.
 const MAX_STEPS: u64 = 4_000_000_000;
 
 impl Description {
-    /// The numbers of a network with all its links up.
+    /// Computes the statistics of a network with all links up.
     pub fn new(topology: &Topology) -> Description {
         let half = topology.hosts() / 2;
         let out = |host: u32| topology.out(NodeId(host)).iter().map(|&link| topology.link(link).rate.get());
@@ -128,7 +128,7 @@ fn between(topology: &Topology) -> Vec<Cables> {
     between.into_values().collect()
 }
 
-/// Hosts with the same switches have the same paths, so one search for each set of switches is enough.
+/// Hosts with the same switches have the same paths, so one search for each set of switches suffices.
 fn pairs(topology: &Topology) -> Option<Vec<Pairs>> {
     let hosts = topology.hosts();
     let mut groups: BTreeMap<Vec<u32>, u64> = BTreeMap::new();
@@ -158,7 +158,8 @@ fn pairs(topology: &Topology) -> Option<Vec<Pairs>> {
     Some(found.into_iter().map(|((hops, paths), count)| Pairs { hops, paths, count }).collect())
 }
 
-/// Of every switch: the links to hosts at these switches, and the number of shortest paths, at most `u64::MAX`.
+/// For every switch, the number of links to hosts at the switches `heads`, and the number of shortest paths, at most
+/// `u64::MAX`.
 fn search(topology: &Topology, heads: &[u32]) -> Vec<(u32, u64)> {
     let hosts = topology.hosts();
     let mut near = vec![(u32::MAX, 0u64); topology.nodes() - hosts];

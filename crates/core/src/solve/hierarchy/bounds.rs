@@ -1,29 +1,29 @@
-//! Lower and upper bounds of what services may have on links, in stages that each follow from the one before.
+//! Lower and upper bounds of the rates of services on links, in stages that each follow from the one before.
 
 use super::divide::{Claim, Divider, Limits, beyond};
 use super::network::Network;
 use super::{Count, SAME, STAGES, Shares};
 
-/// What a cell's part was made from.
+/// The inputs of a cell's offer.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
-    /// What the service's flows on the link can get elsewhere.
+    /// The sum of the limits of the service's flows on the link.
     wanted: f64,
-    /// What the link has for the service.
+    /// The rate that the service can have on the link.
     part: f64,
     /// The highest limit of its flows.
     highest: f64,
 }
 
-/// Offers of all cells, with limits by the stage before.
+/// Offers of all cells, with limits from the stage before.
 #[derive(Debug, Clone)]
 struct Stage {
-    /// By cell, and infinity for [`Network::least_elsewhere`].
+    /// Offers by cell, followed by infinity for [`Network::least_elsewhere`].
     offer: Vec<f64>,
     states: Vec<State>,
-    /// Whether limits of the cell's flows changed since.
+    /// Whether limits of the cell's flows changed since the cell's last visit.
     stale: Vec<bool>,
-    /// Links to divide anew.
+    /// Links to divide again.
     queue: Vec<u32>,
     queued: Vec<bool>,
 }
@@ -52,7 +52,7 @@ impl Stage {
     }
 }
 
-/// What links have and who is entitled to it.
+/// Capacities, shares and guarantees.
 pub(super) struct Rules<'a> {
     pub capacities: &'a [f64],
     pub shares: &'a Shares,
@@ -60,13 +60,13 @@ pub(super) struct Rules<'a> {
     pub guarantees: &'a [f64],
 }
 
-/// A cell whose offer moved, and the lower of its two offers.
+/// A cell whose offer changed, and the lower of its old and new offer.
 pub(super) type Moved = (u32, f64);
 
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     stages: Vec<Stage>,
-    /// What limits before the first stage: nothing.
+    /// Limits before the first stage: infinite.
     none: Vec<f64>,
     divider: Divider,
     todo: Vec<u32>,
@@ -93,17 +93,17 @@ impl Bounds {
         }
     }
 
-    /// The last lower bounds, by cell, and infinity.
+    /// The last lower bounds, by cell, followed by infinity.
     pub fn low(&self) -> &[f64] {
         &self.stages[STAGES - 1].offer
     }
 
-    /// The upper bounds that these follow from.
+    /// The upper bounds from which the last lower bounds follow.
     pub fn high(&self) -> &[f64] {
         &self.stages[STAGES - 2].offer
     }
 
-    /// A cell's flows or demands changed.
+    /// Marks a cell whose flows or demands changed.
     pub fn mark(&mut self, network: &Network, cell: usize) {
         let link = network.link_of(cell);
         for stage in &mut self.stages {
@@ -112,13 +112,13 @@ impl Bounds {
         }
     }
 
-    /// A link's capacity changed.
+    /// Marks a link whose capacity changed.
     pub fn mark_link(&mut self, link: usize) {
         self.stages.iter_mut().for_each(|stage| stage.mark_link(link));
     }
 
-    /// Makes all stages from the start. From the third on, a stage differs from the one two before only as the one before it
-    /// does.
+    /// Computes all stages from scratch. From the third on, a stage differs from the one two before only where its limits
+    /// do.
     pub fn make(&mut self, network: &Network, rules: &Rules<'_>) {
         for stage in 0..STAGES {
             if stage < 2 {
@@ -141,8 +141,7 @@ impl Bounds {
         }
     }
 
-    /// Follows what is marked through all stages. Adds cells whose last bounds moved to `low` and
-    /// `high`.
+    /// Propagates marks through all stages. Adds cells whose last lower and upper bounds changed to `low` and `high`.
     pub fn repair(
         &mut self,
         network: &Network,
@@ -170,7 +169,7 @@ impl Bounds {
     fn round(&mut self, stage: usize, network: &Network, rules: &Rules<'_>) {
         let mut divider = std::mem::take(&mut self.divider);
         let mut todo = std::mem::take(&mut self.todo);
-        // A link may mark itself again.
+        // A division can mark its own link again.
         while !self.stages[stage].queue.is_empty() {
             std::mem::swap(&mut todo, &mut self.stages[stage].queue);
             for link in todo.drain(..) {
@@ -196,7 +195,7 @@ impl Bounds {
         divider.clear();
         for (service, cell) in cells.clone().enumerate() {
             if network.cells[cell].flows == 0 {
-                // Offers to nobody; whoever comes marks the cell.
+                // No flow uses this offer; adding a flow marks the cell.
                 stage.offer[cell] = f64::INFINITY;
                 stage.stale[cell] = false;
                 continue;
@@ -229,7 +228,7 @@ impl Bounds {
                 continue;
             }
             let old = stage.offer[cell];
-            // With room above the highest limit, no limit can have moved unmarked.
+            // If the offer is above the highest limit, all changed limits have marked the cell.
             let known = claim.limits.is_none() && old > above(above(state.highest));
             let new = if known && claim.wanted <= claim.part {
                 state.highest + beyond(claim.part, claim.wanted)
@@ -238,7 +237,7 @@ impl Bounds {
                     gather(network, divider, cell, limits, before.is_empty(), &mut self.count.visits)
                 });
                 if limits.wanted != claim.wanted {
-                    // Limits above the offer moved unmarked; now that it moves, they may count.
+                    // Limits above the old offer changed without a mark; the new offer may be above them.
                     stage.stale[cell] = true;
                     stage.mark_link(link);
                 }
@@ -252,7 +251,7 @@ impl Bounds {
     }
 }
 
-/// Puts the limits of a cell's flows into the divider. Before the first stage only demands limit.
+/// Adds the limits of a cell's flows to the divider. Before the first stage only demands limit flows.
 fn gather(
     network: &Network,
     divider: &mut Divider,
@@ -275,12 +274,12 @@ fn gather(
     divider.gather(cell.members.iter().enumerate().map(limit).zip(flows))
 }
 
-/// Where offers begin to be higher than a limit.
+/// The value above which an offer counts as higher than a limit.
 fn above(limit: f64) -> f64 {
     limit * (1.0 + SAME)
 }
 
-/// The highest offer that each service has anywhere.
+/// The highest offer of each service at any link.
 fn highest_by_service(network: &Network, offer: &[f64]) -> Vec<f64> {
     let mut highest = vec![0.0f64; network.services];
     for index in (0..network.cells.len()).filter(|&index| network.cells[index].flows > 0) {
@@ -290,8 +289,8 @@ fn highest_by_service(network: &Network, offer: &[f64]) -> Vec<f64> {
     highest
 }
 
-/// Marks those other cells of a cell's flows whose offers in `stage` are above `least`, the least that the limit was
-/// or is: a limit counts only below the offer. Says how many classes it passed.
+/// Marks the other cells of a cell's flows whose offers in `stage` are above `least`, the lower of the old and new limit: a
+/// limit has an effect only below the offer. Returns the number of classes examined.
 fn mark_others(network: &Network, stage: &mut Stage, cell: usize, least: f64) -> u64 {
     let Stage { offer, stale, queue, queued, .. } = stage;
     let above = above(least);

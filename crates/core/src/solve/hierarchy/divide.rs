@@ -1,16 +1,16 @@
-//! One link, divided between its services and inside each of them.
+//! Divides one link between its services, and a service's share between its flows.
 
 /// A service that shares a link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     pub service: u32,
-    /// What its flows can get elsewhere; may be infinite.
+    /// The sum of its flows' limits; can be infinite.
     pub wanted: f64,
-    /// What it gets before anybody gets more.
+    /// Its guarantee on the link.
     pub guarantee: f64,
-    /// Its weight in what is left over then.
+    /// Its weight for the capacity above the guarantees.
     pub excess: f64,
-    /// What the link has for it, if it wants that much.
+    /// The rate that it can have on the link if its flows' limits allow it.
     pub part: f64,
     pub limits: Option<Limits>,
 }
@@ -27,13 +27,13 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// So many flows without any.
+    /// Limits of `flows` flows without any limit.
     pub fn unlimited(flows: f64) -> Limits {
         let wanted = f64::INFINITY;
         Limits { start: 0, end: 0, wanted, flows, least: wanted, highest: wanted }
     }
 
-    /// These and those that were gathered right after them. (Which is highest is lost.)
+    /// These limits and those that were gathered right after them. `highest` of the result is not valid.
     pub fn and(self, next: Limits) -> Limits {
         let start = if self.start == self.end { next.start } else { self.start };
         let (wanted, flows) = (self.wanted + next.wanted, self.flows + next.flows);
@@ -42,7 +42,7 @@ impl Limits {
     }
 }
 
-/// Room to divide links in, used again for each.
+/// Working memory to divide links, reused for each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Divider {
     pub claims: Vec<Claim>,
@@ -51,15 +51,15 @@ pub(super) struct Divider {
     order: Vec<Step>,
 }
 
-/// A service in the order in which services have all that they want, as the level rises.
+/// A service in the order in which services reach the sum of their limits as the level rises.
 #[derive(Debug, Clone, Copy, Default)]
 struct Step {
     claim: usize,
-    /// The level at which it has it.
+    /// The level at which it reaches the sum.
     level: f64,
-    /// Wanted by those before.
+    /// The sum of the limits of the services before it, and of services without excess weight.
     wanted_before: f64,
-    /// Guarantees and excess weights of this one and those after it.
+    /// Guarantees and excess weights of this service and those after it.
     guarantees: f64,
     excess: f64,
 }
@@ -71,7 +71,7 @@ impl Divider {
         self.flows.clear();
     }
 
-    /// Takes in limits and numbers of flows of one service.
+    /// Adds limits and numbers of flows of one service.
     pub fn gather(&mut self, members: impl Iterator<Item = (f64, f64)>) -> Limits {
         let start = self.limits.len();
         let (mut total, mut least, mut highest) = (0.0, f64::INFINITY, 0.0f64);
@@ -91,8 +91,8 @@ impl Divider {
         Limits { start, end: self.limits.len(), wanted, flows: total, least, highest }
     }
 
-    /// Fills in every claim's part: what the service would get if it wanted more, and the others what they want.
-    /// O(services^2) at worst, and there are few.
+    /// Sets every claim's part: what the service would get if its own limits were infinite and the others kept theirs.
+    /// O(services^2) at worst; services are few.
     pub fn divide(&mut self, capacity: f64) {
         let Divider { claims, order, .. } = self;
         order.clear();
@@ -117,7 +117,7 @@ impl Divider {
             step.wanted_before = before;
             before += claims[step.claim].wanted;
         }
-        // Rounding may take it below zero where guarantees take all of the link.
+        // Rounding can make this negative if guarantees take all of the link.
         let level_at =
             |step: &Step| ((capacity - step.wanted_before - step.guarantees) / step.excess).max(0.0);
         let first_short = order.iter().position(|step| step.level > level_at(step)).unwrap_or(order.len());
@@ -131,7 +131,7 @@ impl Divider {
             let part = if place >= first_short {
                 own + weight * level
             } else {
-                // Alone without a limit, it would push the level down until somebody else is short.
+                // Without a limit it would lower the level until another service is below the sum of its limits.
                 let mut part = capacity - (before_all(order, claims) - claim.wanted);
                 for step in &order[place + 1..] {
                     let others = step.wanted_before - claim.wanted;
@@ -148,8 +148,8 @@ impl Divider {
         }
     }
 
-    /// The most that a flow may have of its service's part. `guess` is a number near it, or infinite. Adds the limits that it read to
-    /// `read`.
+    /// The maximum rate of one flow within its service's part. `guess` is a number near it, or infinite. Adds the number of
+    /// limits read to `read`.
     pub fn offer(&self, limits: &Limits, part: f64, guess: f64, read: &mut u64) -> f64 {
         if limits.wanted <= part {
             return limits.highest + beyond(part, limits.wanted);
@@ -159,7 +159,7 @@ impl Divider {
         }
         let (list, flows) = (&self.limits[limits.start..limits.end], &self.flows[limits.start..limits.end]);
         let base = base(limits.least);
-        // Newton's method: what flows get is concave in the offer, so from the second step on it only rises.
+        // Newton's method: the flows' sum is concave in the offer, so from the second step on the offer only rises.
         let least = part / limits.flows;
         let (mut offer, mut sure) = if guess.is_finite() { (guess, false) } else { (least, true) };
         loop {
@@ -187,18 +187,20 @@ impl Divider {
     }
 }
 
-/// What sums of limits count from, so that limits that are all the same add up to their number of times, without
-/// rounding at each: between a part and what is wanted of it, that would be much of a flow.
+/// The number that sums of limits are relative to, so that equal limits sum without rounding. In the difference between a
+/// part and the sum of limits, that rounding could be much of a flow.
 fn base(least: f64) -> f64 {
     if least.is_finite() { least } else { 0.0 }
 }
 
-/// What all that can get more want together; finite only if somebody asks who wants a finite amount and nobody is short.
+/// The sum of the limits of all services that can get more. Finite only if no service is below its limits and the caller's
+/// limits are finite.
 fn before_all(order: &[Step], claims: &[Claim]) -> f64 {
     order.last().map_or(0.0, |step| step.wanted_before + claims[step.claim].wanted)
 }
 
-/// What a part leaves beyond what is wanted of it, and rounding: of a part it is little, of a single flow it may be much.
+/// The part minus the sum of limits, less rounding: rounding is small relative to a part, but can be large relative to one
+/// flow.
 pub(super) fn beyond(part: f64, wanted: f64) -> f64 {
     (part * (1.0 - 1e-12) - wanted).max(0.0)
 }

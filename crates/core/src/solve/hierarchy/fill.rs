@@ -1,4 +1,4 @@
-//! What lower bounds leave of links: all rates rise by the same factor until something stops them.
+//! Divides residual capacity above the lower bounds: all rates rise by the same factor until a stop limits them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,17 +9,17 @@ use super::divide::{Divider, Limits};
 use super::network::Network;
 use crate::order::Key;
 
-/// Factors that differ by less than this part are the same: more than rounding, so that repairs end.
+/// Factors with a smaller relative difference count as equal. It is above rounding, so that repairs terminate.
 const SAME: f64 = 1e-13;
-/// By how much rates may rise. Something that stops them is a link or, where a service gets no excess, its guarantee on
-/// a link: a *cap*. Stops are numbered: links first, then caps by cell.
+/// The factors by which rates rise. A *stop* limits them: a link or, for a service without excess weight, its guarantee on
+/// a link (a *cap*). Stops are numbered: links first, then caps by cell.
 #[derive(Debug, Clone)]
 pub(super) struct Fill {
-    /// By link, the factor at which it is full; infinity if other things stop all of its flows before.
+    /// By link, the factor at which it is full; infinite if other stops limit all of its flows first.
     links: Vec<f64>,
-    /// By cell, the factor at which the service has its guarantee; empty if all services get excess.
+    /// By cell, the factor at which the service reaches its guarantee; empty if all services have excess weight.
     caps: Vec<f64>,
-    /// By cell, the lower of its link's and its cap's factor; and infinity.
+    /// By cell, the lower of its link's and its cap's factor; followed by infinity.
     levels: Vec<f64>,
     /// Whether all factors are 1.
     held: bool,
@@ -31,12 +31,12 @@ pub(super) struct Fill {
     pub count: Count,
 }
 
-/// Of a cell, while factors are found.
+/// State of a cell during a sweep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Open {
-    /// What it takes more for each one that the factor rises.
+    /// The sum of the lower bounds of flows that have not stopped: the increase of their rates for each unit of the factor.
     weight: f64,
-    /// What stopped flows take.
+    /// The sum of the rates of stopped flows.
     gone: f64,
     /// Members that have not stopped.
     members: u32,
@@ -67,16 +67,16 @@ impl Fill {
         }
     }
 
-    /// By cell, the factor that stops its flows, and infinity.
+    /// By cell, the factor at which its flows stop; followed by infinity.
     pub fn levels(&self) -> &[f64] {
         &self.levels
     }
 
-    /// Nothing rises.
+    /// Sets all factors to 1.
     pub fn hold(&mut self) {
         if !self.held {
             self.links.fill(1.0);
-            // Links hold them; a cap is found when its link moves.
+            // The links stop all flows; a cap is computed when its link moves.
             self.caps.fill(f64::INFINITY);
             let cells = self.levels.len() - 1;
             self.levels[..cells].fill(1.0);
@@ -89,8 +89,8 @@ impl Fill {
         self.queue.drain(..).for_each(|stop| self.queued[stop as usize] = false);
     }
 
-    /// Finds all factors at `links` from the start; their flows cross no others. The stop with the lowest factor is the first to be fixed. Factors of others only rise
-    /// as flows are stopped below them, so an old one is a lower bound.
+    /// Computes all factors at `links` from scratch; their flows must cross no other links. The stop with the lowest factor
+    /// is fixed first. Stopping flows below another stop only raises its factor, so an old factor is a lower bound.
     pub fn sweep(&mut self, network: &Network, rules: &Rules<'_>, low: &[f64], links: &[u32]) {
         let before = self.count.visits;
         self.held = false;
@@ -123,7 +123,7 @@ impl Fill {
                 all.gone += cell.gone;
                 all.members += cell.members;
             }
-            // Where only rounding is left of the weights, some bound will do.
+            // If the weights that remain are rounding, any lower bound suffices.
             let level = (room(network, rules, stop) - all.gone) / all.weight.max(f64::MIN_POSITIVE);
             if all.members > 0 { level.clamp(0.0, f64::MAX) } else { f64::INFINITY }
         };
@@ -145,7 +145,7 @@ impl Fill {
                 continue;
             }
             let level = self.evaluate(network, rules, low, stop, key);
-            // Estimates are off by rounding; the order is that of the factors themselves.
+            // Estimates contain rounding errors; the order is that of the exact factors.
             if heap.peek().is_some_and(|Reverse((next, _))| level > next.0) {
                 if level.is_finite() {
                     heap.push(Reverse((Key(level), stop as u32)));
@@ -159,10 +159,10 @@ impl Fill {
         self.count.swept += self.count.visits - before;
     }
 
-    /// All open flows at a stop get `level`, or their demand.
+    /// Stops all open flows at a stop, at `level` or at their demand.
     fn stop_open(&mut self, network: &Network, low: &[f64], stop: usize, level: f64, open: &mut [Open]) {
         for index in cells_at(network, stop) {
-            // A cap that was reached before.
+            // A cap that was reached earlier.
             if self.levels[index].is_finite() {
                 continue;
             }
@@ -184,8 +184,8 @@ impl Fill {
         }
     }
 
-    /// The factor at which a stop is reached if others stand; infinity if they stop all of its flows before. `guess` is a
-    /// number near it, or infinite.
+    /// The factor at which a stop is reached if the other factors stay; infinite if these stop all of its flows first.
+    /// `guess` is a number near it, or infinite.
     fn evaluate(
         &mut self,
         network: &Network,
@@ -249,7 +249,8 @@ impl Fill {
         }
     }
 
-    /// Assured rates moved at a cell, or flows came or went; they are `least` at least, now or before.
+    /// Marks the stops that depend on a cell whose lower bounds or flows changed; `least` is the minimum of the old and new
+    /// bounds.
     pub fn mark(&mut self, network: &Network, low: &[f64], (cell, least): Moved) {
         let cell = cell as usize;
         self.mark_cell(network, cell);
@@ -277,8 +278,8 @@ impl Fill {
         }
     }
 
-    /// Makes marked factors anew from those in force until none moves. Max-min rates are the only ones where every flow has
-    /// a bottleneck, so these are what a sweep finds. False if it gives up after so many visits.
+    /// Recomputes marked factors from the present ones until none moves. Max-min rates are the only ones at which every
+    /// flow has a bottleneck, so the result equals that of a sweep. Returns false if it stops after `most` visits.
     pub fn repair(&mut self, network: &Network, rules: &Rules<'_>, low: &[f64], most: u64) -> bool {
         self.held = false;
         let end = self.count.visits + most;
@@ -331,7 +332,7 @@ impl Fill {
     }
 }
 
-/// The cells whose flows a stop stops.
+/// The cells whose flows a stop limits.
 fn cells_at(network: &Network, stop: usize) -> std::ops::Range<usize> {
     match stop.checked_sub(network.links) {
         None => network.cells_of(stop),
@@ -339,7 +340,7 @@ fn cells_at(network: &Network, stop: usize) -> std::ops::Range<usize> {
     }
 }
 
-/// What a stop lets through.
+/// The capacity of a stop: of a link, or a guarantee.
 fn room(network: &Network, rules: &Rules<'_>, stop: usize) -> f64 {
     match stop.checked_sub(network.links) {
         None => rules.capacities[stop],

@@ -6,13 +6,14 @@ use smallvec::SmallVec;
 
 use super::{ClassId, HierarchyError};
 
-/// Marks the `next` of a class over three links or more.
+/// Flag of a member's `next`: the class crosses three links or more.
 const LONG: u32 = 1 << 31;
 
 /// A class at one of its links.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
-    /// The class's cell at its other link; [`LONG`] and the class if it has several; the last cell of all if it has none.
+    /// The class's cell at its other link. With several other links, [`LONG`] and the class; without any, the number of
+    /// cells, which indexes an entry of infinity.
     next: u32,
     pub flows: u32,
 }
@@ -21,7 +22,7 @@ pub(super) struct Member {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cell {
     pub members: Vec<Member>,
-    /// What each flow of a member wants; empty where nobody wants a finite amount.
+    /// The demand of each flow of a member; empty if all demands are infinite.
     demands: Vec<f64>,
     /// The class of each member.
     pub classes: Vec<u32>,
@@ -33,7 +34,7 @@ impl Cell {
         self.demands.get(place).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Whether all flows take whatever they can get.
+    /// Whether all demands are infinite.
     pub fn elastic(&self) -> bool {
         self.demands.is_empty()
     }
@@ -57,7 +58,7 @@ impl Cell {
         self.set_demand(self.members.len() - 1, demand);
     }
 
-    /// Takes out a member, and says which class has its place now, if any.
+    /// Removes a member. Returns the class that moved to its place, if any.
     fn remove(&mut self, place: usize) -> Option<u32> {
         self.flows -= u64::from(self.members.swap_remove(place).flows);
         self.classes.swap_remove(place);
@@ -68,7 +69,7 @@ impl Cell {
     }
 }
 
-/// A service, a path, and the bits of a demand.
+/// A service, the bits of a demand, and a path.
 type Key = (usize, u64, SmallVec<[u32; 6]>);
 
 /// Cells are numbered by link and then by service.
@@ -77,15 +78,15 @@ pub(super) struct Network {
     pub links: usize,
     pub services: usize,
     pub cells: Vec<Cell>,
-    /// By class: where its path begins among `path`, and an end.
+    /// By class: the start of its path in `path`, and the end of the last.
     starts: Vec<u32>,
-    /// Cells, one for each link of a path, and the class's place among their members.
+    /// Cells, one for each link of a path, and the index of the class among the cell's members.
     path: Vec<(u32, u32)>,
-    /// By link, one that classes connect it to, directly or not; itself if it stands for all of those.
+    /// Union-find over links that classes connect, directly or not. By link, its parent; a root is its own parent.
     connected: Vec<u32>,
-    /// Classes that were made for single flows. Looked up, never gone through.
+    /// Classes of single flows. Only looked up, never iterated: iteration order would not be deterministic.
     known: HashMap<Key, u32>,
-    /// By length of path, classes that were made for single flows and have none: their numbers are for others.
+    /// Classes of single flows that have ended, by length of path. Their numbers are available for new classes.
     idle: Vec<Vec<u32>>,
 }
 
@@ -144,7 +145,7 @@ impl Network {
         Ok(())
     }
 
-    /// Puts a class, which has room for the path, on its links.
+    /// Adds a class, whose path has been allocated, to its links.
     fn enter(&mut self, class: u32, service: usize, links: &[u32], flows: u32, demand: f64) {
         let cell = |link: u32| link as usize * self.services + service;
         let start = self.starts[class as usize] as usize;
@@ -163,7 +164,7 @@ impl Network {
         }
     }
 
-    /// Takes a class off its links.
+    /// Removes a class from its links.
     fn leave(&mut self, class: u32) {
         for at in self.range(class) {
             let (cell, place) = self.path[at];
@@ -178,7 +179,7 @@ impl Network {
     fn connect(&mut self, a: u32, b: u32) {
         let (root, other) = (self.root(a), self.root(b));
         self.connected[other as usize] = root;
-        // Whoever comes this way again has a shorter one.
+        // Path compression: later lookups are shorter.
         self.connected[a as usize] = root;
         self.connected[b as usize] = root;
     }
@@ -190,7 +191,7 @@ impl Network {
         link
     }
 
-    /// All links that classes connect to these.
+    /// All links that classes connect to these links, directly or not.
     pub fn around(&self, links: impl Iterator<Item = usize>) -> Vec<u32> {
         let mut wanted = vec![false; self.links];
         for link in links {
@@ -200,15 +201,15 @@ impl Network {
         (0..self.links as u32).filter(|&link| wanted[self.root(link) as usize]).collect()
     }
 
-    /// The class of single flows of a service that want so much over this path. If there is none, it is made, without
-    /// flows, of an idle one where possible.
+    /// The class of single flows with this service, demand and path. If it does not exist, creates it without flows, from an
+    /// ended class if possible.
     pub fn class_of(
         &mut self,
         service: usize,
         links: &[u32],
         demand: f64,
     ) -> Result<ClassId, HierarchyError> {
-        // -0 wants what 0 wants.
+        // Adding 0 turns -0 into 0.
         let key: Key = (service, (demand + 0.0).to_bits(), links.into());
         if let Some(&class) = self.known.get(&key) {
             return Ok(ClassId(class));
@@ -226,7 +227,8 @@ impl Network {
         Ok(class)
     }
 
-    /// Lets others have a class's number if it was made for single flows and has none. Until then it stays where it is.
+    /// Makes the number of a class available if it is a class of single flows without flows. Until then the class stays
+    /// on its links.
     pub fn release(&mut self, class: u32) {
         if self.flows(class) > 0 || !self.forget_key(class) {
             return;
@@ -250,7 +252,7 @@ impl Network {
 
     pub fn set_demand(&mut self, class: ClassId, demand: f64) -> Result<(), HierarchyError> {
         check_demand(demand)?;
-        // It is no longer that of the flows that want what it wanted.
+        // The class no longer matches the demand in its key.
         self.forget_key(class.0);
         for at in self.range(class.0) {
             let (cell, place) = self.path[at];
@@ -259,7 +261,8 @@ impl Network {
         Ok(())
     }
 
-    /// New flows that want what a class's flows want will be in another one. Whether new flows would have been in it so far.
+    /// Removes the key of a class, so that new flows with its demand go to another class. Returns whether the class had the
+    /// key.
     fn forget_key(&mut self, class: u32) -> bool {
         if self.known.is_empty() {
             return false;
@@ -278,7 +281,7 @@ impl Network {
         self.starts[class as usize] as usize..self.starts[class as usize + 1] as usize
     }
 
-    /// A class's cells, and its place in each.
+    /// A class's cells, and its index among the members of each.
     pub fn path(&self, class: u32) -> &[(u32, u32)] {
         &self.path[self.range(class)]
     }
@@ -305,12 +308,12 @@ impl Network {
         cell / self.services
     }
 
-    /// How often classes cross links.
+    /// Total length of the paths of all classes.
     pub fn crossings(&self) -> u64 {
         self.path.len() as u64
     }
 
-    /// The least of a list by cell over the other cells of a member of `cell`. The list has one entry more than there
+    /// The minimum of a list by cell over the other cells of a member of `cell`. The list has one entry more than there
     /// are cells: infinity.
     #[inline(always)]
     pub fn least_elsewhere(&self, cell: usize, member: Member, list: &[f64]) -> f64 {

@@ -1,14 +1,14 @@
-//! What is left for flows that are assured nothing.
+//! Divides residual capacity among flows whose lower bound is 0.
 
 use super::super::maxmin::{Class, max_min};
 use super::Hierarchy;
 
-/// What rounding leaves of a link, as a part, is nothing.
+/// Residuals up to this fraction of a link are rounding.
 const LEFT: f64 = 1e-10;
 
 impl Hierarchy {
-    /// Where guarantees take all of a link, lower bounds of others can be zero, and no factor raises them. What is left after
-    /// all others have their rates goes to these flows, max-min, link by link and below their demands.
+    /// Where guarantees take all of a link, lower bounds of other services can be 0, and no factor raises them. These flows
+    /// share the residual capacity of their links max-min, up to their demands.
     pub(super) fn hand_out_rest(&mut self) {
         self.extra.clear();
         let (network, low) = (&self.network, self.bounds.low());

@@ -1,47 +1,47 @@
-//! What services are entitled to, checked.
+//! Weights, excess weights and guarantees of services, validated.
 
-/// Why services, links or classes were refused.
+/// An invalid service, link or class.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HierarchyError {
-    /// A weight outside of what is sensible.
+    /// A weight is out of range.
     #[error("service {service}: weight {weight}: expected a number from 1e-9 to 1e9{}", if *zero { ", or 0" } else { "" })]
     Weight {
         /// The service's number.
         service: usize,
-        /// What was given.
+        /// The weight.
         weight: f64,
-        /// Whether 0 would be accepted.
+        /// Whether 0 is allowed.
         zero: bool,
     },
-    /// Lists that belong together have different lengths.
+    /// A list does not have one entry for each service.
     #[error("{what}: {given} entries: expected {expected}, one for each service")]
     Length {
         /// The list.
         what: &'static str,
         /// Its length.
         given: usize,
-        /// The number of services.
+        /// Number of services.
         expected: usize,
     },
-    /// A capacity that is none.
+    /// A capacity is out of range.
     #[error("link {link}: capacity {capacity}: expected a number from 0 to 1e30")]
     Capacity {
         /// The link's number.
         link: usize,
-        /// What was given.
+        /// The capacity, in bytes per second.
         capacity: f64,
     },
-    /// A guarantee that is none.
+    /// A guarantee is negative or not finite.
     #[error("link {link}, service {service}: guarantee {rate}: expected a finite number, not negative")]
     Guarantee {
         /// The link's number.
         link: u32,
         /// The service's number.
         service: usize,
-        /// What was given.
+        /// The guarantee, in bytes per second.
         rate: f64,
     },
-    /// The same link and service have two guarantees.
+    /// A link and service have two guarantees.
     #[error("link {link}, service {service}: a second guarantee: expected one")]
     SecondGuarantee {
         /// The link's number.
@@ -49,60 +49,60 @@ pub enum HierarchyError {
         /// The service's number.
         service: usize,
     },
-    /// More is guaranteed than there is.
+    /// Guarantees on a link exceed its capacity.
     #[error(
         "link {link}: guarantees of {guaranteed} B/s together: expected at most its capacity of {capacity} B/s"
     )]
     Overbooked {
         /// The link's number.
         link: usize,
-        /// Their sum.
+        /// The sum of the guarantees, in bytes per second.
         guaranteed: f64,
-        /// What the link carries.
+        /// The capacity, in bytes per second.
         capacity: f64,
     },
-    /// No such service.
+    /// Unknown service.
     #[error("service {service}: expected a number below {services}")]
     Service {
-        /// What was given.
+        /// The number given.
         service: usize,
-        /// How many there are.
+        /// Number of services.
         services: usize,
     },
-    /// No such link.
+    /// Unknown link.
     #[error("link {link}: expected a number below {links}")]
     Link {
-        /// What was given.
+        /// The number given.
         link: u32,
-        /// How many there are.
+        /// Number of links.
         links: usize,
     },
-    /// A path that crosses nothing.
+    /// A path has no links.
     #[error("path without links: expected one or more")]
     NoLinks,
-    /// A path that goes in a circle.
+    /// A path crosses a link twice.
     #[error("path with link {link} twice: expected each link once")]
     Twice {
         /// The link's number.
         link: u32,
     },
-    /// A demand that is none.
+    /// A demand is negative or NaN.
     #[error("demand {demand}: expected a number that is not negative, or infinity")]
     Demand {
-        /// What was given.
+        /// The demand, in bytes per second.
         demand: f64,
     },
-    /// More than numbers are made for.
+    /// A count exceeds the range of the numbers that represent it.
     #[error("too many {what}: expected at most {most}")]
     TooMany {
-        /// Of what.
+        /// The counted objects.
         what: &'static str,
         /// The limit.
         most: u32,
     },
 }
 
-/// Bytes per second; far beyond any link, and sums of any number of links are finite.
+/// The maximum capacity, in bytes per second: far above any link, and sums over any number of links are finite.
 const MAX_CAPACITY: f64 = 1e30;
 
 /// A service's guarantee on one link, in bytes per second.
@@ -112,35 +112,36 @@ pub struct Guarantee {
     pub link: u32,
     /// The service's number.
     pub service: usize,
-    /// In bytes per second.
+    /// The rate, in bytes per second.
     pub rate: f64,
 }
 
-/// How links are shared between services: guarantees first, what is left over by excess weights.
+/// The rule by which services share links: guarantees first, then the unused bandwidth by excess weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shares {
     excess: Vec<f64>,
-    /// Of each service, the part of every link that is guaranteed, out of 1, where `guarantees` has nothing of the link.
+    /// The guaranteed fraction, 0 to 1, of each service on every link that `guarantees` does not name.
     parts: Option<Vec<f64>>,
     /// Sorted by link and service.
     guarantees: Vec<Guarantee>,
 }
 
 impl Shares {
-    /// By weights alone: what a service does not use is divided by the same weights.
+    /// Shares by weights alone: bandwidth that a service does not use is divided by the same weights.
     ///
     /// # Errors
-    /// A weight outside of 1e-9 to 1e9.
+    /// [`HierarchyError::Weight`] for a weight outside 1e-9 to 1e9.
     pub fn weighted(weights: &[f64]) -> Result<Shares, HierarchyError> {
         check_weights(weights, false)?;
         Ok(Shares { excess: weights.to_vec(), parts: None, guarantees: Vec::new() })
     }
 
-    /// Fig. 5: each service is guaranteed its weight's part of every link, out of all services, and what is left over of
-    /// that is divided by excess weights. A service with excess weight 0 gets none of it.
+    /// Fig. 5: each service is guaranteed the fraction of every link that is its weight divided by the sum of all weights.
+    /// Unused bandwidth is divided by excess weights; a service with excess weight 0 gets none.
     ///
     /// # Errors
-    /// A weight outside of 1e-9 to 1e9, or 0 for excess; as many excess weights as weights are expected.
+    /// [`HierarchyError::Weight`] for a weight outside 1e-9 to 1e9; an excess weight can also be 0.
+    /// [`HierarchyError::Length`] if the lists differ in length.
     pub fn with_excess(weights: &[f64], excess: &[f64]) -> Result<Shares, HierarchyError> {
         check_weights(weights, false)?;
         check_weights(excess, true)?;
@@ -153,21 +154,22 @@ impl Shares {
         Ok(Shares { excess: excess.to_vec(), parts: Some(parts), guarantees: Vec::new() })
     }
 
-    /// Rates guaranteed on single links; where none is, zero. What is left over is divided by excess weights.
-    /// Whether the links can carry them is checked when the links are known.
+    /// Guaranteed rates on single links, 0 elsewhere. Unused bandwidth is divided by excess weights. [`super::Hierarchy`]
+    /// checks the rates against the capacities.
     ///
     /// # Errors
-    /// An excess weight that is neither 0 nor from 1e-9 to 1e9; an unknown service; a rate that is negative or not
-    /// finite; two guarantees for one link and service.
+    /// [`HierarchyError::Weight`] for an excess weight that is neither 0 nor from 1e-9 to 1e9, and the errors of
+    /// [`Shares::guaranteeing`].
     pub fn with_guarantees(guarantees: Vec<Guarantee>, excess: &[f64]) -> Result<Shares, HierarchyError> {
         check_weights(excess, true)?;
         Shares { excess: excess.to_vec(), parts: None, guarantees: Vec::new() }.guaranteeing(guarantees)
     }
 
-    /// The same, but on every link that is named here, these rates are all that is guaranteed.
+    /// Replaces the guarantees on every link that `guarantees` names; the rates of services without an entry are 0.
     ///
     /// # Errors
-    /// As of [`Shares::with_guarantees`].
+    /// [`HierarchyError::Service`] for an unknown service; [`HierarchyError::Guarantee`] for a rate that is negative or not
+    /// finite; [`HierarchyError::SecondGuarantee`] for two guarantees of one link and service.
     pub fn guaranteeing(self, mut guarantees: Vec<Guarantee>) -> Result<Shares, HierarchyError> {
         let Shares { excess, parts, .. } = self;
         for &Guarantee { link, service, rate } in &guarantees {
@@ -188,7 +190,7 @@ impl Shares {
         Ok(Shares { excess, parts, guarantees })
     }
 
-    /// How many services there are.
+    /// Number of services.
     pub fn services(&self) -> usize {
         self.excess.len()
     }
@@ -197,13 +199,13 @@ impl Shares {
         self.excess[service]
     }
 
-    /// Whether anything is guaranteed to anybody.
+    /// Whether any service has a guarantee.
     pub(super) fn guarantees_any(&self) -> bool {
         self.parts.is_some() || !self.guarantees.is_empty()
     }
 
-    /// Computes a link's guarantees from its new capacity. Rates that add up to more than the capacity are all reduced by
-    /// one factor; guarantees that are parts of the link change with its capacity in any case.
+    /// Computes a link's guarantees for a new capacity. Guaranteed rates that sum to more than the capacity are all reduced
+    /// by one factor; guarantees that are fractions of the link change with its capacity in any case.
     pub(super) fn set_row(&self, link: usize, capacity: f64, row: &mut [f64]) -> Result<(), HierarchyError> {
         check_capacity(link, capacity)?;
         let rates = self.rates_on(link);
@@ -218,7 +220,7 @@ impl Shares {
         Ok(())
     }
 
-    /// All guarantees by link and service, once the links are known.
+    /// The guarantees by link and service, for links of these capacities.
     pub(super) fn table(&self, capacities: &[f64]) -> Result<Vec<f64>, HierarchyError> {
         for (link, &capacity) in capacities.iter().enumerate() {
             check_capacity(link, capacity)?;
@@ -242,7 +244,7 @@ impl Shares {
         Ok(table)
     }
 
-    /// The rates that are guaranteed on a link.
+    /// The guaranteed rates on a link.
     fn rates_on(&self, link: usize) -> &[Guarantee] {
         let from = self.guarantees.partition_point(|guarantee| (guarantee.link as usize) < link);
         let until = self.guarantees.partition_point(|guarantee| guarantee.link as usize <= link);
@@ -260,7 +262,7 @@ fn check_capacity(link: usize, capacity: f64) -> Result<(), HierarchyError> {
 
 fn check_booked(link: usize, capacity: f64, guarantees: &[f64]) -> Result<(), HierarchyError> {
     let guaranteed: f64 = guarantees.iter().sum();
-    // Parts that were computed may add up to a rounding error more.
+    // Computed fractions can sum to slightly more than the capacity.
     if guaranteed > capacity * (1.0 + 1e-12) {
         return Err(HierarchyError::Overbooked { link, guaranteed, capacity });
     }

@@ -1,9 +1,9 @@
 //! The convex envelope of a cubic over a range, and the cheapest part of the range at a price.
 //!
-//! A cubic bends one way up to its inflection and the other way after it. Its envelope is the cubic itself where it bends
-//! up, as far as a line from the other end of the range meets it as a tangent, and that line (the chord) for the
-//! rest. A cubic minus its tangent at t has a double root at t, and its three roots sum to -c2 / c3: so the tangent that
-//! passes through the cubic's point at `end` touches at t = (-c2 / c3 - end) / 2.
+//! A cubic is convex on one side of its inflection and concave on the other. Its envelope is the cubic where the cubic is
+//! convex, up to the point at which a line from the far end of the concave side is a tangent; that line (the chord) is
+//! the rest of the envelope. A cubic minus its tangent at t has a double root at t, and its three roots sum to -c2 / c3.
+//! The tangent through the cubic's point at `end` therefore touches at t = (-c2 / c3 - end) / 2.
 
 use crate::solve::Polynomial;
 
@@ -12,8 +12,8 @@ use crate::solve::Polynomial;
 pub(super) struct Envelope {
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Where the cubic is its own envelope. A chord leads from `low` to `from`, or from `to` to `high`, if
-    /// those differ. If one chord is all there is, `from` is `low`, `to` is `low`, and both slopes are its own.
+    /// The range in which the cubic is its envelope. A chord leads from `low` to `from`, or from `to` to `high`, if they
+    /// differ. If one chord is the whole envelope, `from` and `to` are `low`, and both slopes are the chord's.
     from: f64,
     to: f64,
     slope_from: f64,
@@ -22,16 +22,16 @@ pub(super) struct Envelope {
     c1: f64,
     c2: f64,
     c3x3: f64,
-    /// Whether the cubic is a line, on which all points are equally good.
+    /// Whether the cubic is a line, on which all points cost the same at its slope.
     pub(super) straight: bool,
 }
 
-/// The parts that are cheapest at a price: all between two, of which only these two are if the cubic is above its chord.
+/// The cheapest parts at a price: all from `least` to `most`, but only these two if the cubic is above its chord.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cheapest {
     pub(super) least: f64,
     pub(super) most: f64,
-    /// How fast the part grows with the price.
+    /// The derivative of the part with respect to the price.
     pub(super) growth: f64,
 }
 
@@ -59,10 +59,10 @@ impl Envelope {
         let curved = (bends_low > 0.0 || bends_high > 0.0) && envelope.from < envelope.to;
         if curved {
             envelope.slope_from = cost.slope(envelope.from);
-            // Rounding must not turn the order of the slopes.
+            // Rounding must not reverse the order of the slopes.
             envelope.slope_to = cost.slope(envelope.to).max(envelope.slope_from);
         } else {
-            // (D(high) - D(low)) / (high - low), without the difference of two near numbers.
+            // (D(high) - D(low)) / (high - low), without the difference of two similar numbers.
             let chord = c1 + c2 * (low + high) + c3 * (low * low + low * high + high * high);
             (envelope.from, envelope.to) = (low, low);
             (envelope.slope_from, envelope.slope_to) = (chord, chord);
@@ -75,7 +75,7 @@ impl Envelope {
         (self.slope_from, self.slope_to)
     }
 
-    /// The slope of the chord, at which the cheapest part jumps.
+    /// The slope of the chord: the price at which the cheapest part jumps.
     pub(super) fn jump(&self) -> Option<f64> {
         if self.low < self.from {
             Some(self.slope_from)
@@ -86,18 +86,18 @@ impl Envelope {
         }
     }
 
-    /// The parts w that are cheapest if each unit earns `price`: those with the least D(w) - price w.
+    /// The cheapest parts w if each unit has the reward `price`: the minima of D(w) - price w.
     #[inline]
     pub(super) fn cheapest(&self, price: f64) -> Cheapest {
         if self.slope_from < price && price < self.slope_to {
-            // The root of D'(w) = price at which D bends up, in the form that does not cancel.
+            // The root of D'(w) = price at which D is convex, in the form without cancellation.
             let root = (self.c2 * self.c2 + self.c3x3 * (price - self.c1)).max(0.0).sqrt();
             let part = if self.c2 >= 0.0 {
                 (price - self.c1) / (self.c2 + root)
             } else {
                 (root - self.c2) / self.c3x3
             };
-            // Neither is ever no number, which is what max and min would look out for.
+            // Comparisons instead of `max` and `min`, which would handle NaN: no value here is NaN.
             let part = if part < self.from { self.from } else { part };
             let part = if part > self.to { self.to } else { part };
             return Cheapest { least: part, most: part, growth: 0.5 / root };

@@ -1,36 +1,37 @@
-//! The price at which the cheapest parts sum to the total.
+//! Finds the price at which the cheapest parts sum to the total.
 //!
-//! The sum of the cheapest parts grows with what a unit earns. Newton's method finds where it crosses the total; where
-//! that does not halve what is missing, a bisection does at least that for the bracket. Jumps lie at the slopes of chords, which
-//! are known, so the bisection tries the one that is next to the middle instead of closing in on it.
+//! A price is a reward for each unit, so the sum of the cheapest parts grows with it. Newton's method finds where the sum
+//! crosses the total. If a step does not halve the missing amount, a bisection at least halves the bracket. Parts jump
+//! at the slopes of chords, which are known: the bisection tries the jump nearest to the middle instead of approaching
+//! it.
 
 use super::envelope::Envelope;
 use crate::solve::Polynomial;
 
-/// A missing part of the total that counts as none while the price is searched. [`fill`] gives it out.
+/// A missing fraction of the total that ends the search. [`fill`] distributes it.
 const CLOSE: f64 = 1e-12;
 
-/// Steps that a search can take: two for each bit of a bracket from -1e13 to 1e13, and far more than it does take.
+/// The maximum number of steps: two for each bit of a bracket from -1e13 to 1e13, far more than a search takes.
 const STEPS: usize = 400;
 
-/// The answer for the envelopes.
+/// The solution for the envelopes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relaxed {
-    /// What a unit earns, which is the slope of all envelopes that are not at an end.
+    /// The reward of a unit: the slope of all envelopes whose part is not at an end of its range.
     pub(super) price: f64,
-    /// No parts cost less.
+    /// A lower bound of the cost.
     pub(super) bound: f64,
 }
 
-/// Room to work in.
+/// Working memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scratch {
     jumps: Vec<f64>,
-    /// The parts that could be larger at the same cost, and by how much.
+    /// The parts that can grow at the same cost, and by how much.
     room: Vec<(usize, f64)>,
 }
 
-/// Sums over all parts of what is cheapest at a price.
+/// Sums of the cheapest parts at a price.
 struct Sums {
     least: f64,
     most: f64,
@@ -50,7 +51,7 @@ fn sums(envelopes: &[Envelope], price: f64) -> Sums {
 
 /// Finds the price, starting from a guess, and the parts, which sum to `total` and lie within their ranges.
 ///
-/// The ranges have to allow that.
+/// The ranges must allow that sum.
 pub(super) fn relax(
     costs: &[Polynomial],
     envelopes: &[Envelope],
@@ -65,7 +66,7 @@ pub(super) fn relax(
     let mut bound = low * total;
     let mut left = total;
     for (at, (cost, envelope)) in costs.iter().zip(envelopes).enumerate() {
-        // Where two prices are next to each other, what lies between the parts at both is equally good.
+        // Between two adjacent prices, all sizes between the parts at both prices cost the same.
         let below = envelope.cheapest(low);
         let (part, top) =
             if low == high { (below.least, below.most) } else { (below.most, envelope.cheapest(high).least) };
@@ -80,7 +81,7 @@ pub(super) fn relax(
     Relaxed { price: low, bound }
 }
 
-/// Two prices, equal or next to each other, between which the sum of the cheapest parts crosses the total.
+/// Two prices, equal or adjacent numbers, between which the sum of the cheapest parts crosses the total.
 fn bracket(envelopes: &[Envelope], total: f64, start: f64, jumps: &mut Vec<f64>) -> (f64, f64) {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     jumps.clear();
@@ -89,7 +90,7 @@ fn bracket(envelopes: &[Envelope], total: f64, start: f64, jumps: &mut Vec<f64>)
         (low, high) = (low.min(least), high.max(most));
         jumps.extend(envelope.jump());
     }
-    // Here all parts are at their ends, and all jumps are inside.
+    // At these prices all parts are at the ends of their ranges, and all jumps lie between.
     (low, high) = (low.next_down(), high.next_up());
     let mut price = start;
     let mut missing_before = f64::INFINITY;
@@ -128,9 +129,9 @@ fn bracket(envelopes: &[Envelope], total: f64, start: f64, jumps: &mut Vec<f64>)
     (low, high)
 }
 
-/// Gives out what is `left` of the total to parts that have room at the same cost, and what rounding leaves to any.
+/// Distributes `left` of the total to parts that can grow at the same cost, and the rounding of sums to any part.
 fn fill(envelopes: &[Envelope], total: f64, mut left: f64, room: &mut [(usize, f64)], parts: &mut [f64]) {
-    // Whole jumps first: between its two sides a part costs more than its envelope says.
+    // Whole jumps first: between the two sides of a jump a part costs more than its envelope.
     for (at, room) in &mut *room {
         if !envelopes[*at].straight && *room <= left {
             parts[*at] += *room;
@@ -138,7 +139,7 @@ fn fill(envelopes: &[Envelope], total: f64, mut left: f64, room: &mut [(usize, f
             *room = 0.0;
         }
     }
-    // Then lines, each as much of what it can take as any other.
+    // Then lines, each by the same fraction of its room.
     let is_straight = |room: &&mut (usize, f64)| envelopes[room.0].straight;
     let straight: f64 = room.iter_mut().filter(is_straight).map(|(_, room)| *room).sum();
     if left > 0.0 && straight > 0.0 {
@@ -149,13 +150,13 @@ fn fill(envelopes: &[Envelope], total: f64, mut left: f64, room: &mut [(usize, f
             *room = 0.0;
         }
     }
-    // Then a part of a jump.
+    // Then part of a jump.
     for &(at, room) in &*room {
         let more = room.min(left).max(0.0);
         parts[at] += more;
         left -= more;
     }
-    // Each pass leaves the rounding of a sum, so the second leaves next to nothing.
+    // Each pass leaves only the rounding of a sum, so two passes suffice.
     for _ in 0..2 {
         let mut left = total - parts.iter().sum::<f64>();
         for (part, envelope) in parts.iter_mut().zip(envelopes) {

@@ -1,14 +1,14 @@
-//! The classes of one problem, by path and by queue.
+//! Indexes the classes of one problem by path and by queue.
 
 use super::{Class, MAX, MIN, Queue, Source, WfqError};
 
-/// A class in one of its queues, with what every visit of the queue needs of it in one place.
+/// A class in one of its queues, with the data that a visit of the queue needs in one place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Member {
     pub(super) flows: f64,
-    /// What a flow asks for at most.
+    /// The maximum demand of a flow.
     pub(super) ask: f64,
-    /// Where its queues begin and end.
+    /// Start and end of the class's queues in `hops`.
     start: u32,
     end: u32,
 }
@@ -16,25 +16,25 @@ pub(super) struct Member {
 /// The classes of one problem.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Classes {
-    /// The queues of each class, one class after the other.
+    /// The queues of each class, class by class.
     hops: Vec<u32>,
     starts: Vec<u32>,
     pub(super) flows: Vec<f64>,
-    /// What a flow asks for at most.
+    /// The maximum demand of a flow.
     pub(super) asks: Vec<f64>,
     pub(super) unresponsive: Vec<bool>,
-    /// The classes in each queue, one queue after the other: the elastic ones up to its middle, then the others.
+    /// The classes in each queue, queue by queue: the elastic ones up to the queue's middle, then the unresponsive ones.
     members: Vec<Member>,
     member_starts: Vec<u32>,
     middles: Vec<u32>,
-    /// By link, the class that crossed it last, plus one.
+    /// By link, the last class that crossed it, plus one.
     crossed: Vec<u32>,
-    /// By queue, where its next member goes.
+    /// By queue, the index of its next member.
     next: Vec<u32>,
 }
 
 impl Classes {
-    /// Takes a problem over. O(links of all classes + queues).
+    /// Loads a problem, and checks it. O(links of all classes + queues).
     pub(super) fn fill(
         &mut self,
         classes: &[Class<'_>],

@@ -1,11 +1,11 @@
-//! What a problem can be refused for.
+//! Errors of invalid problems.
 
 use super::{MAX, MIN};
 
-/// What is wrong with links, queues or classes; numbers are positions in their lists.
+/// An invalid link, queue or class. Numbers are indices into the lists of the problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WfqError {
-    /// A capacity that is none.
+    /// A capacity is out of range.
     #[error("link {link} has capacity {capacity}: expected 0 to {MAX:e}")]
     Capacity {
         /// The link.
@@ -13,7 +13,7 @@ pub enum WfqError {
         /// Its capacity.
         capacity: f64,
     },
-    /// A weight that is none.
+    /// A weight is out of range.
     #[error("queue {queue} has weight {weight}: expected {MIN:e} to {MAX:e}")]
     Weight {
         /// The queue.
@@ -21,27 +21,27 @@ pub enum WfqError {
         /// Its weight.
         weight: f64,
     },
-    /// A queue at a link that is not there.
+    /// A queue is at an unknown link.
     #[error("queue {queue} is at link {link}: expected a link below {links}")]
     Link {
         /// The queue.
         queue: usize,
         /// Its link.
         link: u32,
-        /// How many links there are.
+        /// Number of links.
         links: usize,
     },
-    /// A class in a queue that is not there.
+    /// A class uses an unknown queue.
     #[error("class {class} uses queue {queue}: expected a queue below {queues}")]
     Queue {
         /// The class.
         class: usize,
         /// The queue.
         queue: u32,
-        /// How many queues there are.
+        /// Number of queues.
         queues: usize,
     },
-    /// A path that comes back to a link.
+    /// A path crosses a link twice.
     #[error("class {class} crosses link {link} twice: expected once")]
     Loop {
         /// The class.
@@ -49,20 +49,20 @@ pub enum WfqError {
         /// The link.
         link: u32,
     },
-    /// A number of flows that is none.
+    /// A number of flows is out of range.
     #[error("class {class} has {flows} flows: expected {MIN:e} to {MAX:e}")]
     Flows {
         /// The class.
         class: usize,
-        /// How many.
+        /// Its number of flows.
         flows: f64,
     },
-    /// A rate that is none.
+    /// A rate is out of range.
     #[error("class {class} sends at {rate} bytes per second: expected 0 to {MAX:e}")]
     Rate {
         /// The class.
         class: usize,
-        /// The rate.
+        /// The rate, in bytes per second.
         rate: f64,
     },
 }

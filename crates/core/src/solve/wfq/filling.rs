@@ -1,21 +1,21 @@
-//! What one link gives its queues, and one queue its flows.
+//! Divides one link among its queues, and one queue among its flows.
 
 use super::Queue;
 
-/// What a queue is asked for.
+/// The demand at a queue.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::solve) struct Asked {
     pub(in crate::solve) queue: u32,
-    /// Where its classes begin and end in the list of asks.
+    /// Start and end of its classes in the list of demands.
     pub(in crate::solve) from: u32,
     pub(in crate::solve) to: u32,
     pub(in crate::solve) unresponsive: f64,
     pub(in crate::solve) total: f64,
-    /// Whether it gets less than that.
+    /// Whether the queue gets less than its demand.
     pub(in crate::solve) short: bool,
 }
 
-/// The share of a weight of one; queues that ask for less than theirs are not short.
+/// The share of a queue of weight 1. Marks queues that demand at most their share as not `short`.
 pub(in crate::solve) fn share(capacity: f64, asked: &mut [Asked], queues: &[Queue]) -> f64 {
     loop {
         let (mut left, mut weights) = (capacity, 0.0);
@@ -40,8 +40,8 @@ pub(in crate::solve) fn share(capacity: f64, asked: &mut [Asked], queues: &[Queu
     }
 }
 
-/// The level at which classes that ask for more than `gets` together get it. Each step fixes those that ask for less than
-/// the level so far, so the level only rises.
+/// The level at which classes share `gets`, which their demands exceed. Each step fixes the classes with demands up to the
+/// level so far, so the level only rises.
 pub(in crate::solve) fn fill(gets: f64, elastic: &[(f64, f64)]) -> f64 {
     let mut level = 0.0;
     loop {

@@ -1,42 +1,43 @@
-//! Where rounds lead to, from where they have led so far.
+//! Extrapolates the limit of a series of rounds.
 //!
-//! Near its fixed point a round is a linear map, and on cycles of bottlenecks it may take hundreds of them to get there. Reduced
-//! rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round
-//! would change least, as a Krylov method would. It needs nothing but the states. A leap that makes things much worse is taken back.
+//! Near its fixed point a round is a linear map, and with cyclic bottlenecks convergence can take hundreds of rounds.
+//! Reduced rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round would
+//! change least, as a Krylov method would. It needs only the states. If a leap makes the residual much worse, it is
+//! reverted.
 
-/// States that one leap is made of, and one more.
+/// Number of states that a leap needs: one more than the differences that it combines.
 const STATES: usize = 10;
 
-/// The largest change of a level in a leap, as a part of it.
+/// The largest relative change of a level in a leap.
 const FARTHEST: f64 = 0.5;
 
 /// Rounds after which a leap is judged.
 const TRIAL: usize = 3;
 
-/// How much larger the residual may be by then.
+/// A leap is reverted if the residual has grown by more than this factor.
 const WORSE: f64 = 2.0;
 
-/// What to do after a round.
+/// The action after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leap {
-    /// Nothing yet.
+    /// No action yet.
     Wait,
-    /// Go where the rounds lead to.
+    /// Extrapolate.
     To,
-    /// Take the last leap back.
+    /// Revert the last leap.
     Back,
 }
 
 /// The states after the last rounds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
-    /// Levels and then passes, one state after the other.
+    /// Levels followed by passes, state by state.
     states: Vec<f64>,
     count: usize,
-    /// The state before the last leap, and the residual there.
+    /// The state before the last leap, and the residual of that state.
     before: Vec<f64>,
     residual: f64,
-    /// Rounds since the last leap; none if it was taken back, or there was none.
+    /// Rounds since the last leap; none if there was no leap or it was reverted.
     since: Option<usize>,
     differences: Vec<f64>,
 }
@@ -48,7 +49,7 @@ impl Past {
         self.since = None;
     }
 
-    /// Takes note of the state after a round, and of how much it changed.
+    /// Records the state after a round and its residual, and returns the next action.
     pub(super) fn after(&mut self, residual: f64, levels: &[f64], passes: &[f64]) -> Leap {
         if let Some(since) = &mut self.since {
             *since += 1;
@@ -78,7 +79,7 @@ impl Past {
         let last = states[STATES - 1];
         self.before.clear();
         self.before.extend_from_slice(last);
-        // Changes as parts of what changes, where that is finite throughout.
+        // Relative changes of the values that change and are finite in all states.
         const CHANGES: usize = STATES - 1;
         self.differences.clear();
         let usable = |i: usize| last[i] > 0.0 && states.iter().all(|state| state[i].is_finite());
@@ -96,7 +97,7 @@ impl Past {
                 }
             }
         }
-        // A little more on the diagonal keeps changes that are all alike from cancelling in rounding.
+        // A small addition to the diagonal keeps the matrix regular if changes are nearly parallel.
         let trace: f64 = (0..CHANGES).map(|a| matrix[a][a]).sum();
         for (a, row) in matrix.iter_mut().enumerate() {
             row[a] += 1e-15 * trace;
@@ -107,7 +108,7 @@ impl Past {
             let step = |i: usize| -> f64 {
                 weights.iter().zip(&states[1..]).map(|(w, state)| w / sum * (state[i] - last[i])).sum()
             };
-            // Not too far, since elsewhere the map is another one; but in that direction, which may be that of a drift.
+            // Limit the step, since the map differs further away, but keep its direction, which may be that of a drift.
             let far = moving.iter().map(|&i| (step(i) / last[i]).abs()).fold(0.0, f64::max);
             let part = if far > FARTHEST { FARTHEST / far } else { 1.0 };
             for &i in &moving {
@@ -124,7 +125,7 @@ impl Past {
     }
 }
 
-/// Solves linear equations, the right side in the last column; none if they are singular.
+/// Solves linear equations, with the right-hand side in the last column; none if they are singular.
 fn solve<const N: usize, const M: usize>(mut m: [[f64; M]; N]) -> Option<[f64; N]> {
     for pivot in 0..N {
         let best = (pivot..N).max_by(|&a, &b| m[a][pivot].abs().total_cmp(&m[b][pivot].abs()))?;

@@ -1,6 +1,6 @@
-//! The level at which a receiver that is offered more than it carries cuts flows off.
+//! Computes the level to which an overloaded receiver limits its flows.
 
-/// The sums of functions of `values`; in four parts, so that the additions need not wait for each other.
+/// The sums of functions of `values`, in four lanes, so that additions do not wait for each other.
 pub(super) fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N]) -> [f64; N] {
     let mut parts = [[0.0; 4]; N];
     let mut add = |lane: usize, value: f64| {
@@ -17,25 +17,25 @@ pub(super) fn sums<const N: usize>(values: &[f64], of: impl Fn(f64) -> [f64; N])
     parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
 }
 
-/// A rate below a level as a term of two sums: how many there are, and how much they take.
+/// The terms of a rate in two sums: the number of rates below a level, and their sum.
 pub(super) fn below(rate: f64, level: f64) -> [f64; 2] {
     if rate < level { [1.0, rate] } else { [0.0, 0.0] }
 }
 
-/// The level at which max-min sharing of `capacity` cuts off `rates`, which add up to more. `start` has how many are below
-/// any level and what they take, and is best near the one sought.
+/// The level at which max-min sharing of `capacity` limits `rates`, whose sum is larger. `start` is the number and the sum
+/// of the rates below some level, preferably one near the result.
 ///
-/// What is carried is a concave function of the level, so a step of Newton's from anywhere does not pass it, and the steps after that
-/// only rise.
+/// The carried rate is a concave function of the level. The first step of Newton's method from any level therefore does not
+/// pass the result, and later steps only rise.
 pub(super) fn cut_off(rates: &[f64], capacity: f64, start: [f64; 2]) -> f64 {
     let all = rates.len() as f64;
     let even = capacity / all;
     let [mut known, taken] = start;
     let mut share = if known < all { (capacity - taken) / (all - known) } else { even };
-    // Whoever asks for less than the share gets it all, which raises the share of the others.
+    // Rates below the share stay at their value, which raises the share of the others.
     for step in 0.. {
         let [count, taken] = sums(rates, |rate| below(rate, share));
-        // As many below are the same ones.
+        // The same number of rates below the share means the same rates.
         if count == known || count == all || (step > 0 && count < known) {
             break;
         }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same by going through the rates in order.
+    /// The same result by a loop over the sorted rates.
     fn by_sorting(mut rates: Vec<f64>, capacity: f64) -> f64 {
         rates.sort_by(f64::total_cmp);
         let mut left = capacity;

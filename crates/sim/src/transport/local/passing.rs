@@ -1,56 +1,56 @@
-//! What busy receivers do not take, passed on by its senders.
+//! Reassigns the senders' capacity that overloaded receivers do not accept.
 
 use weir_core::model::{Network, Slot};
 use weir_core::solve::Residual;
 
 use super::{Local, NONE};
 
-/// Flows that get something passed on.
+/// Flows with reassigned capacity.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
-    /// By number; some are vacant, for flows that got something before.
+    /// Entries by number. Entries of flows that no longer have reassigned capacity are vacant.
     entries: Vec<Passed>,
     vacant: Vec<u32>,
-    /// Who gets something since the last settling, by number; entries of flows that ended since are vacant.
+    /// The entries of the last `settle`, in order; entries of flows that have ended since are vacant.
     numbers: Vec<u32>,
-    /// When the first of them ends, if nobody leaves before.
+    /// The end of the first of the flows, if none is removed before.
     next: f64,
-    /// How many settlings there were.
+    /// Number of calls of `settle`.
     settling: u64,
     residual: Residual,
     given: Vec<(Slot, u32, f64)>,
     spare: Vec<u32>,
 }
 
-/// A flow that gets something passed on.
+/// A flow with reassigned capacity.
 #[derive(Debug, Clone, Copy)]
 struct Passed {
-    /// [`NONE`] if the entry is vacant.
+    /// The slot, or [`NONE`] if the entry is vacant.
     slot: Slot,
     flow: u32,
-    /// The flow's.
+    /// The flow's group.
     group: u32,
     rate: f64,
-    /// With that of its group.
+    /// The reassigned rate plus the group's rate.
     total: f64,
-    /// Since when what it got is not in its end yet.
+    /// The time from which reassigned bytes are not included in the flow's `end` yet.
     since: f64,
     settling: u64,
     end: f64,
 }
 
 impl Passing {
-    /// The rate of an entry, or of none.
+    /// The reassigned rate of an entry; 0 for [`NONE`].
     pub fn rate(&self, number: u32) -> f64 {
         self.entries.get(number as usize).map_or(0.0, |passed| passed.rate)
     }
 
-    /// What an entry, or none, got until `now` that is not in its flow's end yet.
+    /// The reassigned bytes of an entry until `now` that are not included in its flow's `end` yet; 0 for [`NONE`].
     pub fn got(&self, number: u32, now: f64) -> f64 {
         self.entries.get(number as usize).map_or(0.0, |passed| passed.rate * (now - passed.since))
     }
 
-    /// The same, which goes into its flow's end now.
+    /// Returns the same bytes, and marks them as included in the flow's `end`.
     fn take(&mut self, number: u32, now: f64) -> f64 {
         let got = self.got(number, now);
         if let Some(passed) = self.entries.get_mut(number as usize) {
@@ -59,30 +59,30 @@ impl Passing {
         got
     }
 
-    /// The flow of an entry goes by another group.
+    /// Records that the flow of an entry moved to another group.
     pub fn regroup(&mut self, number: u32, group: u32) {
         if let Some(passed) = self.entries.get_mut(number as usize) {
             passed.group = group;
         }
     }
 
-    /// When the first flow ends that gets something, or earlier if flows left since the last settling.
+    /// The end of the first flow with reassigned capacity, or an earlier time if flows were removed since the last `settle`.
     pub fn next_end(&self) -> f64 {
         self.next
     }
 
-    /// The flow that was the `at`-th to get something at the last settling, and when it ends; `None` if it left since.
+    /// The `at`-th flow of the last `settle` with reassigned capacity, and its end; `None` if it has been removed since.
     pub fn end(&self, at: usize) -> Option<(Slot, u32, f64)> {
         let Passed { slot, flow, end, .. } = self.entries[self.numbers[at] as usize];
         (slot != NONE).then_some((slot, flow, end))
     }
 
-    /// How many flows got something at the last settling.
+    /// The number of flows with reassigned capacity at the last `settle`.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// An entry for a flow that got nothing before.
+    /// Creates an entry for a flow without one.
     fn add(&mut self, slot: Slot, flow: u32, group: u32, since: f64) -> u32 {
         let fresh = Passed { slot, flow, group, rate: 0.0, total: 0.0, since, settling: 0, end: 0.0 };
         match self.vacant.pop() {
@@ -104,7 +104,7 @@ impl Passing {
 }
 
 impl Local {
-    /// Passes on what is left.
+    /// Reassigns the residual capacity.
     pub(super) fn pass_on(&mut self, network: &Network) {
         self.passing.settling += 1;
         let settling = self.passing.settling;
@@ -160,11 +160,11 @@ impl Local {
         self.passing.spare.clear();
     }
 
-    /// Takes from what is passed on what receivers do not carry of so many flows: each flow that did not send before is one more.
-    /// O(offers of receivers that get something).
+    /// Reduces reassigned rates to what receivers carry with so many flows: each flow that did not send before adds one.
+    /// O(offers of receivers of reassigned capacity).
     fn carry(&self, given: &mut Vec<(Slot, u32, f64)>, network: &Network) {
         let Some(goodput) = &self.goodput else { return };
-        // By receiver: how many send, and what they get.
+        // By receiver: the number of sending flows, and their total rate.
         let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.ports];
         given.retain_mut(|(slot, flow, rate)| {
             let dst = network.coflow(*slot).ends_of(*flow).1 as usize;
@@ -173,7 +173,7 @@ impl Local {
             let count = count + usize::from(self.base_rate(*slot, *flow) == 0.0);
             let capacity = network.fabric().recv()[dst];
             *rate = rate.min(capacity * goodput.part(count) - taken);
-            // Less than rounding leaves is nothing.
+            // A rate in the order of rounding errors counts as 0.
             let sends = *rate > 1e-9 * capacity;
             if sends {
                 receivers[dst] = Some((count, taken + *rate));
@@ -182,8 +182,8 @@ impl Local {
         });
     }
 
-    /// The entry of a flow that gets something passed on. Mostly that is the next of those of the last settling, which are told without a look
-    /// at the flow.
+    /// The entry of a flow with reassigned capacity. Usually it is the next entry of the last `settle`, which avoids an access
+    /// to the flow.
     fn passed_of(&mut self, slot: Slot, flow: u32, known: &mut std::slice::Iter<'_, u32>) -> u32 {
         let over = |number: u32| {
             let passed = &self.passing.entries[number as usize];
@@ -205,19 +205,19 @@ impl Local {
         if f.passed == NONE {
             f.passed = self.passing.add(slot, flow, f.group, self.since);
         } else if let Some(at) = known.as_slice().iter().take(8).position(|&next| next == f.passed) {
-            // Some of the next may get nothing any more.
+            // Skip entries of flows that have no reassigned capacity any more.
             known.nth(at);
         }
         f.passed
     }
 
-    /// Folds what was passed on to a flow until now, the time of the last count, into its end.
+    /// Includes the bytes reassigned to a flow until now, the time of the last count, in its `end`.
     fn fold_passed(&mut self, slot: Slot, flow: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
         f.end -= self.passing.take(f.passed, self.since);
     }
 
-    /// A flow gets nothing passed on any more.
+    /// Removes the entry of a flow.
     pub(super) fn drop_passed(&mut self, slot: Slot, flow: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
         if f.passed != NONE {
