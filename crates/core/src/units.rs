@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_says_it_reads() {
+    fn parser_accepts_documented_units() {
         assert_eq!("1Gbit".parse::<Rate>().unwrap().get(), 125e6);
         assert_eq!("125 MB/s".parse::<Rate>().unwrap(), Rate::GBIT);
         assert_eq!("64MiB".parse::<Bytes>().unwrap().get(), 67_108_864.0);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_what_it_reads_back() {
+    fn display_output_parses_to_the_same_text() {
         for text in ["1Gbit", "100Mbit", "2.5Gbit", "7bit", "0bit"] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
         }

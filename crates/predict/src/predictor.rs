@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn of_as_many_votes_the_smallest_buffer_wins() {
+    fn smallest_buffer_wins_ties() {
         let classes = [50, 100, 150];
         assert_eq!(elect(&classes, &[0, 1, 2]), Answer { buffer: 150, votes: 2 });
         // Each class beats one of the others.

@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_order_on_one_port_beats_it(jobs in prop::collection::vec((0u32..4, 1u32..4), 1..4)) {
+        fn bound_equals_optimum_on_one_port(jobs in prop::collection::vec((0u32..4, 1u32..4), 1..4)) {
             let coflows = jobs.iter().enumerate().map(|(id, &(release, length))| {
                 // Distinct receivers: only the sending port is a bottleneck.
                 coflow(id as u64, release.into(), &[(0, id as u32, length.into())])
@@ -278,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_policy_beats_it(
+        fn no_policy_is_below_the_bound(
             coflows in prop::collection::vec(
                 (0u32..20, prop::collection::vec((0u32..4, 0u32..4, 0u32..8), 1..6)),
                 1..8,
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_faster_port_takes_the_bound_away() {
+    fn bound_is_none_only_with_a_faster_port() {
         let mut w = workload(1, vec![coflow(1, 0.0, &[(0, 0, 1.0)])]);
         for (factor, bound) in [(0.0, Some(1.0)), (1.0, Some(1.0)), (1.5, None)] {
             let what = Change::PortRate { port: 0, side: PortSide::Both, factor };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn check_names_the_violated_bound() {
         // Lengths 1 and 3 on one port, and 2 released late: they take at least 1, 3 + 1 and 2.
         let w = workload(
             3,

@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coflow_alone_is_not_held_up() {
+    fn coflow_alone_loses_no_time() {
         let workload = Workload {
             ports: 2,
             coflows: vec![coflow(5, 1.0, &[(0, 1, 3.0)])],
@@ -800,7 +800,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_port_and_who_has_it() {
+    fn names_limiting_port_and_holders() {
         let coflows = vec![coflow(7, 0.0, &[(0, 1, 2.0)]), coflow(8, 0.5, &[(0, 2, 3.0)])];
         let workload = Workload { ports: 3, coflows, events: Vec::new(), names: Names::default() };
         let found = explain(&workload, "fifo", 1, 0.0);
@@ -868,7 +868,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coflow_without_bytes_has_nothing_to_explain() {
+    fn coflow_without_bytes_has_no_segments() {
         let workload = Workload {
             ports: 2,
             coflows: vec![coflow(1, 2.0, &[(0, 1, 0.0)])],

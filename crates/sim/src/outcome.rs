@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coflows_without_time_do_not_distort() {
+    fn zero_ccts_do_not_affect_speedups() {
         assert_eq!(speedups(&[2.0, 0.0, 0.0, 1.0], &[1.0, 0.0, 1.0, 0.0]), [2.0, 1.0]);
     }
 }

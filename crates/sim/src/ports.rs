@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_come_as_they_are_used_first() {
+    fn ports_are_numbered_by_first_use() {
         assert_eq!(order(6, &[&[(4, 1)], &[(0, 4)], &[(3, 1)]]), [4, 1, 0, 3, 2, 5]);
     }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn where_lists_contradict_each_other_first_use_decides() {
+    fn first_use_breaks_contradicting_lists() {
         let both: &[&[(u32, u32)]] = &[&[(1, 3), (0, 3)], &[(0, 3), (1, 3)]];
         assert_eq!(order(4, both), [3, 2, 1, 0]);
         // Only the contradiction is broken: 5 still precedes 0, and 4 and 2 are between 1 and 0.

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_of_nothing_are_none() {
+    fn empty_outcome_has_no_statistics() {
         let summary = Summary::new(&Outcome { send_utilisation: vec![0.0], ..Outcome::default() });
         assert_eq!((summary.mean_cct, summary.cct_percentiles), (None, [None; 4]));
         assert_eq!(

@@ -271,7 +271,7 @@ mod tests {
 
         /// Relays that do as they are told give flows the rates that the simulator gives them.
         #[test]
-        fn hops_say_what_is_simulated(mut active in arb_active(), way in 0..3, parts in prop::collection::vec(1..9u32, 2)) {
+        fn relay_hops_reproduce_simulated_rates(mut active in arb_active(), way in 0..3, parts in prop::collection::vec(1..9u32, 2)) {
             let past = past();
             let all: Vec<usize> = (0..active.len()).rev().collect();
             let turns = match way {
@@ -319,7 +319,7 @@ mod tests {
 
     /// A flow by a relay is at both of its hops, in the same turn, with the share of its bytes that goes that way.
     #[test]
-    fn flows_by_a_relay_are_at_both_hops() {
+    fn relayed_flows_appear_at_both_hops() {
         let past = past();
         let (ab, bc, ac) = (past.link(0, 1).unwrap(), past.link(1, 2).unwrap(), past.link(0, 2).unwrap());
         let way = |links, share| Way { group: 0, pair: ac, links, share };
