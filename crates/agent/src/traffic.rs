@@ -59,7 +59,7 @@ pub enum TrafficError {
     )]
     NoCgroups,
     /// Another agent runs in this network namespace.
-    #[error("another agent follows the traffic of this network namespace")]
+    #[error("another agent runs in this network namespace; help: stop it first")]
     Busy,
     /// Two applications have the same name or port, or the cgroup of one contains that of the other.
     #[error(

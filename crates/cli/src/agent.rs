@@ -152,9 +152,11 @@ fn line(traffic: &Traffic, event: &Event) -> String {
 }
 
 fn cleanup() -> Result<(), Failure> {
+    // First: it fails if an agent runs, before anything is changed.
+    let had_programs = traffic::cleanup().map_err(traffic_failure)?;
     let done = queues::cleanup().map_err(failure)?;
     let mut text: String = done.iter().map(|interface| format!("{interface}: as it was\n")).collect();
-    if traffic::cleanup().map_err(traffic_failure)? {
+    if had_programs {
         text += "traffic: nobody's any more\n";
     }
     let spaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
