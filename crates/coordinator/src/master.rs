@@ -183,6 +183,7 @@ impl State {
         *line = Some(Line { orders, behind: false });
         self.plane.renew(host);
         self.plane.forget_found(host);
+        self.plane.reconnected(host);
         Some(taken)
     }
 

@@ -123,9 +123,9 @@ client.close()
         return;
     }
     let expected = "\
-weir: another agent follows the traffic of this network namespace
+weir: another agent runs in this network namespace; help: stop it first
 code 1
-weir: another agent follows the traffic of this network namespace
+weir: another agent runs in this network namespace; help: stop it first
 code 1
 code 0
 web closed 127.0.0.1:7799 127.0.0.1:PORT sent 0 received 7 after

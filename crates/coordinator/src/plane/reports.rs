@@ -114,7 +114,7 @@ impl ControlPlane {
                 }
                 let since = std::mem::replace(&mut flow.by, now);
                 let host = &self.hosts[flow.transfer.src as usize];
-                let obeys = flow.said.is_some() && host.silent_for(now) <= settings.lease;
+                let obeys = flow.said.is_some() && !flow.is_absent(now) && host.silent_for(now) <= settings.lease;
                 let Some(Pace::Rate(rate)) = flow.told.filter(|_| obeys) else { continue };
                 let size = flow.transfer.bytes.map_or(UNKNOWN, Bytes::get);
                 let more = estimate_sent(rate, now - since).min(size - flow.sent);
@@ -146,6 +146,18 @@ impl ControlPlane {
                     self.engine.data(slot, flow.number, UNKNOWN, self.now);
                 }
             }
+        }
+    }
+
+    /// An agent connects, and reports all of its flows again. A flow that it does not report within a lease has no connection any more:
+    /// a restarted agent knows only the sockets that programs hand over again. O(flows).
+    pub fn reconnected(&mut self, host: u32) {
+        let grace = self.grace();
+        for coflow in self.coflows.values_mut() {
+            let flows = coflow.flows.iter_mut().filter(|flow| flow.transfer.src == host && !flow.done);
+            flows.for_each(|flow| {
+                flow.grace.get_or_insert(grace);
+            });
         }
     }
 

@@ -331,6 +331,19 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
     // The connection is handed over later.
     names(&mut plane, "dead", 0.61);
     assert_eq!(paces(&mut plane, 0.61), [full, trickle]);
+    // The agent restarts, and only the other program hands its connection over again.
+    plane.reconnected(0);
+    names(&mut plane, "alive", 0.62);
+    assert_eq!(paces(&mut plane, 0.68), [full, trickle]);
+    names(&mut plane, "alive", 0.691);
+    assert_eq!(paces(&mut plane, 0.692), [trickle, full]);
+    let sent = |plane: &ControlPlane| plane.show("dead").unwrap().flows[0].sent;
+    let before = sent(&plane);
+    names(&mut plane, "alive", 0.7);
+    plane.tick(0.75);
+    assert_eq!(sent(&plane), before);
+    names(&mut plane, "dead", 0.76);
+    assert_eq!(paces(&mut plane, 0.76), [full, trickle]);
 }
 
 /// Section 5: a new coordinator learns everything but registrations from reports. Two intervals after its start, its
