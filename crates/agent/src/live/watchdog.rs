@@ -206,7 +206,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Runs a watchdog until its agent has died and the last lease has ended, or the agent sends [`Message::Stop`]. After the agent's death the
+/// Runs a watchdog until its agent has died and the last lease has ended, or the agent asks it to stop. After the agent's death the
 /// lease ends within a second once `stop` returns true. `local_socket` is the agent's local socket.
 ///
 /// # Errors

@@ -114,7 +114,8 @@ impl ControlPlane {
                 }
                 let since = std::mem::replace(&mut flow.by, now);
                 let host = &self.hosts[flow.transfer.src as usize];
-                let obeys = flow.said.is_some() && !flow.is_absent(now) && host.silent_for(now) <= settings.lease;
+                let obeys =
+                    flow.said.is_some() && !flow.is_absent(now) && host.silent_for(now) <= settings.lease;
                 let Some(Pace::Rate(rate)) = flow.told.filter(|_| obeys) else { continue };
                 let size = flow.transfer.bytes.map_or(UNKNOWN, Bytes::get);
                 let more = estimate_sent(rate, now - since).min(size - flow.sent);

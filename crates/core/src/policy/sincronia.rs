@@ -1,9 +1,9 @@
 //! Sincronia: an order of coflows by Bottleneck-Select-Scale-Iterate (BSSI), and work-conserving rates that follow
 //! the order.
 //!
-//! Source: Agarwal et al., "Sincronia: Near-Optimal Network Design for Coflows", SIGCOMM '18. [`bssi`] is Algorithm
-//! 1. The rates are the greedy ones of section 3: in the order of coflows, each flow takes the residual capacity of
-//! both of its ports.
+//! Source: Agarwal et al., "Sincronia: Near-Optimal Network Design for Coflows", SIGCOMM '18. [`bssi`] is
+//! Algorithm 1. The rates are the greedy ones of section 3: in the order of coflows, each flow takes the residual
+//! capacity of both of its ports.
 //!
 //! - *Online*: the order is recomputed from the remaining bytes when a coflow arrives or completes, when data of a
 //!   flow appears or disappears, and when the capacity of a port changes. (The authors' simulator orders by original
