@@ -155,9 +155,9 @@ fn cleanup() -> Result<(), Failure> {
     // First: it fails if an agent runs, before anything is changed.
     let had_programs = traffic::cleanup().map_err(traffic_failure)?;
     let done = queues::cleanup().map_err(failure)?;
-    let mut text: String = done.iter().map(|interface| format!("{interface}: as it was\n")).collect();
+    let mut text: String = done.iter().map(|interface| format!("{interface}: restored\n")).collect();
     if had_programs {
-        text += "traffic: nobody's any more\n";
+        text += "BPF programs: removed\n";
     }
     let spaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
     if !traffic::is_seen() && spaces[0] != spaces[1] {
@@ -167,7 +167,7 @@ fn cleanup() -> Result<(), Failure> {
         );
     }
     if text.is_empty() {
-        text += "nothing of Weir's was there\n";
+        text += "nothing to remove\n";
     }
     Ok(output::print(text)?)
 }

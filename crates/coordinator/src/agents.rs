@@ -157,7 +157,7 @@ async fn tell(
             Ok(Ok(())) => {}
         }
         let Some(order) = orders.recv().await else {
-            return Err(Status::aborted("another stream attends for this host"));
+            return Err(Status::aborted("another agent has connected for this host"));
         };
         message = Down::order(&order);
     }

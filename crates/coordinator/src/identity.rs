@@ -80,7 +80,7 @@ impl fmt::Display for Identity {
             Identity::Framework(name) => ("framework", name),
             Identity::Operator(name) => ("operator", name),
             Identity::Reader(name) => ("reader", name),
-            Identity::Local => return f.write_str("somebody on this host"),
+            Identity::Local => return f.write_str("a client on this host"),
         };
         write!(f, "{}{role}/{name}", Identity::SCHEME)
     }

@@ -130,7 +130,7 @@ impl Coordinator {
 /// Waits until `stop` is true, and then somewhat longer than [`rest::DRAIN`].
 async fn drained(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
-        error!("nobody can stop the coordinator any more");
+        error!("the coordinator can no longer be stopped by a signal");
     }
     tokio::time::sleep(rest::DRAIN + rest::DRAIN / 5).await;
 }

@@ -41,9 +41,9 @@ e0: 2 queues, 0 changes
 tc class change dev e0 parent 7765:1 classid 7765:100 rate 750000000bit
 tc class change dev e0 parent 7765:1 classid 7765:101 rate 250000000bit
 e0: 2 queues, 2 changes
-e0: as it was
+e0: restored
 qdisc noqueue 0: root refcnt 2 
-nothing of Weir's was there
+nothing to remove
 weir: ip: `-d -j link show dev e2`: Device \"e2\" does not exist.
 code 1
 weir: weight 0 of queue 1: expected a finite number above zero, and at most 1e6 times the least
@@ -132,7 +132,7 @@ web closed 127.0.0.1:7799 127.0.0.1:PORT sent 0 received 7 after
 web closed 127.0.0.1:PORT 127.0.0.1:7799 sent 6 received 1 after
 web opened 127.0.0.1:7799 127.0.0.1:PORT
 web opened 127.0.0.1:PORT 127.0.0.1:7799
-nothing of Weir's was there
+nothing to remove
 ";
     assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -198,7 +198,7 @@ fn an_agent_that_is_not_root_needs_its_units_capabilities_and_no_more() {
     fs::remove_dir(&group).unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.starts_with("e0: 2 queues, "), "{said}");
-    assert!(said.contains("\nqueues 0\ne0: as it was\ncleanup 0\n"), "{said}");
+    assert!(said.contains("\nqueues 0\ne0: restored\ncleanup 0\n"), "{said}");
     assert!(said.ends_with("without CAP_NET_ADMIN 1\n"), "{said}");
     if said.contains("was built without") {
         eprintln!("{test} skips traffic: {said}");

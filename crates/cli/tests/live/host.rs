@@ -165,7 +165,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
     second.end();
     assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
     let left = pair.host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();
-    assert_eq!(String::from_utf8(left.stdout).unwrap(), "nothing of Weir's was there\n");
+    assert_eq!(String::from_utf8(left.stdout).unwrap(), "nothing to remove\n");
 }
 
 /// The agent is killed at any moment, again and again: the next agent finds what it left, and in the end all of it goes.
@@ -202,7 +202,7 @@ fn repeatedly_killed_agent_leaves_nothing() {
         String::from_utf8(done.stdout).unwrap()
     };
     let done = cleanup();
-    assert!(done.contains("e0: as it was") && done.contains("traffic: nobody's any more"), "{done}");
+    assert!(done.contains("e0: restored") && done.contains("BPF programs: removed"), "{done}");
     assert_eq!((pair.tc("qdisc"), pinned()), (before, files));
-    assert_eq!(cleanup(), "nothing of Weir's was there\n");
+    assert_eq!(cleanup(), "nothing to remove\n");
 }

@@ -71,7 +71,7 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         sharing.seen.extend(found);
         if let Err(error) = sharing.settle() {
-            tracing::error!(%error, "what was found cannot be counted");
+            tracing::error!(%error, "observed connections cannot be updated");
         }
         let changed = sharing.division.update();
         self.order(&sharing, changed).await
