@@ -1,5 +1,6 @@
-//! What others may do to `weir serve` and `weir agent run`: nonsense, floods, silence, an older coordinator, and clocks that are wrong. On
-//! the loopback interface of a namespace of each test's own; without root, of this machine.
+//! `weir serve` and `weir agent run` under malformed input, floods, idle connections, a coordinator with a
+//! stale epoch, and wrong clocks.
+//! Each test runs on the loopback interface of its own network namespace, or of the host without root.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -30,16 +31,18 @@ use weir_proto::wire::Up;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::{FlowKey, FlowProgress, MAX_SEEN, Report};
 
-/// How much memory a coordinator of four hosts may take beyond what it began with, whatever is sent to it, in bytes.
+/// The maximum growth in memory, in bytes, of a coordinator of four hosts under any input.
 const ROOM: u64 = 128 << 20;
 
-/// How long each of the attacks goes on.
+/// The duration of each attack.
 const ATTACK: Duration = Duration::from_secs(4);
 
-/// How long orders hold. Who is not heard of for twice that is not present; a busy machine is silent for a tenth of a second as well.
+/// The lease of orders. A host without a report for two leases is disconnected; a busy machine delays reports
+/// by up to a tenth of a second.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// A test's turn, whose thread, and all threads and processes that it begins, have a namespace of their own from now on.
+/// Waits until no other test runs, and moves this thread into a new network namespace. Threads and processes
+/// that the test starts inherit the namespace.
 fn turn() -> Alone {
     let turn = turn::take_alone();
     match unshare(CloneFlags::CLONE_NEWNET) {
@@ -49,7 +52,7 @@ fn turn() -> Alone {
     turn
 }
 
-/// A configuration of four hosts in a folder, its agents' port given.
+/// Writes a configuration of four hosts; `port` is the agents' port.
 fn configure(folder: &Path, name: &str, port: u16) -> PathBuf {
     let config = folder.join(format!("{name}.toml"));
     let text = format!(
@@ -62,7 +65,7 @@ fn configure(folder: &Path, name: &str, port: u16) -> PathBuf {
     config
 }
 
-/// An agent's process, with what it says.
+/// An agent's process, and the folder with its log and local socket.
 struct Attending {
     child: Child,
     folder: TempDir,
@@ -102,7 +105,7 @@ impl Drop for Attending {
     }
 }
 
-/// Something that goes on until it is dropped.
+/// Threads that repeat an action until the attack is dropped.
 struct Attack {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -131,25 +134,25 @@ impl Drop for Attack {
     }
 }
 
-/// Says something, and reads what comes until the other closes or a while is over.
+/// Sends bytes, and reads until the peer answers, the peer closes or the timeout expires.
 fn say(to: &str, what: &[u8], patience: Duration) {
     let Ok(mut socket) = TcpStream::connect(to) else { return };
     socket.set_read_timeout(Some(patience)).unwrap();
     socket.set_write_timeout(Some(patience)).unwrap();
-    // Whether it is taken or not is the other's business.
+    // The server may close the connection before it reads everything.
     if socket.write_all(what).is_ok() {
         let _ = socket.read(&mut [0; 1024]);
     }
 }
 
-/// A number of random bytes, after what makes a server of either protocol read on.
+/// Up to 4095 random bytes after the start of a TLS, HTTP/1.1 or HTTP/2 exchange, or without one.
 fn nonsense(random: &mut ChaCha8Rng) -> Vec<u8> {
     let mut bytes = vec![0; (random.next_u32() % 4096) as usize];
     random.fill_bytes(&mut bytes);
     let head: &[u8] = match random.next_u32() % 6 {
         0 => b"",
         1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        // With a frame of settings, and then one that is longer than any may be.
+        // A SETTINGS frame, and then a frame above the maximum length.
         2 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\xff\xff\xff\0\0\0\0\0\x01",
         3 => b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
         4 => b"PUT /v1/coflows/x HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n",
@@ -158,7 +161,7 @@ fn nonsense(random: &mut ChaCha8Rng) -> Vec<u8> {
     [head, &bytes].concat()
 }
 
-/// Whoever attends goes on as if nothing were: all the while it is heard of and has what it was told.
+/// Asserts that a connected agent keeps reporting and applying orders for `time`.
 fn undisturbed(serving: &Serving, agent: usize, time: Duration) {
     let (began, mut looks, mut late, mut told) = (Instant::now(), 0, 0, 0);
     while began.elapsed() < time {
@@ -167,7 +170,7 @@ fn undisturbed(serving: &Serving, agent: usize, time: Duration) {
         let now = host["ordered"].as_u64().unwrap();
         let silent = host["seconds_since_report"].as_f64().unwrap();
         looks += 1;
-        // A report an interval, and the machine is busy.
+        // An agent reports every interval; a busy machine may delay a report.
         late += u32::from(silent > LEASE.as_secs_f64());
         assert!(now - host["applied"].as_u64().unwrap() <= 4, "{host}");
         assert!(now >= told, "{host}");
@@ -194,7 +197,7 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
     let agent = Attending::start(&serving.agents, 0);
     wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
     let before = serving.most_memory();
-    // Connections that say nothing, half a request, and half of the protocol's beginning.
+    // Idle connections: 400 with half a request, and 8 with part of the HTTP/2 preface.
     let idle = |to: &str, what: &[u8]| {
         let mut socket = TcpStream::connect(to).unwrap();
         socket.write_all(what).unwrap();
@@ -226,7 +229,7 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
             }
         });
     undisturbed(&serving, 0, ATTACK);
-    // Whoever comes later is let in, too.
+    // The coordinator accepts a new agent during the attack.
     let late = Attending::start(&serving.agents, 1);
     wait_for("the second agent", || serving.hosts()[1]["present"] == true);
     assert!(Agent::connect(agent.local_socket()).unwrap().done("x", 0).is_err());
@@ -237,7 +240,7 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
     serving.get("/livez");
 }
 
-/// One agent reports as much as it can, of nothing that there is.
+/// One agent sends reports of unknown flows at its maximum rate.
 #[test]
 fn report_flood_from_one_agent_does_not_delay_others() {
     let _turn = turn();
@@ -277,13 +280,13 @@ fn report_flood_from_one_agent_does_not_delay_others() {
         more >> 20,
         before >> 20
     );
-    // Four an interval at most.
+    // The coordinator reads at most four reports an interval of 8 ms.
     let most = 4.0 * (ATTACK.as_secs_f64() + 2.0) / 0.008;
     assert!((1.0..most).contains(&(unknown / MAX_SEEN as f64)), "{unknown}");
     assert!(more < ROOM, "{more}");
 }
 
-/// A coordinator that was thought dead comes back with the store of before.
+/// A coordinator restarts with its old store after a newer coordinator has sent orders.
 #[test]
 fn agent_refuses_orders_with_a_stale_epoch() {
     let _turn = turn();
@@ -298,12 +301,12 @@ fn agent_refuses_orders_with_a_stale_epoch() {
     let second = Serving::start(&newer);
     wait_for("the second", || obeyed(&second));
     drop(second);
-    // It hears of the agent, and tells it something again and again.
+    // The older coordinator receives reports and sends orders.
     let first = Serving::start(&older);
     wait_for("orders of the older one", || first.hosts()[0]["ordered"].as_u64().unwrap() > 10);
     assert_eq!(first.hosts()[0]["applied"], 0);
     assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
-    // So that it is seen where figures are collected, too.
+    // The agent reports its refusals, and the coordinator counts them.
     wait_for("the count of orders that were refused", || {
         let metrics = first.get("/metrics");
         let refused = metrics
@@ -316,13 +319,13 @@ fn agent_refuses_orders_with_a_stale_epoch() {
     wait_for("the newer one", || obeyed(&second));
 }
 
-/// Both are alive, and an agent comes to one or the other: by whichever way, it obeys the later one only.
+/// Both coordinators run at the same time, and a proxy connects the agent to either.
 #[test]
 fn agent_refuses_the_older_of_two_running_coordinators() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let older = Serving::start(&configure(folder.path(), "older", 0));
-    // Epochs of new stores are milliseconds of the clock.
+    // The epoch of a new store is the time of day in milliseconds.
     thread::sleep(Duration::from_millis(20));
     let newer = Serving::start(&configure(folder.path(), "newer", 0));
     let way = Way::new(&newer.agents);
@@ -339,7 +342,7 @@ fn agent_refuses_the_older_of_two_running_coordinators() {
     assert_eq!(state(&older, "applied"), 0);
 }
 
-/// A way to a coordinator, which can be turned to another one; whoever is on it then is thrown off.
+/// A TCP proxy to a coordinator. `turn_to` closes its connections and selects another coordinator.
 struct Way {
     address: String,
     to: Arc<Mutex<(String, Vec<TcpStream>)>>,
@@ -351,7 +354,7 @@ impl Way {
         let address = listener.local_addr().unwrap().to_string();
         let to = Arc::new(Mutex::new((to.to_owned(), Vec::new())));
         let ends = Arc::clone(&to);
-        // It ends with this process.
+        // The thread runs until this process exits.
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let (to, known) = &mut *ends.lock().unwrap();
@@ -379,7 +382,7 @@ impl Way {
     }
 }
 
-/// The time of day is another one for a process with this library before all others: so many seconds more.
+/// Source of a library for `LD_PRELOAD` that adds `WEIR_TEST_CLOCK` seconds to the time of day.
 const CLOCK: &str = "
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -412,7 +415,8 @@ time_t time(time_t *out) {
 }
 ";
 
-/// Coordinators whose clocks are an hour ahead and behind one after the other, and an agent's on the other side: orders go on, and epochs rise.
+/// Two coordinators run one after the other, with clocks an hour ahead and an hour behind; the agent's clock
+/// is an hour behind. The agent applies the orders of both.
 #[test]
 fn wrong_clocks_change_nothing() {
     let _turn = turn();
@@ -429,7 +433,7 @@ fn wrong_clocks_change_nothing() {
     }
     let library = library.display().to_string();
     let clock = |offset: &'static str| [("LD_PRELOAD", library.as_str()), ("WEIR_TEST_CLOCK", offset)];
-    // That it is another one: a log has the time of day.
+    // The timestamps of log lines show that the clocks differ.
     let config = configure(folder.path(), "weir", 0);
     let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
     let first = Serving::start_with(&config, &clock("3600"));

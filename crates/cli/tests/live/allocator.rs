@@ -1,6 +1,7 @@
-//! NetShare's central allocator with real programs: two services share a link as Fig. 5 has it, which no queues do. `weir serve`,
-//! `weir agent run` and unmodified programs in cgroups, in namespaces. Without the privileges or the programs in the kernel for that, the
-//! test says so and skips.
+//! NetShare's central allocator with real programs: two services share a link as in Fig. 5, which queues
+//! alone do not do.
+//! `weir serve`, `weir agent run` and unmodified programs in cgroups run in network namespaces. The test
+//! skips without the privileges or the BPF programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +13,24 @@ use crate::group::Group;
 use crate::pair::{Pair, Process};
 use serde_json::Value;
 
-/// How long anything may take that is to come.
+/// The timeout of each step.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Three services with a third of the link each, of which the last does nothing: the first has two thirds of what it leaves. The host with
-/// the coordinator and the agent is `a`; programs send to `b`. Leases are longer than a busy machine lets an order wait.
+/// Each of three services has a third of the link. The third is idle, and the first gets two thirds of the
+/// bandwidth that it leaves unused.
+/// Host `a` runs the coordinator and the agent; programs send to `b`. A lease is longer than a busy machine
+/// delays an order.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"1s\"\n\
                       queues = \"services\"\nallocator = true\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n[address]\na = [\"10.9.0.1\"]\nb = [\"10.9.0.2\"]\n\
                       [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
 
-/// What the first of two services has with its rates, and with its queue alone.
+/// The first service's share of the traffic of both: with the allocator's rates, and with queues alone.
 const FIG_5: f64 = 5.0 / 9.0;
 const QUEUES: f64 = 0.5;
 
-/// Bits of data that come to each in a second.
+/// Bits of payload per second that arrive of each service.
 fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
     let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = read();
@@ -38,15 +41,15 @@ fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
     rates
 }
 
-/// How long a restart is watched: the kernel ends rates that no agent renews after 3 s.
+/// How long the test observes a restart. The kernel ends rates that no agent renews after 3 s.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// What happened after an agent was killed.
+/// Measurements after an agent was killed.
 #[derive(Debug)]
 struct Restart {
-    /// From when on both connections had a rate all the time.
+    /// The time after which both connections had a rate at every check.
     paced_from: Duration,
-    /// The first service's share of what arrived in the second second.
+    /// The first service's share of the payload that arrived in the second second.
     share: f64,
 }
 
@@ -56,7 +59,7 @@ impl Restart {
         let (mut paced_from, mut from, mut to) = (Duration::ZERO, None, None);
         while killed.elapsed() < WATCHED {
             let output = pair.host("ss").args(["-tinH", "dst", "10.9.0.2"]).output().unwrap();
-            // As in `pacing_rate 21.2Mbps/21.2Mbps`: the second is the limit.
+            // `ss` prints `pacing_rate 21.2Mbps/21.2Mbps`: the second number is the limit.
             let text = String::from_utf8(output.stdout).unwrap();
             let limits = text.split("pacing_rate ").skip(1).filter_map(|rest| rest.split(' ').next());
             let is_paced = limits.filter(|rates| rates.contains('/')).count() == 2;
@@ -76,7 +79,7 @@ impl Restart {
         Restart { paced_from, share: one / (one + other) }
     }
 
-    /// As `docs/failures.md` has it.
+    /// The limits that `docs/failures.md` documents.
     fn is_seamless(&self) -> bool {
         self.paced_from < Duration::from_secs(1) && (self.share - FIG_5).abs() < 0.03
     }
@@ -114,7 +117,7 @@ fn services_have_the_rates_of_fig_5_also_across_agent_restarts() {
     let mut second = send(1);
     let arrived = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));
     let comes_to = |what: &str, expected: f64| {
-        // Three times in a row: on the way from one to the other it is any.
+        // Three times in a row: during a transition, the share passes through all values.
         let mut held = 0;
         wait_within(SOON, what, || {
             let [first, second] = rates(&arrived);
@@ -128,12 +131,12 @@ fn services_have_the_rates_of_fig_5_also_across_agent_restarts() {
     let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     for group in &groups {
         let mine = found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
-        // What it has, and at most a tenth more.
+        // The service's rate, and up to a tenth more.
         let limit = mine["limit_bytes_per_second"].as_u64().expect("it has one");
         assert!((2_000_000..3_200_000).contains(&limit), "{found}");
     }
 
-    // An agent is killed, and another one is started at once.
+    // Kill the agent, and start the next agent at once.
     let restarts: Vec<Restart> = (0..3)
         .map(|_| {
             let killed = Instant::now();
@@ -145,21 +148,21 @@ fn services_have_the_rates_of_fig_5_also_across_agent_restarts() {
             restart
         })
         .collect();
-    // A busy machine may miss one of three.
+    // A busy machine may miss the limits in one of three restarts.
     assert!(restarts.iter().filter(|restart| restart.is_seamless()).count() >= 2, "{restarts:?}");
 
-    // Rates end with their lease, and what services were promised stays.
+    // Rates end with their lease; the queues with the services' weights remain.
     serving.kill();
     comes_to("queues alone", QUEUES);
     assert!(pair.tc("class").contains("class htb 7765:102 "));
     serving = pair.serve(&place.path("serve.toml"));
     comes_to("the rates of Fig. 5 again", FIG_5);
 
-    // What nobody asks for the other may have, and gives back.
+    // An idle service's bandwidth goes to the other service.
     second.kill();
     wait_within(SOON, "the whole link", || rates(&arrived)[0] > 0.9 * 40e6);
 
-    // Nothing is left of limits where the agent has gone.
+    // A stopped agent removes its queues.
     agent.end();
     assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
     drop(serving);

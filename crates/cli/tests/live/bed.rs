@@ -1,4 +1,4 @@
-//! A bed of namespaces with real processes and real flows, for tests.
+//! A testbed of network namespaces with real processes and flows, for tests.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,26 +19,27 @@ use crate::common::Place;
 use crate::kernel::{Reading, Speed};
 use crate::turn::{self, Turn};
 
-/// What each link carries, in bytes per second of frames.
+/// The capacity of each link, in bytes per second of frames.
 pub const LINE: f64 = 5e6;
 
-/// The part of a frame that is payload.
+/// The fraction of a frame that is payload.
 pub const PAYLOAD: f64 = 1448.0 / 1514.0;
 
-/// A flow: its coflow, its place there, and its ends.
+/// A flow: its coflow, its number in the coflow, its source and destination hosts, and its bytes.
 pub type Flow = (&'static str, u32, u32, u32, f64);
 
-/// What the kernel holds for who reads and who writes, in bytes: as much as the line carries while a thread of theirs stands still.
+/// The size of socket buffers, in bytes: the bytes that a link carries while a reader or writer thread is not
+/// scheduled.
 const WAITING: usize = 2 << 20;
 
-/// Where the coordinator waits for agents.
+/// The coordinator's port for agents.
 pub const PORT: u16 = 7470;
 
 pub fn address(host: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, host as u8 + 1)
 }
 
-/// A bed, gone in the end whatever happens.
+/// A testbed, which is removed when dropped.
 pub struct Bed {
     pub place: Place,
     pub name: String,
@@ -47,7 +48,7 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// So many hosts under a switch. The coordinator's place is the last.
+    /// Hosts under one switch. The last host runs the coordinator.
     pub fn up(test: &str, hosts: u32) -> Option<Bed> {
         let fabric = format!("weir-fabric = 1\nkind = \"big-switch\"\nhosts = {hosts}\nrate = \"40Mbit\"\n");
         let bed = Bed::of(test, hosts, &fabric)?;
@@ -55,7 +56,7 @@ impl Bed {
         Some(bed)
     }
 
-    /// A network of so many hosts, which are called h0 and so on.
+    /// A testbed of a given network, whose hosts are named `h0`, `h1` and so on.
     pub fn of(test: &str, hosts: u32, fabric: &str) -> Option<Bed> {
         let turn = turn::take();
         let place = Place::new();
@@ -70,8 +71,8 @@ impl Bed {
         Some(bed)
     }
 
-    /// Where nobody reads, the kernel acknowledges 40 ms late, and whoever sends waits for that: a thread that stands still for a moment would
-    /// make a flow slower than it is ordered to be.
+    /// Makes the host acknowledge packets at once. If a reader thread is not scheduled, the kernel delays
+    /// acknowledgements by 40 ms, and the sender does not reach its ordered rate.
     pub fn acknowledge_at_once(&self, host: u32) {
         let ip = |line: &str| {
             let output =
@@ -84,7 +85,7 @@ impl Bed {
         ip(&format!("route change {} quickack 1", route.trim()));
     }
 
-    /// What the namespaces' names begin with.
+    /// The prefix of the namespaces' names.
     pub fn prefix(&self) -> String {
         format!("weir-{}-", self.name)
     }
@@ -93,16 +94,17 @@ impl Bed {
         format!("{}h{host}", self.prefix())
     }
 
-    /// A program inside a host.
+    /// A command that runs a program in a host's namespace.
     pub fn inside(&self, host: u32, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host)]).arg(program).stdin(Stdio::null());
-        // A test that is killed takes its processes with it.
+        // Signals to the test's process group, such as Ctrl-C, do not reach the program.
         command.process_group(0);
         command
     }
 
-    /// The agent of a host, for the coordinator in the last; how it knows that one, the caller says.
+    /// The command of a host's agent, which connects to the coordinator of the last host. Callers add the
+    /// options for TLS.
     pub fn agent(&self, host: u32) -> Command {
         let mut command = self.inside(host, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.args(["agent", "run", "--rate", "40Mbit", "--host", &host.to_string()]);
@@ -115,7 +117,7 @@ impl Bed {
         self.place.path(&format!("local_socket{host}"))
     }
 
-    /// Opens connections for flows, each with its agent; they send from when they are told to.
+    /// Opens a connection for each flow, and hands it over to the agent. `Wire::send` starts the flow.
     pub fn connect(&self, flows: &[Flow]) -> Vec<Wire> {
         let connect = |at: usize, &(coflow, flow, src, dst, bytes): &Flow| {
             let to = SocketAddr::from((address(dst), 9000 + at as u16));
@@ -137,7 +139,7 @@ impl Drop for Bed {
     }
 }
 
-/// A process that is killed in the end.
+/// A process, which is killed when dropped.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -156,7 +158,7 @@ pub fn in_namespace<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Se
     thread.join().unwrap()
 }
 
-/// A connection, what has come out of it, and when all had.
+/// A connection, the bytes that its receiver has read, and the time of the last byte.
 pub struct Wire {
     pub stream: TcpStream,
     bytes: f64,
@@ -202,13 +204,13 @@ impl Wire {
         self.end().is_some()
     }
 
-    /// When all had come out, once it has.
+    /// The time at which the receiver had read all bytes; none before.
     pub fn end(&self) -> Option<Instant> {
         self.end.get().copied()
     }
 }
 
-/// The parts of the line that flows have over a time, as payload.
+/// The fraction of a link's payload capacity that each flow uses during `time`.
 pub fn shares(wires: &[Wire], time: Duration) -> Vec<Speed> {
     let read =
         || wires.iter().map(|wire| Reading::of(|| crate::kernel::acked(&wire.stream))).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::turn;
 
-/// Without the privileges or the programs in the kernel for that, it says so and skips.
+/// Skips without the privileges, the BPF programs or the tools that the script needs.
 #[test]
 fn a_coordinator_and_agents_run_on_a_bed() {
     let _turn = turn::take();
@@ -40,7 +40,7 @@ fn a_coordinator_and_agents_run_on_a_bed() {
         found.unwrap_or_else(|| panic!("{first}: {said}{why}")).split_whitespace().collect::<Vec<_>>()
     };
     assert_eq!(line("h0    true")[1], "true");
-    // By queues alone it would be half each.
+    // Queues alone would give each service half.
     let [web, batch] =
         [5, 8].map(|word| line("Of 100 Mbit/s, web has")[word].trim_end_matches('.').parse::<f64>().unwrap());
     assert!(web > 1.15 * batch && web + batch > 85.0, "{said}");

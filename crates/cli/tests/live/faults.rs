@@ -1,5 +1,6 @@
-//! What dies or is cut off, with `weir serve`, `weir agent run` and real flows on a bed of namespaces, all of it encrypted. Without the
-//! privileges for one these tests say so and skip.
+//! Killed processes and network partitions, with `weir serve`, `weir agent run` and real flows on a testbed.
+//! All connections use TLS.
+//! The tests skip without the privileges for a testbed.
 
 use std::fs;
 use std::io::{IoSlice, Read, Write};
@@ -29,18 +30,19 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Down, Up, down::What};
 use weir_proto::{Arrival, Demand, FlowKey, FlowProgress, Found, Mark, Order, Pace, Refusals, Report, Way};
 
-/// The last of seven hosts has the coordinator.
+/// The last host runs the coordinator.
 const HOSTS: u32 = 7;
 const COORDINATOR: u32 = HOSTS - 1;
 
-/// Longer than a cut of a second, with what the transport needs to notice that it is over.
+/// Longer than a partition of a second and the transport's recovery after it.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// Of each two the second waits for the first at their sender: no coflow sends so much that it gives way.
+/// Two pairs of flows, each pair from one sender. The second flow of a pair waits for the first: no coflow
+/// sends enough bytes for a lower priority.
 const FLOWS: [Flow; 4] =
     [("a", 0, 0, 2, 1e12), ("b", 0, 0, 3, 1e12), ("c", 0, 1, 4, 1e12), ("d", 0, 1, 5, 1e12)];
 
-/// A bed, and who vouches for whom on it.
+/// A testbed, and the certificate authority of its processes.
 struct World {
     bed: Bed,
     authority: Authority,
@@ -64,7 +66,7 @@ impl World {
         Some(World { bed, authority })
     }
 
-    /// A coordinator that has these flows' coflows.
+    /// Starts a coordinator, and registers the coflows of these flows.
     fn serve(&self, flows: &[Flow]) -> Process {
         let mut command = self.bed.inside(COORDINATOR, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.args(["serve", "--config"]).arg(self.bed.place.path("serve.toml")).stderr(Stdio::null());
@@ -94,13 +96,13 @@ impl World {
             let mut stream = StreamOwned::new(connection, socket);
             stream.write_all(request.as_bytes()).ok()?;
             let mut answer = Vec::new();
-            // It may close without a farewell.
+            // The server may close the connection without a TLS close_notify.
             let _ = stream.read_to_end(&mut answer);
             (!answer.is_empty()).then(|| String::from_utf8(answer).unwrap())
         })
     }
 
-    /// Whether two hosts have applied an order of the coordinator that runs now.
+    /// Whether two hosts have applied an order of the running coordinator.
     fn obey(&self, hosts: [usize; 2]) -> bool {
         let answer = self.ask("GET", "/v1/hosts", "").unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -108,7 +110,7 @@ impl World {
         hosts.iter().all(|host| found[host]["applied"].as_u64().unwrap() > 0)
     }
 
-    /// The agent of a host, by the certificate of a host; what it says goes into a file.
+    /// Starts the agent of `host` with a certificate for `certified`, and logs to a file.
     fn agent(&self, host: u32, certified: u32) -> Process {
         let Pair { certificate, key } = self.authority.signed(&[&format!("weir://agent/h{certified}")]);
         self.bed.place.write(&format!("{host}.pem"), &certificate);
@@ -125,12 +127,12 @@ impl World {
         process
     }
 
-    /// What an agent said.
+    /// The log of a host's agent.
     fn said(&self, host: u32) -> String {
         self.bed.place.read(&format!("said{host}"))
     }
 
-    /// Two agents and all flows, as the coordinator orders them.
+    /// Starts two agents and all flows, and waits until rates match the orders.
     fn under_way(&self) -> ([Process; 2], Vec<Wire>) {
         let agents = [self.agent(0, 0), self.agent(1, 1)];
         let wires = self.bed.connect(&FLOWS);
@@ -139,12 +141,12 @@ impl World {
         (agents, wires)
     }
 
-    /// Agents and coordinator do not reach each other: of one host the way to the coordinator is cut, of another the way from it.
+    /// Partitions both agents from the coordinator: one host loses the path to it, another the path from it.
     fn cuts(&self) -> [Cut; 2] {
         [self.cut(0, COORDINATOR), self.cut(COORDINATOR, 1)]
     }
 
-    /// Lets no packet of a host leave for another until it is dropped.
+    /// Drops all packets from one host to another until the cut is dropped.
     fn cut(&self, from: u32, to: u32) -> Cut {
         let cut = Cut { namespace: self.bed.namespace(from), to: address(to) };
         cut.rule("add");
@@ -152,7 +154,7 @@ impl World {
     }
 }
 
-/// A way that is cut.
+/// A `blackhole` rule for packets to an address.
 struct Cut {
     namespace: String,
     to: Ipv4Addr,
@@ -172,12 +174,13 @@ impl Drop for Cut {
     }
 }
 
-/// Whether of two that want the same link one has it and the other waits, as ordered.
+/// Whether one of two flows on the same link uses it and the other waits, as ordered.
 fn ordered(shares: &[Speed]) -> bool {
     shares.iter().any(|share| share.most < 0.05) && shares.iter().any(|share| share.least > 0.85)
 }
 
-/// Whether that may have been so, by all that is known. Where nothing is measured again nobody is blamed for what a reading took.
+/// Whether the measurement is consistent with `ordered`, given the uncertainty of its readings. For
+/// measurements that the test cannot repeat.
 fn may_be_ordered(shares: &[Speed]) -> bool {
     shares.iter().any(|share| share.may_be_under(0.05)) && shares.iter().any(|share| share.may_be_over(0.85))
 }
@@ -186,7 +189,7 @@ fn both_ordered(wires: &[Wire], time: Duration) -> bool {
     shares(wires, time).chunks(2).all(ordered)
 }
 
-/// Agent and coordinator do not reach each other: on one host the way to the coordinator is cut, on another the way from it.
+/// One host loses the path to the coordinator, another the path from it.
 #[test]
 fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     let Some(world) = World::up("cut") else { return };
@@ -199,7 +202,7 @@ fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     eprintln!("parts of a link while cut off for a second: {during:.3?}, and then: {after:.3?}");
     assert!(during.chunks(2).all(may_be_ordered), "{during:?}");
     assert!(after.chunks(2).all(may_be_ordered), "{after:?}");
-    // The order after that is there before the lease of the last is over.
+    // The next order arrives before the lease of the last order ends.
     wait_for("orders again", || both_ordered(&wires, LEASE));
 
     let cuts = world.cuts();
@@ -207,7 +210,7 @@ fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     flow.extend((0..5).map(|_| shares(&wires, Duration::from_millis(300))));
     eprintln!("parts of a link while cut off for longer: {flow:.3?}");
     for both in [0..2, 2..4] {
-        // Nothing stops, and in the end both share as TCP does.
+        // No flow stops, and both share the link as TCP does.
         assert!(
             flow.iter().all(|all| all[both.clone()].iter().map(|share| share.most).sum::<f64>() > 0.6),
             "{flow:?}"
@@ -222,7 +225,7 @@ fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
     assert!(wires.iter().all(|wire| !wire.ended()));
 }
 
-/// Between them packets are lost again and again, some tens of milliseconds at a time.
+/// The paths between agents and coordinator fail repeatedly for 20 to 50 ms.
 #[test]
 fn flapping_route_changes_nothing() {
     let Some(world) = World::up("flap") else { return };
@@ -236,7 +239,7 @@ fn flapping_route_changes_nothing() {
                     return number;
                 }
                 let cuts = world.cuts();
-                // 20 to 50 ms, no two after each other alike.
+                // 20 to 50 ms, varying from cut to cut.
                 thread::sleep(Duration::from_millis(20 + number * 7 % 31));
                 drop(cuts);
                 thread::sleep(Duration::from_millis(20 + number * 11 % 31));
@@ -249,12 +252,13 @@ fn flapping_route_changes_nothing() {
     });
     assert!(during.iter().all(|all| all.chunks(2).all(may_be_ordered)), "{during:?}");
     wait_for("orders again", || both_ordered(&wires, Duration::from_millis(400)));
-    // There is somebody who decides.
+    // The coordinator reassigns the link when a flow ends.
     wires[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow", || shares(&wires[1..2], Duration::from_millis(300))[0].least > 0.85);
 }
 
-/// The next coordinator has coflows from the store of the one that was killed, and what they have sent from reports.
+/// The next coordinator reads coflows from the store of the killed coordinator, and their progress from
+/// reports.
 #[test]
 fn restarted_coordinator_knows_its_coflows() {
     let Some(world) = World::up("store") else { return };
@@ -264,7 +268,7 @@ fn restarted_coordinator_knows_its_coflows() {
     let without = shares(&wires, Duration::from_secs(1));
     eprintln!("parts of a link without a coordinator: {without:.3?}");
     assert!(without.chunks(2).all(may_be_ordered), "{without:?}");
-    // Nobody registers anything again.
+    // No program registers a coflow again.
     let _serving = world.serve(&[]);
     wait_for("orders of the next", || world.obey([0, 1]));
     wait_for("the rates of these orders", || both_ordered(&wires, Duration::from_millis(400)));
@@ -295,17 +299,20 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
         wire.agent.open(coflow, flow, &wire.stream).unwrap();
     }
     wait_for("a coordinator", || world.said(0).contains("has a coordinator"));
-    // How long that takes is the machine's affair: keys are made in it, and processes started.
+    // Printed, not asserted: the time includes key generation and process starts, and depends on the machine.
     eprintln!("the next agent has sockets and coordinator after {:?}", began.elapsed());
-    // After the lease of the first agent, its watchdog frees both sockets, and the second agent sets their rates again.
+    // After the lease of the first agent, its watchdog frees both sockets, and the second agent sets their
+    // rates again.
     thread::sleep(LEASE);
     wait_for("orders of the second agent", || both_ordered(&wires, Duration::from_millis(400)));
-    // It is the next agent that says of the first flow that it is over, and to which the second is given all of the link.
+    // The second agent reports that the first flow has ended, and receives the order that gives the second
+    // flow the link.
     wires[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow", || shares(&wires[1..], Duration::from_millis(300))[0].least > 0.85);
 }
 
-/// One flow is handed over by the client library, the other by messages alone, as by a program in another language.
+/// One flow is handed over by the client library, the other by messages alone, as by a program in another
+/// language.
 #[test]
 fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
     let Some(world) = World::up("alone") else { return };
@@ -329,7 +336,7 @@ fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
     assert!(wires.iter().all(|wire| !wire.ended()));
 }
 
-/// A process that hangs holds its sockets, and renews no lease.
+/// A stopped process keeps its sockets open, but renews no lease.
 #[test]
 fn rates_end_with_their_lease_while_an_agent_hangs() {
     let Some(world) = World::up("hang") else { return };
@@ -349,7 +356,8 @@ fn rates_end_with_their_lease_while_an_agent_hangs() {
     wait_for("orders again", || both_ordered(&wires, Duration::from_millis(400)));
 }
 
-/// A connection of a flow that is given to the agent by two messages of `docs/live.md`, and the socket to the agent.
+/// Opens a connection, and hands it over to the agent with the messages of `docs/live.md`. Returns the
+/// connection and the socket to the agent.
 fn hand_over_without_library(bed: &Bed, (coflow, flow, src, dst, bytes): Flow, port: u16) -> (Wire, OwnedFd) {
     let to = SocketAddr::from((address(dst), port));
     let listener = in_namespace(&bed.namespace(dst), move || TcpListener::bind(to).unwrap());
@@ -369,13 +377,14 @@ fn hand_over_without_library(bed: &Bed, (coflow, flow, src, dst, bytes): Flow, p
     (Wire::new(stream, listener.accept().unwrap().0, bytes, unused), socket)
 }
 
-/// A host with a certificate of its own says what it likes: of its own flows, of others', of what it finds and what arrives. Real flows of others
-/// go on as ordered, and so does its own, at no more than its link.
+/// A host with a valid certificate misreports its own flows, other hosts' flows, observed connections and UDP
+/// measurements. Other hosts' flows keep their ordered rates, and orders to the misreporting host stay below
+/// its link's capacity.
 #[test]
 fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
     const LIAR: u32 = 5;
     let Some(world) = World::up("liar") else { return };
-    // The liar's own flow comes to a host where nobody else does.
+    // The flow to the misreporting host comes from host 0; no other flow has that destination.
     let flows: Vec<Flow> = FLOWS.into_iter().chain([("e", 0, LIAR, 1, 1e12)]).collect();
     let _serving = world.serve(&flows);
     let (_agents, wires) = world.under_way();
@@ -403,7 +412,7 @@ fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
     assert!(wires.iter().all(|wire| !wire.ended()));
 }
 
-/// Reports what is not so until `stop`; the answer is how many orders came, and the highest rate in them.
+/// Sends false reports until `stop`. Returns the number of received orders, and the highest rate in them.
 async fn lie(to: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
     let mut control = ControlClient::new(to.connect().await.unwrap());
     let report = |turn: u64| {
@@ -467,7 +476,8 @@ fn agent_reports_for_its_own_host_only() {
     assert!(!world.said(4).contains("has a coordinator"), "{}", world.said(4));
 }
 
-/// Queues stay when whoever makes them is killed, whenever that is; the next finds them, and takes all of it away in the end.
+/// A process that configures queues is killed at varying times. Its queues remain, the next run completes
+/// them, and `weir agent cleanup` removes all of them.
 #[test]
 fn killed_queue_configuration_leaves_no_queue_behind() {
     let _turn = turn::take();
@@ -488,7 +498,7 @@ fn killed_queue_configuration_leaves_no_queue_behind() {
     };
     let queues = || {
         let output = ip(&format!("netns exec {} tc qdisc show", space.0));
-        // In which order the kernel lists them is its own affair.
+        // The kernel lists queues in no fixed order.
         let mut lines: Vec<String> =
             String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
         lines.sort();
@@ -504,7 +514,7 @@ fn killed_queue_configuration_leaves_no_queue_behind() {
     for cycle in 0..cycles {
         let apply = format!("queues --interface e0 --rate 1Gbit --weights 1:{}:9", cycle % 5 + 1);
         let mut first = weir(&apply).spawn().unwrap();
-        // From before it reads anything to after it is done.
+        // From before the process reads anything to after its last change.
         thread::sleep(Duration::from_micros(cycle * 7919 % 40_000));
         cut_short += u32::from(first.try_wait().unwrap().is_none());
         first.kill().unwrap();
@@ -524,12 +534,12 @@ fn killed_queue_configuration_leaves_no_queue_behind() {
         began.elapsed()
     );
     assert!(u64::from(cut_short) > cycles / 10, "{cut_short}");
-    // The machine may stand still in some of them.
+    // The median tolerates runs in which the machine stalls.
     assert!(median < Duration::from_secs(1), "{median:?}");
     assert_eq!(queues(), before);
 }
 
-/// A namespace that is gone in the end.
+/// A network namespace, which is deleted when dropped.
 struct Space(String);
 
 impl Drop for Space {

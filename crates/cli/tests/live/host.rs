@@ -1,5 +1,6 @@
-//! `weir serve` and `weir agent run` as processes, and unmodified programs in cgroups: applications that are registered have the shares
-//! that the coordinator gives them. Without the privileges or the programs in the kernel for that, the test says so and skips.
+//! `weir serve`, `weir agent run` and unmodified programs in cgroups: registered applications get the shares
+//! that the coordinator computes.
+//! The tests skip without the privileges or the BPF programs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,15 +15,16 @@ use crate::common::{Place, wait_within};
 use crate::group::Group;
 use crate::pair::{Pair, Process};
 
-/// What the host's link carries, in bits per second.
+/// The capacity of the host's link, in bits per second.
 const LINK: u64 = 40_000_000;
 
-/// The host with the coordinator and the agent is `a`; programs send to `b`.
+/// Host `a` runs the coordinator and the agent; programs send to `b`.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n";
 
-/// Slowdowns 1 + c (1 - b)^2: of two applications the shares that minimise their sum are as c is to c.
+/// Slowdown models 1 + c (1 - b)^2. The shares that minimise the sum of two slowdowns have the ratio of their
+/// c.
 fn table(light: f64, heavy: f64) -> String {
     let model = |name: &str, c: f64| {
         format!("[[application]]\nname = \"{name}\"\ncoefficients = [{}, {}, {c}]\n", 1.0 + c, -2.0 * c)
@@ -30,7 +32,7 @@ fn table(light: f64, heavy: f64) -> String {
     format!("version = 1\n{}{}", model("light", light), model("heavy", heavy))
 }
 
-/// The rates of the queues' classes, in bits per second as they are printed.
+/// The rates of the queues' classes, as `tc` prints them.
 fn rates(pair: &Pair) -> Vec<String> {
     let text = pair.tc("class");
     let queue = |line: &str| {
@@ -42,7 +44,7 @@ fn rates(pair: &Pair) -> Vec<String> {
     rates
 }
 
-/// How many programs and maps the kernel keeps for a namespace.
+/// The number of BPF programs and maps that are pinned for a namespace.
 fn pinned(namespace: &str) -> usize {
     let number = fs::metadata(format!("/run/netns/{namespace}")).unwrap().ino();
     let folders = fs::read_dir("/sys/fs/bpf/weir").into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -55,7 +57,7 @@ fn agent(pair: &Pair, place: &Path, groups: &[&Group]) -> Process {
     pair.agent(&place.join("local_socket"), groups.iter().map(|group| (&*group.name, &*group.path)))
 }
 
-/// An agent prints what it would do with its orders, and does none of it.
+/// Asserts that an agent with `--dry-run` prints its commands and changes no queue.
 fn would_have_queues(pair: &Pair, place: &Place) {
     let mut command = pair.host(env!("CARGO_BIN_EXE_weir"));
     command.args([
@@ -76,7 +78,7 @@ fn would_have_queues(pair: &Pair, place: &Place) {
     assert_eq!([pair.tc("qdisc"), pair.tc("class")], before);
 }
 
-/// The first one's part of what arrives in the next second and a half.
+/// The first application's share of the payload that arrives within 1.5 s.
 fn share(arrived: &[Arc<AtomicU64>; 2]) -> f64 {
     let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = read();
@@ -111,13 +113,13 @@ fn registered_applications_keep_their_shares_without_an_agent() {
         let name = &group.name;
         pair.put(&format!("/v1/applications/{name}"), &format!("{{\"model\": \"{model}\"}}"));
     }
-    // Of the other the agent finds it.
+    // A program registers the first application's connection; the agent observes the second's.
     let name = &both[0].name;
     let connection = format!("{{\"application\": \"{name}\", \"from\": \"a\", \"to\": \"b\"}}");
     pair.put("/v1/connections/first", &connection);
     would_have_queues(&pair, &place);
     let mut first = agent(&pair, &place.path(""), &both);
-    // One for each, and six that nobody is in.
+    // A queue for each of the two applications, and six unused queues.
     wait_within(Duration::from_secs(20), "queues", || rates(&pair).len() == 8);
     let sinks = [pair.sink(), pair.sink()];
     let _sending = [0, 1].map(|at| {
@@ -134,30 +136,31 @@ fn registered_applications_keep_their_shares_without_an_agent() {
     wait_within(Duration::from_secs(20), "what was found", || {
         pair.ask("GET", "/v1/observed", "").contains(&heavy)
     });
-    // Waits for what is in queues and on the way, and for who counts in time.
+    // Waits until queued packets have drained and the measurement is accurate.
     let comes_to = |expected: f64| {
         wait_within(Duration::from_secs(20), &format!("a share of {expected}"), || {
             (share(&arrived) - expected).abs() < 0.03
         });
     };
     comes_to(0.25);
-    // Another table: the next packets have other weights.
+    // With another sensitivity table, the next packets have other weights.
     pair.put("/v1/sensitivity", &table(3.0, 1.0));
     comes_to(0.75);
-    // Nobody is there, and all stays.
+    // Without an agent, queues and weights stay.
     first.kill();
     let (queues, before) = (pair.tc("qdisc"), rates(&pair));
     pair.put("/v1/sensitivity", &table(1.0, 3.0));
     let found = share(&arrived);
     assert!((found - 0.75).abs() < 0.03, "{found}");
     assert_eq!((pair.tc("qdisc"), rates(&pair)), (queues.clone(), before.clone()));
-    // What was decided meanwhile comes; nothing is made anew.
+    // The next agent applies the weights that the coordinator computed meanwhile, and keeps the queues.
     let mut second = agent(&pair, &place.path(""), &both);
     wait_within(Duration::from_secs(20), "other rates", || rates(&pair) != before);
     assert_eq!(pair.tc("qdisc"), queues);
     comes_to(0.25);
     serving.kill();
-    // Weights that no service is promised end half a minute after the last order, which the tests of leases see without waiting.
+    // Weights without a service's guarantee end 30 s after the last order. Tests of leases cover this without
+    // waiting.
     if campaign(false, true) {
         wait_within(Duration::from_secs(60), "one queue", || rates(&pair).len() == 1);
         assert_eq!(pair.tc("qdisc").matches("parent 7765:1").count(), 2, "{}", pair.tc("qdisc"));
@@ -168,7 +171,8 @@ fn registered_applications_keep_their_shares_without_an_agent() {
     assert_eq!(String::from_utf8(left.stdout).unwrap(), "nothing to remove\n");
 }
 
-/// The agent is killed at any moment, again and again: the next agent finds what it left, and in the end all of it goes.
+/// The agent is killed at varying times. The next agent takes over its queues, and `weir agent cleanup`
+/// removes all of them.
 #[test]
 fn repeatedly_killed_agent_leaves_nothing() {
     let test = "kills";
@@ -192,7 +196,7 @@ fn repeatedly_killed_agent_leaves_nothing() {
     let (made, pins) = (pair.tc("qdisc"), pinned());
     for cycle in 0..campaign(40, 200u64) {
         let mut running = agent(&pair, &place.path(""), &both);
-        // From before it reads anything to after it has its first orders.
+        // From before the agent reads anything to after its first orders.
         thread::sleep(Duration::from_micros(cycle * 7919 % 90_000));
         running.kill();
     }

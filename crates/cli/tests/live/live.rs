@@ -1,4 +1,4 @@
-//! `weir serve`, `weir agent run` and real flows, on a bed of namespaces. Without the privileges for one the test says so and skips.
+//! `weir serve`, `weir agent run` and real flows on a testbed. The test skips without the privileges for one.
 
 use std::env;
 use std::process::Stdio;
@@ -16,25 +16,25 @@ use weir_core::model::Names;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
-/// What the coordinator's settings keep of each port for flows that wait.
+/// The fraction of each port that the coordinator's settings reserve for waiting flows.
 const RESERVE: f64 = 0.01;
 
-/// How long a flow may take to be as fast as it may be, in seconds. The kernel counts the time to the next packet from when the last was
-/// sent, at the rate of then: a flow that waits sends two full packets at once, at the reserve's rate, which take 60 ms, and then come
-/// a report and an order. The rest is for a busy machine.
+/// The time in which a flow reaches its ordered rate, in seconds. The kernel schedules the next packet at the
+/// rate at which the last was sent: a waiting flow sends two full packets at the reserve's rate, which takes
+/// 60 ms. A report and an order follow. The rest is for a busy machine.
 const SWITCH: f64 = 0.15;
 
-/// Of each two of the first and the others one port is the same; the second and the third have none in common.
+/// `wide` shares a port with `short` and with `middle`; `short` and `middle` share none.
 const COFLOWS: [Flow; 4] =
     [("wide", 0, 0, 2, 6e6), ("wide", 1, 1, 3, 6e6), ("short", 0, 0, 3, 4e6), ("middle", 0, 1, 2, 8e6)];
 
-/// The coflows, in the order in which they are registered.
+/// The coflows, in the order of registration.
 const NAMES: [&str; 3] = ["wide", "short", "middle"];
 
-/// Two that want the same port for longer than the test lasts.
+/// Two flows on the same port that last longer than the test.
 const LONG: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
 
-/// The coordinator's process. Frameworks register coflows when it begins, as they do when it comes back.
+/// The coordinator's process. It registers the coflows when it starts, as frameworks do after a restart.
 #[test]
 #[ignore = "a process of another test"]
 fn coordinator() {
@@ -42,7 +42,7 @@ fn coordinator() {
     let rate = Rate::new(LINE).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
     let mut settings = Settings::default();
-    // No lease is to end where coflows go in their order, on however busy a machine.
+    // In the first epoch no lease may end while coflows complete, even on a busy machine.
     settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
     let plane =
         ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
@@ -66,7 +66,7 @@ fn coordinator() {
     });
 }
 
-/// When the simulator has the coflows end, in order, at what is left of links for payload.
+/// The completion times that the simulator computes, in order, at the links' payload capacity.
 fn predicted(place: &Place, policy: &str) -> Vec<(String, f64)> {
     let mut trace = "weir-trace 1\nports 4\n".to_owned();
     for of_one in COFLOWS.chunk_by(|a, b| a.0 == b.0) {
@@ -96,8 +96,9 @@ fn start(bed: &Bed, epoch: u64) -> Process {
     Process(command.spawn().unwrap())
 }
 
-/// Saath sends the two coflows that contend with one other first, side by side, and the wide one when one of them is over, until it has
-/// sent so much that it gives way again. Fair shares would have it end before the middle one.
+/// Saath sends `short` and `middle` first, concurrently, since each contends with one coflow. `wide` follows
+/// when one of them has completed, until its sent bytes move it to a lower queue. With fair shares, `wide`
+/// would complete before `middle`.
 #[test]
 fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let Some(bed) = Bed::up("live", 5) else { return };
@@ -106,7 +107,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let _agents: Vec<Process> = (0..4).map(agent).collect();
     wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.local_socket(host)).is_ok()));
     let wires = bed.connect(&COFLOWS);
-    // Then all agents attend, and have reported that the flows are there. Of each two the first waits.
+    // All agents are connected and have reported their flows. The flows of `wide` wait.
     let part = |wire: &Wire| pace(&wire.stream).map(|pace| pace as f64 / (LINE * PAYLOAD));
     wait_for("orders", || {
         let parts = wires.iter().map(|wire| part(wire).unwrap_or(f64::MAX)).collect::<Vec<_>>();
@@ -118,7 +119,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let early = shares(&wires, Duration::from_millis(300));
     eprintln!("parts of a link at first: {early:.3?}");
     wait_for("the end of all", || wires.iter().all(Wire::ended));
-    // A coflow is over when the last of its flows is.
+    // A coflow completes with its last flow.
     let end = |name: &str| {
         let mine = COFLOWS.iter().zip(&wires).filter(|(flow, _)| flow.0 == name);
         mine.filter_map(|(_, wire)| wire.end()).max().unwrap().duration_since(began).as_secs_f64()
@@ -127,7 +128,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));
     let [saath, fair] = ["saath", "fair"].map(|policy| predicted(&bed.place, policy));
     eprintln!("ends: {ends:.3?}\nsimulated: {saath:.3?}\nsimulated, fair: {fair:.3?}");
-    // The orders: all but the reserve for who goes first, and the reserve for who waits.
+    // A flow that goes first gets the port without the reserve; a waiting flow gets the reserve.
     let [wide, too, short, middle] = early[..] else { panic!() };
     for going in [short, middle] {
         assert!(going.may_be_over(0.9) && going.may_be_under(1.0), "{early:?}");
@@ -138,7 +139,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let order = |ends: &[(String, f64)]| ends.iter().map(|end| end.0.clone()).collect::<Vec<_>>();
     assert_eq!(order(&ends), order(&saath));
     assert_ne!(order(&ends), order(&fair));
-    // The short one goes from the beginning, on a machine that may be busy, and the others wait and go again.
+    // `short` starts at once; the other coflows wait and start again, up to three switches late.
     for (end, (name, expected)) in ends.iter().map(|end| end.1).zip(&saath) {
         let late = if name == "short" { SWITCH } else { 3.0 * SWITCH };
         assert!(
@@ -150,7 +151,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
         assert_eq!(wire.got(), flow.4);
     }
 
-    // Another coordinator takes over, for two flows that want the same link: one has it, the other waits.
+    // A second coordinator orders two flows on the same link: one sends, the other waits.
     drop(first);
     let mut second = start(&bed, 2);
     let wires = bed.connect(&LONG);
@@ -162,7 +163,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     wait_for("one flow first", || paced(&wires));
     second.0.kill().unwrap();
     second.0.wait().unwrap();
-    // Nothing stops: neither while the order still holds nor after that. Then both are free, and share as TCP does.
+    // No flow stops during the lease or after it. After the lease both flows share the link as TCP does.
     let free: Vec<Vec<Speed>> = (0..10).map(|_| shares(&wires, Duration::from_millis(200))).collect();
     eprintln!("parts of a link without a coordinator: {free:.3?}");
     assert!(free.iter().all(|both| both.iter().map(|share| share.most).sum::<f64>() > 0.6), "{free:?}");

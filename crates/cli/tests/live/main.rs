@@ -1,4 +1,4 @@
-//! Tests of the program that make networks or measure rates; `turn` says which of them run side by side.
+//! Tests that create networks or measure rates. `turn` decides which of them run concurrently.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! A host with a coordinator, and another one beside it: two namespaces and a cable.
+//! Two hosts in network namespaces, connected by a cable. The first runs the coordinator.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, setns};
 use crate::common::{counted, wait_within};
 use crate::turn::{self, Turn};
 
-/// Two namespaces and a cable between them, gone in the end with whatever is in them.
+/// Two namespaces and a cable between them, which are deleted when dropped.
 pub struct Pair {
     name: String,
     _turn: Turn,
@@ -53,7 +53,7 @@ impl Pair {
         format!("{}{end}", self.name)
     }
 
-    /// A command of the host's, which sees the cgroups, as `ip netns exec` would not have it.
+    /// A command in the host's namespace. Unlike under `ip netns exec`, the command sees the cgroups.
     pub fn host(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name("a"))).arg(program).stdin(Stdio::null());
@@ -69,7 +69,7 @@ impl Pair {
         thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
 
-    /// Whether programs in the kernel can find the traffic of a cgroup; says so if not.
+    /// Whether the BPF programs can mark the traffic of a cgroup; prints a message if not.
     pub fn finds(&self, test: &str, cgroup: &Path) -> bool {
         let mut traffic = self.host(env!("CARGO_BIN_EXE_weir"));
         traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
@@ -81,7 +81,7 @@ impl Pair {
         built
     }
 
-    /// A coordinator on the host, once it answers.
+    /// Starts a coordinator on the host, and waits until it answers.
     pub fn serve(&self, config: &Path) -> Process {
         let mut serve = self.host(env!("CARGO_BIN_EXE_weir"));
         let serving =
@@ -92,7 +92,7 @@ impl Pair {
         serving
     }
 
-    /// The host's agent, with a link of 40 Mbit, and applications by their names and cgroups.
+    /// Starts the host's agent, with a link of 40 Mbit/s, and with applications by their names and cgroups.
     pub fn agent<'a>(
         &self,
         local_socket: &Path,
@@ -107,13 +107,13 @@ impl Pair {
         Process(command.spawn().unwrap())
     }
 
-    /// Where everything that comes to the other one is counted.
+    /// A listener on the second host, and a counter of the bytes that arrive there.
     pub fn sink(&self) -> (SocketAddr, Arc<AtomicU64>) {
         let listener = self.inside("b", || TcpListener::bind("10.9.0.2:0").unwrap());
         (listener.local_addr().unwrap(), counted(move || listener.accept().unwrap().0))
     }
 
-    /// Asks the coordinator for something, which has to be done.
+    /// Sends a request to the coordinator, which must succeed.
     pub fn put(&self, path: &str, body: &str) {
         self.ask("PUT", path, body);
     }
@@ -138,7 +138,7 @@ impl Pair {
         self.tc_with(&[], what)
     }
 
-    /// With what was sent and what waits.
+    /// The output of `tc -s`, with the bytes sent and queued.
     pub fn tc_counts(&self, what: &str) -> String {
         self.tc_with(&["-s"], what)
     }
@@ -158,7 +158,7 @@ impl Drop for Pair {
     }
 }
 
-/// A process that is killed in the end.
+/// A process, which is killed when dropped.
 pub struct Process(pub Child);
 
 impl Process {
@@ -167,7 +167,7 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// SIGTERM, by the system's own program.
+    /// Sends SIGTERM with `kill(1)`, and waits for the exit.
     pub fn end(&mut self) {
         assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
         assert!(self.0.wait().unwrap().success());

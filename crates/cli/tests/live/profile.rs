@@ -1,4 +1,4 @@
-//! `weir profile`. Without the privileges that a bed needs, the tests that make one say so and skip.
+//! `weir profile`. Tests that need a testbed skip without the privileges for one.
 
 use std::ops::Deref;
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ impl Profiled {
         self.place.run(&format!("profile --bed {} {line}", self.name))
     }
 
-    /// The rate of a node's port, as `tc` has it.
+    /// The rate of a node's port, as `tc` prints it.
     fn rate(&self, node: &str, port: &str) -> String {
         let namespace = format!("{}{node}", self.prefix());
         let output = Command::new("tc").args(["-n", &namespace, "class", "show", "dev", port]).output();
@@ -87,7 +87,7 @@ fn wrong_usage_is_exit_2() {
     assert_eq!(place.read("t.toml"), OTHER);
 }
 
-/// The job says what its host's link carries at each run, and takes the longer the less that is.
+/// The job prints the rate of its host's link at each run, and takes longer at lower rates.
 #[test]
 fn a_command_is_run_with_less_and_less() {
     let Some(bed) = bed("less") else { return };
@@ -114,13 +114,14 @@ fn a_command_is_run_with_less_and_less() {
     let samples = &table.rows()[1].samples;
     let bandwidths: Vec<f64> = samples.iter().map(|(part, _)| part.get()).collect();
     assert_eq!(bandwidths, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]);
-    // 0.7 s to 0.13 s, on a machine that may be slow to start programs; the median of three.
+    // The job takes 0.1 s and 3 s divided by the rate in Mbit/s: 0.7 s at 5 %, 0.13 s at 100 %. The assertion
+    // allows for slow process starts; times are medians of three runs.
     assert!(samples[0].1 > samples[2].1 && samples[0].1 > 1.2, "{samples:?}");
     let points = place.read("s.csv");
     assert!(points.starts_with("application,what,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
     let of = |what: &str| points.lines().filter(|line| line.starts_with(&format!("job,{what},"))).count();
     assert_eq!(["run", "median", "k1", "k2", "k3"].map(of), [21, 7, 96, 96, 96]);
-    // The same name again takes its place.
+    // A second profile with the same name replaces the first.
     let ran = bed.run("--runs 1 --name job --out t.toml --format json -- true");
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
     let record: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
@@ -133,7 +134,7 @@ fn what_fails_writes_nothing_and_throttles_nothing() {
     let Some(bed) = bed("fails") else { return };
     let place = &bed.place;
     let (before, files) = (bed.rates(), place.files());
-    // It fails once there is less than all bandwidth.
+    // The job fails below the full bandwidth.
     let poor = "--runs 1 --out t.toml --samples s.csv -- sh -c tc${IFS}class${IFS}show${IFS}dev${IFS}eth0|grep${IFS}-q${IFS}100Mbit";
     for (line, code, message) in [
         (
@@ -199,7 +200,7 @@ fn an_interrupted_profile_puts_back_what_it_throttled() {
     let line = format!("profile --bed {} --runs 1 --out t.toml -- sleep 0.5", bed.name);
     let mut command = bed.place.command(&line);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Ports are changed side by side, so for a moment they differ.
+    // Ports are changed concurrently, so their rates can differ for a moment.
     let throttled = || {
         let (out, into) = (bed.rate("h2", "eth0"), bed.rate("switch", "eth2"));
         bed.rate("h0", "eth0") != before[0] && out != before[2] && out == into
@@ -214,7 +215,7 @@ fn an_interrupted_profile_puts_back_what_it_throttled() {
     assert!(!bed.place.files().contains(&"t.toml".to_owned()));
 }
 
-/// The example jobs agree with each other over what they send, on any hosts.
+/// The example jobs complete on hosts of a testbed, and find the same data at all hosts.
 #[test]
 fn the_jobs_run_on_hosts_of_a_bed() {
     let Some(bed) = bed("jobs") else { return };
@@ -230,7 +231,7 @@ fn the_jobs_run_on_hosts_of_a_bed() {
         let ran = Ran::new(command.env("WEIR_DSCP", "3").output().unwrap());
         assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""), "{job}");
     }
-    // What it started ends at once.
+    // If one host cannot start, the job ends at once.
     let script = format!("{}/../../examples/jobs/rounds.py", env!("CARGO_MANIFEST_DIR"));
     let mut nowhere = Command::new("ip");
     nowhere
