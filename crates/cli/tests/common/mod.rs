@@ -1,4 +1,4 @@
-//! Runs the program on small traces.
+//! Helpers that run `weir` on small traces.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 pub use wait::*;
 
-/// Two coflows that meet on port 0, and one apart from them that has a flow without bytes.
+/// Coflows 1 and 2 share port 0. Coflow 7 uses other ports, and has a flow without bytes.
 pub const TRACE: &str = "\
 4 3
 1 0 1 0 2 1:10.0 2:5.0
@@ -27,7 +27,7 @@ pub const TRACE: &str = "\
 7 250 2 1 2 2 0:8.0 3:0.0
 ";
 
-/// The same coflow twice over in a job, with a deadline and a port that slows down.
+/// A job of two coflows, with a deadline and a port whose rate drops.
 pub const OWN: &str = "\
 weir-trace 1
 ports 3
@@ -38,7 +38,7 @@ flow 1 2 10MB
 event 200ms port=0 side=send rate=0.5
 ";
 
-/// Waits until a process notes Ctrl-C instead of being ended by it, or has ended by itself.
+/// Waits until a process has a handler for SIGINT or has exited.
 pub fn await_heed(child: &mut Child) {
     wait_for("a process that heeds signals", || {
         if child.try_wait().unwrap().is_some() {
@@ -50,7 +50,7 @@ pub fn await_heed(child: &mut Child) {
     });
 }
 
-/// A folder of its own with the traces in it.
+/// A temporary folder with the traces.
 pub struct Place(TempDir);
 
 impl Place {
@@ -73,7 +73,7 @@ impl Place {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The names of the files, in order, hidden ones too.
+    /// The names of the files in order, including hidden files.
     pub fn files(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.0.path())
             .unwrap()
@@ -83,7 +83,7 @@ impl Place {
         names
     }
 
-    /// `weir` in this folder with these words as arguments.
+    /// A command that runs `weir` in this folder with the words of `line` as arguments.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
@@ -94,14 +94,14 @@ impl Place {
         Ran::new(self.command(line).output().unwrap())
     }
 
-    /// What it prints where all goes well.
+    /// The standard output of a run that must succeed.
     pub fn print(&self, line: &str) -> String {
         let ran = self.run(line);
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "weir {line}");
         ran.out
     }
 
-    /// The error that it prints where it fails with this code.
+    /// The error message of a run that must fail with `code`.
     pub fn error(&self, line: &str, code: i32) -> String {
         let ran = self.run(line);
         assert_eq!(ran.code, Some(code), "weir {line}: {}", ran.err);
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// What comes out of a connection, which is waited for beside it.
+/// Counts the bytes of a connection. `accept` runs in a thread of its own.
 pub fn counted(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<AtomicU64> {
     let arrived = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&arrived);
@@ -127,7 +127,7 @@ pub fn counted(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<Atomi
     arrived
 }
 
-/// The words of a command of `weir` name a command, and options of it.
+/// Asserts that words name a command of `weir` and options of that command.
 pub fn is_known(words: &[&str]) {
     let names = words.iter().take_while(|word| !word.starts_with('-'));
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(names.clone()).arg("--help").output().unwrap();
@@ -139,7 +139,7 @@ pub fn is_known(words: &[&str]) {
     }
 }
 
-/// What came of it.
+/// The exit code and the output of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,

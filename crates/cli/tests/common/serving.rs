@@ -15,13 +15,13 @@ pub fn weir(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
 }
 
-/// A coordinator, and where it answers.
+/// A running coordinator, and the addresses at which it listens.
 pub struct Serving {
     pub child: Child,
     pub agents: String,
     pub api: String,
     pub log: BufReader<std::process::ChildStderr>,
-    /// The time of day of its first line, by its own clock.
+    /// The timestamp of its first log line, by its own clock.
     pub began: String,
 }
 
@@ -39,7 +39,7 @@ impl Serving {
             .spawn()
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        // From here on it is killed in the end, whatever happens.
+        // From here on, the process is killed when `serving` is dropped.
         let (agents, api, began) = (String::new(), String::new(), String::new());
         let mut serving = Serving { child, agents, api, log, began };
         while serving.api.is_empty() {
@@ -61,7 +61,7 @@ impl Serving {
         (output.status.code(), String::from_utf8(text).unwrap())
     }
 
-    /// What is answered to a question without a body, which has to be what was asked for.
+    /// The body of the answer to GET, which must have status 200.
     pub fn get(&self, path: &str) -> String {
         let mut socket = TcpStream::connect(&self.api).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -73,12 +73,12 @@ impl Serving {
         body.to_owned()
     }
 
-    /// The hosts as they stand.
+    /// The answer of `/v1/hosts`.
     pub fn hosts(&self) -> Value {
         serde_json::from_str(&self.get("/v1/hosts")).unwrap()
     }
 
-    /// The most memory that its process has had, in bytes.
+    /// The process's peak memory, in bytes.
     pub fn most_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");

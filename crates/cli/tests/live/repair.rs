@@ -1,5 +1,6 @@
-//! An agent restores what other processes remove from its interfaces and from the kernel: the table "What the agent restores" of
-//! `docs/agent.md`, a test for each row. Without the privileges these tests say so and skip.
+//! An agent restores the objects that other processes remove from its interfaces and from the kernel. Each
+//! test covers a row of the table "What the agent restores" of `docs/agent.md`. The tests skip without the
+//! privileges.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +14,8 @@ use crate::common::{Place, wait_within};
 use crate::group::Group;
 use crate::pair::{Pair, Process};
 
-/// The documented time to restore an object is a second. A busy machine gets three; the check without notifications comes after five.
+/// The documented time to restore an object is 1 s. A busy machine gets 3 s; the check without notifications
+/// runs after 5 s.
 const SOON: Duration = Duration::from_secs(3);
 
 const START: Duration = Duration::from_secs(20);
@@ -32,12 +34,12 @@ struct World {
 }
 
 impl World {
-    /// None if this machine cannot run it; then it says so.
+    /// None if this machine cannot run the test, with a message.
     fn up(test: &str) -> Option<World> {
         World::prepared(test, |_| ())
     }
 
-    /// With an interface that was prepared before the agent starts.
+    /// Like `up`, with a function that prepares the pair before the agent starts.
     fn prepared(test: &str, prepare: impl FnOnce(&Pair)) -> Option<World> {
         World::with(test, &["e0"], prepare)
     }
@@ -94,7 +96,7 @@ impl World {
         String::from_utf8(output.stdout).unwrap().matches("flowid").count()
     }
 
-    /// Waits until the agent has restored something, and prints how long it took.
+    /// Waits until the agent has restored an object, and prints the time.
     fn soon(&self, what: &str, is_done: impl Fn() -> bool) {
         let began = Instant::now();
         wait_within(SOON, what, is_done);
@@ -105,7 +107,7 @@ impl World {
         wait_within(START, &format!("`{text}` in the agent's log"), || self.place.read("log").contains(text));
     }
 
-    /// The conflicts of the host by `weir ctl hosts`.
+    /// The host's conflicts, as `weir ctl hosts` prints them.
     fn conflicts(&self) -> Vec<String> {
         let mut ctl = self.pair.host(env!("CARGO_BIN_EXE_weir"));
         let output = ctl.args(["ctl", "hosts", "--format", "json"]).output().unwrap();
@@ -118,7 +120,7 @@ impl World {
         wait_within(START, &format!("conflicts {expected:?}"), || self.conflicts() == expected);
     }
 
-    /// The value of a metric with a label.
+    /// The value of a metric, given with its labels.
     fn metric(&self, name: &str) -> u64 {
         let text = self.pair.ask("GET", "/metrics", "");
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -144,7 +146,8 @@ impl World {
         names
     }
 
-    /// The mark of a packet from the application's cgroup, as it leaves the interface: whether the BPF programs are in place.
+    /// Whether a packet from the application's cgroup leaves the interface with its mark, so that the BPF
+    /// programs are attached.
     fn packets_are_marked(&self) -> bool {
         let capture = self.pair.inside("b", || {
             let socket = std::net::UdpSocket::bind("10.9.0.2:0").unwrap();
@@ -177,7 +180,7 @@ fn received_tos(socket: &std::net::UdpSocket) -> Option<u8> {
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let mut space = nix::cmsg_space!(u8);
     let fd = socket.as_raw_fd();
-    // `recvmsg` of a socket with a timeout waits as `recv` does.
+    // `recvmsg` on a socket with a timeout waits like `recv`.
     let message = recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut space), MsgFlags::empty()).ok()?;
     message.cmsgs().ok()?.find_map(|part| match part {
         ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
@@ -185,7 +188,7 @@ fn received_tos(socket: &std::net::UdpSocket) -> Option<u8> {
     })
 }
 
-/// Runs a script that calls bpf(2), for which there is no program on many machines; the answer is whether there is a Python.
+/// Runs a Python script that calls bpf(2): many machines have no `bpftool`. Returns false without Python.
 fn bpf(script: &str, path: &str) -> bool {
     const HEAD: &str = r#"
 import ctypes, os, struct, sys
@@ -246,7 +249,7 @@ fn foreign_root_qdisc_stays_and_is_a_conflict_until_it_is_deleted() {
     world.has_conflicts(&["e0: foreign-qdisc (pfifo)"]);
     assert_eq!(world.metric("weir_interface_conflicts{reason=\"foreign-qdisc\"}"), 1);
     world.logs("conflict: e0: foreign-qdisc (pfifo); it stays");
-    // Two checks later it is still there.
+    // The foreign queue remains over two checks.
     std::thread::sleep(Duration::from_millis(3200));
     assert_eq!(world.place.read("log").matches("foreign-qdisc").count(), 1);
     assert!(world.pair.tc("qdisc").contains("qdisc pfifo 5: root"), "{}", world.pair.tc("qdisc"));
@@ -278,7 +281,8 @@ fn queue_of_the_administrator_is_back_after_repairs() {
 fn refused_command_is_a_conflict_and_is_tried_again() {
     let Some(world) = World::up("refused") else { return };
     let before = world.classes("e0");
-    // A class of another process below one of the agent's, which can have no queue then.
+    // Another process adds a class below one of the agent's classes. The kernel then refuses a queue for the
+    // agent's class.
     world.tc("class add dev e0 parent 7765:100 classid 7765:900 htb rate 1Mbit");
     wait_within(START, "a conflict", || {
         world.conflicts().iter().any(|text| text.starts_with("e0: refused ("))
@@ -291,7 +295,7 @@ fn refused_command_is_a_conflict_and_is_tried_again() {
     world.stop("e0");
 }
 
-/// Another interface that gets the name of one of the agent's does not get its queues twice.
+/// An interface that takes the name of an agent's interface gets no second set of queues.
 #[test]
 fn renamed_interface_is_not_taken_for_another_one() {
     let prepare = |pair: &Pair| {
@@ -320,7 +324,7 @@ fn agent_attaches_detached_programs_again() {
     let Some(world) = World::up("detach") else { return };
     wait_within(START, "marks", || world.packets_are_marked());
     let (restored, mut count) = ("weir_restored_objects_total{kind=\"programs\"}", 0);
-    // Those of the cgroup and of the interface, each by its file.
+    // The pinned files of the programs at the cgroup and at the interface.
     for file in world.files().iter().filter(|name| name.contains('-')) {
         let path = world.folder().join(file);
         if !bpf("bpf(34, u32(fd))", path.to_str().unwrap()) {
@@ -355,7 +359,7 @@ fn agent_restores_deleted_files_and_entries_of_maps() {
     fs::remove_dir(world.folder()).unwrap();
     world.soon("files after their folder was deleted", || world.files() == before);
     assert!(world.packets_are_marked());
-    // All entries of the map of classes: next key after none, then deletion.
+    // Deletes all entries of the map of classes: gets the first key, deletes it, and repeats.
     let script = "
 key = ctypes.create_string_buffer(16)
 bpf(4, u32(fd, 0), u64(0, ctypes.addressof(key)))
@@ -437,7 +441,8 @@ fn recreated_interface_gets_queues_and_programs() {
     world.stop("e0");
 }
 
-/// The speed of a TAP device can be set. Only `ip netns exec` shows the namespace's `/sys`, so the agent has no applications here.
+/// The test sets the speed of a TAP device. The agent reads the speed from the namespace's `/sys`, which
+/// exists under `ip netns exec` only; there the agent sees no cgroups, so the test has no applications.
 #[test]
 fn queues_share_the_speed_of_an_interface_that_becomes_slower_than_its_link() {
     let test = "speed";

@@ -1,5 +1,6 @@
-//! `weir agent run` at switches: the queues of all their ports are those of services, whose weights an operator changes. On a bed of
-//! namespaces; without the privileges for one the test says so and skips.
+//! `weir agent run` at switches: all ports have a queue for each service, and an operator changes the
+//! services' weights.
+//! The tests run on a testbed of namespaces, and skip without the privileges for one.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,7 @@ use crate::common::{counted, wait_for, wait_within};
 use crate::kernel::sent_by;
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Two services that weigh one and three. The coordinator is at the last host.
+/// Two services of weights 1 and 3. The last host runs the coordinator.
 fn config(hosts: u32, switches: &str) -> String {
     let each: String = (0..hosts).map(|host| format!("h{host} = \"40Mbit\"\n")).collect();
     let listen = format!("[listen]\nagents = \"{}:{PORT}\"\napi = \"127.0.0.1:7701\"\n", address(hosts - 1));
@@ -27,7 +28,7 @@ fn config(hosts: u32, switches: &str) -> String {
     )
 }
 
-/// A coordinator at the last host.
+/// A coordinator on the last host.
 struct Coordinator<'a> {
     bed: &'a Bed,
     hosts: u32,
@@ -35,7 +36,8 @@ struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    /// With certificates of its own, of switches and of an operator beside the configuration.
+    /// Starts a coordinator, and writes its configuration and the certificates of the server, of the switches
+    /// and of an operator.
     fn start(bed: &'a Bed, hosts: u32, switches: &[(&str, &str)]) -> Coordinator<'a> {
         let authority = Authority::new();
         authority.server_at(&bed.place.path("."), &[&address(hosts - 1).to_string(), "127.0.0.1"]);
@@ -62,13 +64,13 @@ impl<'a> Coordinator<'a> {
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     }
 
-    /// Waits until a switch is heard of, or is not.
+    /// Waits until a switch is connected, or until it is disconnected.
     fn is_present(&self, switch: &str, there: bool) {
         let line = format!("{switch},{there},");
         wait_for(&line, || self.ctl("switches --format csv").1.lines().any(|found| found.starts_with(&line)));
     }
 
-    /// The agent of a switch in a namespace, with its first ports.
+    /// Starts the agent of a switch in a namespace, for its first `ports` ports.
     fn agent(&self, (switch, number): (&str, u32), namespace: &str, ports: u32) -> Process {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_weir"), "agent", "run"]);
@@ -82,7 +84,7 @@ impl<'a> Coordinator<'a> {
     }
 }
 
-/// What proves who somebody is.
+/// The options for a certificate, its key and the authority.
 fn credentials(name: &str) -> [String; 6] {
     let file = |end: &str| format!("{name}.{end}");
     let authority = "authority.pem".to_owned();
@@ -110,14 +112,15 @@ fn tc(namespace: &str, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the bed has at the first ports to be as slow as its links gives way to what the agent has, which is as slow.
+/// Deletes the testbed's own queues at the first ports, so that the agent can add its queues, which have the
+/// same rate.
 fn give_way(namespace: &str, ports: u32) {
     for port in 0..ports {
         tc(namespace, &format!("qdisc del dev eth{port} root"));
     }
 }
 
-/// Ends an agent; everything is as the kernel has it by itself then.
+/// Stops an agent, and asserts that its ports have the kernel's default queues again.
 fn end(mut agent: Process, namespace: &str, ports: u32) {
     assert!(Command::new("kill").arg(agent.0.id().to_string()).status().unwrap().success());
     assert!(agent.0.wait().unwrap().success());
@@ -127,8 +130,8 @@ fn end(mut agent: Process, namespace: &str, ports: u32) {
     }
 }
 
-/// Waits for the first of two services to have such a part of what both send by these counts, and with that for what is in queues and on
-/// the way.
+/// Waits until the first of two services has a given share of the bytes of both. The wait also covers packets
+/// in queues and in flight.
 fn comes_to(expected: f64, read: impl Fn() -> [u64; 2]) {
     let share = || {
         let before = read();
@@ -143,7 +146,8 @@ fn comes_to(expected: f64, read: impl Fn() -> [u64; 2]) {
     });
 }
 
-/// Sends from a host to another with a mark for as long as somebody listens; the answer is what arrives there.
+/// Sends from one host to another with a mark while the receiver listens. Returns the counter of received
+/// bytes.
 fn flood(bed: &Bed, (from, host): (u32, u32), mark: i32) -> Arc<AtomicU64> {
     let to = SocketAddr::from((address(host), 9000 + from as u16));
     let listener = in_namespace(&bed.namespace(host), move || TcpListener::bind(to).unwrap());
@@ -160,7 +164,7 @@ fn switch_ports_have_the_queues_of_services() {
     let Some(bed) = Bed::up("switch", HOSTS) else { return };
     let namespace = switch(&bed, HOSTS);
     give_way(&namespace, HOSTS);
-    // All ports of the switch, in the order of hosts.
+    // One port of the switch for each host, in order.
     let coordinator = Coordinator::start(&bed, HOSTS, &[("edge", "[\"h0\", \"h1\", \"h2\", \"h3\"]")]);
     let agent = || coordinator.agent(("edge", HOSTS), &namespace, HOSTS);
     let mut first = agent();
@@ -174,7 +178,7 @@ fn switch_ports_have_the_queues_of_services() {
     let weights = coordinator.ctl("queues --format csv").1;
     assert!(weights.lines().any(|line| line == "h2,in,0.75 0.25,0 1"), "{weights}");
 
-    // Without an agent all stays, and the next one changes nothing.
+    // Without an agent, queues and weights stay. The next agent changes none of them.
     first.0.kill().unwrap();
     first.0.wait().unwrap();
     coordinator.is_present("edge", false);
@@ -188,8 +192,8 @@ fn switch_ports_have_the_queues_of_services() {
     end(second, &namespace, HOSTS);
 }
 
-/// Two hosts at each of two switches, and a cable between these, which is all that is short. The coordinator has a cable to both, so that what
-/// it says does not wait there; nobody has queues at those.
+/// Two hosts at each of two switches. The cable between the switches is the only bottleneck. The coordinator
+/// is connected to both switches by ports without queues, so that its orders are not delayed.
 const TWO: &str = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"h0\", \"h1\", \"h2\", \"h3\", \"h4\"]\n\
                    [[switch]]\nname = \"left\"\ntier = 1\n[[switch]]\nname = \"right\"\ntier = 1\n";
 
@@ -205,7 +209,7 @@ fn ports_between_switches_have_the_queues_of_services() {
     let Some(bed) = Bed::of("cable", HOSTS, &format!("{TWO}{}", cables.concat())) else { return };
     (0..4).for_each(|host| bed.acknowledge_at_once(host));
     let namespaces = ["left", "right"].map(|name| format!("{}{name}", bed.prefix()));
-    // A host of two cables has routes to hosts only.
+    // A host with two cables has routes to hosts only; its agent connections need routes to the switches.
     for (switch, interface) in [("10.1.0.1", "eth0"), ("10.1.0.2", "eth1")] {
         let mut command = Command::new("ip");
         command.args(["-n", &bed.namespace(4), "route", "add", switch, "src", &address(4).to_string()]);
@@ -226,7 +230,8 @@ fn ports_between_switches_have_the_queues_of_services() {
     ["left", "right"].iter().for_each(|switch| coordinator.is_present(switch, true));
 
     let _floods = [flood(&bed, (0, 2), 1), flood(&bed, (1, 3), 2)];
-    // The queues of both services at the port of the left switch to the right one. Nothing waits anywhere else.
+    // The queues of both services at the left switch's port to the right switch, which is the only
+    // bottleneck.
     let port = || tc(&namespaces[0], "-s class show dev eth2");
     let queues = ["7765:100", "7765:101"];
     wait_for("queues", || queues.iter().all(|queue| port().contains(&format!("class htb {queue} "))));

@@ -1,4 +1,4 @@
-//! `weir testbed`. Without the privileges that a bed needs, the tests that make one say so and skip.
+//! `weir testbed`. Tests that need a testbed skip without the privileges for one.
 
 use std::fmt;
 use std::fs;
@@ -38,7 +38,7 @@ pub fn place() -> Place {
     place
 }
 
-/// A name for a bed, and its turn.
+/// The name of a testbed, and the turn of its test.
 pub struct Name(String, #[allow(dead_code, reason = "it is kept until the test ends")] Turn);
 
 impl Deref for Name {
@@ -55,7 +55,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A name for a bed, if there can be one.
+/// A name for a testbed; none if this machine cannot run one.
 pub fn name(place: &Place, test: &str) -> Option<Name> {
     let turn = turn::take();
     let check = place.run("testbed check");
@@ -66,7 +66,7 @@ pub fn name(place: &Place, test: &str) -> Option<Name> {
     Some(Name(format!("{test}{}", std::process::id()), turn))
 }
 
-/// The namespaces and files of a bed.
+/// The namespaces and files of a testbed.
 pub fn left(name: &str) -> Vec<String> {
     let places = [("/run/netns", format!("weir-{name}-")), ("/run/weir", format!("{name}."))];
     let mut found = Vec::new();
@@ -93,7 +93,7 @@ fn a_dry_run_is_a_script_and_needs_nothing() {
     assert_eq!(left("x"), Vec::<String>::new());
 }
 
-/// What a host and a switch of a bed go by.
+/// The routes, addresses and forwarding settings of a host and of two switches of a testbed.
 fn routes(name: &str) -> String {
     let of = |node: &str| {
         let space = format!("weir-{name}-{node}");
@@ -118,7 +118,7 @@ fn the_script_of_a_dry_run_makes_the_bed() {
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""));
     let by_script = routes(&name);
     assert_eq!(left(&name).len(), 57);
-    // Without the file it is unfinished, so that `up` makes it anew.
+    // The script writes no state file, so `up` regards the testbed as unfinished and recreates it.
     place.print(&format!("testbed up f.toml --name {name}"));
     assert_eq!(routes(&name), by_script);
     assert!(by_script.contains("default via 169.254.0.1 dev eth0 src 10.0.0.8 onlink"), "{by_script}");
@@ -160,7 +160,7 @@ fn wrong_usage_is_exit_2() {
 fn without_privileges_it_says_what_is_missing_and_what_works() {
     let place = place();
     let Some(_turn) = name(&place, "nobody") else { return };
-    // The program has to be where everybody may run it.
+    // User 65534 needs permission to run the program: copy it to a shared folder.
     let weir = std::env::temp_dir().join(format!("weir-{}", std::process::id()));
     fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).unwrap();
     let as_nobody = |words: &[&str]| {
@@ -173,7 +173,7 @@ fn without_privileges_it_says_what_is_missing_and_what_works() {
     let check = as_nobody(&["testbed", "check"]);
     let dry = as_nobody(&["testbed", "up", "-", "--dry-run"]);
     let bare = place.command("testbed check").env("PATH", place.path("")).output().unwrap();
-    // Anybody may be root in a namespace, on most systems.
+    // On most systems, an unprivileged user can be root in a user namespace.
     let script = "mount -t tmpfs none /run && $0 testbed up - --name user && $0 testbed down --name user";
     let unshare = |command: &[&str], input| {
         let mut unshare = Command::new("unshare");
@@ -224,9 +224,10 @@ fn a_scenario_is_run_and_compared() {
         assert_eq!(left(&name), Vec::<String>::new());
         fits
     };
-    // Who counts may be late for the half second that is measured; wrong weights never fit.
+    // The measurement lasts half a second, and a busy machine may disturb it, so the test tries three times.
+    // Wrong weights fail all three.
     assert!((0..3).any(|_| fits()), "three times it was not as expected");
-    // On a bed that is there, which stays.
+    // `testbed run` refuses an existing testbed of another network, and leaves it unchanged.
     assert!(place.print(&format!("testbed up f.toml --name {name}")).starts_with("up: "));
     let other = place.run(&format!("testbed run s.toml --name {name}"));
     assert_eq!(other.code, Some(2), "{other:?}");
@@ -242,21 +243,21 @@ fn start(place: &Place, line: &str) -> Child {
     child
 }
 
-/// Sends it a signal, and waits for its end.
+/// Sends a signal to a process, and waits for its exit.
 fn end(mut child: Child, signal: &str) -> Option<i32> {
-    // It may have ended before that.
+    // The process may have exited before the signal.
     let _ = Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status();
     child.wait().unwrap().code()
 }
 
-/// Starts it, sends it a signal some time after it has begun to heed such, and waits for its end.
+/// Starts a command, sends a signal some time after it handles signals, and waits for its exit.
 pub fn signalled(place: &Place, line: &str, after: Duration, signal: &str) -> Option<i32> {
     let child = start(place, line);
     thread::sleep(after);
     end(child, signal)
 }
 
-/// Takes a bed away, once what a process that was killed had begun no longer works on it.
+/// Removes a testbed. Waits while children of a killed process still use it.
 fn down(place: &Place, name: &str) {
     let began = Instant::now();
     loop {
@@ -279,11 +280,11 @@ fn nothing_is_left_after_signals() {
         let line = format!("testbed up f.toml --name {name}");
         match signalled(&place, &line, Duration::from_millis(after), "-INT") {
             Some(130) => assert_eq!(left(&name), nothing, "after {after} ms"),
-            // It was quicker.
+            // `up` completed before the signal.
             Some(0) => down(&place, &name),
             other => panic!("{other:?} after {after} ms"),
         }
-        // Killed, there may be anything; `down` takes it away.
+        // SIGKILL can leave any part of a testbed behind; `down` removes it.
         signalled(&place, &line, Duration::from_millis(after), "-KILL");
         down(&place, &name);
         assert_eq!(left(&name), nothing, "after {after} ms");
@@ -310,18 +311,19 @@ fn a_small_buffer_drops_what_a_large_one_holds() {
     let runs: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(runs.len(), 4);
     let loss = |at: usize| runs[at]["loss"].as_f64().unwrap();
-    // Sixteen first windows of ten packets: they do not fit into ten, and all that is sent does into a few hundred.
+    // Sixteen initial windows of ten packets overflow a buffer of 10 packets. A buffer of 400 packets drops
+    // fewer.
     assert!(loss(0) > 0.02 && loss(1) > 0.02, "{}", ran.out);
     assert!(loss(2) < loss(0) && loss(3) < loss(1), "{}", ran.out);
     for run in &runs {
-        // A megabyte over 100 Mbit/s; a burst of 16 KiB is not held up.
+        // 1 MB over 100 Mbit/s takes 0.08 s; a burst of 16 KiB is not delayed.
         let last = run["last_s"].as_f64().unwrap();
         assert!(last > 0.07 && run["mean_s"].as_f64().unwrap() <= last, "{run}");
     }
     assert_eq!(left(&name), [""; 0]);
 }
 
-/// The networks that ship with Weir, from their first host to their last: somebody answers there that nobody listens.
+/// Each shipped network carries a connection attempt from its first host to its last, which refuses it.
 #[test]
 fn shipped_networks_come_up_and_carry() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fabrics");

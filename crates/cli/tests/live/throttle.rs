@@ -1,7 +1,9 @@
-//! Rate throttling between agents: what a host sends of UDP is little more than what arrives of it, and the rest of its link is for others.
-//! Processes in namespaces, with certificates. Without the privileges or the programs in the kernel for that, the test says so and skips.
+//! Rate throttling between agents: a host sends slightly more UDP than arrives, and the rest of its link is
+//! free for other traffic.
+//! Processes run in namespaces, with certificates. The tests skip without the privileges or the BPF programs.
 //!
-//! Host `a` sends over a link of 100 Mbit: UDP to `b`, whose link carries 20, and TCP to `c`. A switch between them has the coordinator.
+//! Host `a` sends UDP to `b` and TCP to `c`. The link of `a` has 100 Mbit/s, the link of `b` 20 Mbit/s. The
+//! switch between them runs the coordinator.
 
 use std::env;
 use std::fs::File;
@@ -19,27 +21,29 @@ use crate::kernel::{Reading, Speed, sent_by};
 use crate::turn::{self, Turn};
 use nix::sched::{CloneFlags, setns};
 
-/// What the first link carries and what the second does, in bytes per second.
+/// The capacities of the links of `a` and of `b`, in bytes per second.
 const FIRST: f64 = 12.5e6;
 const SECOND: f64 = 2.5e6;
 
-/// What is sent of UDP: the bytes of a datagram, of its packet, and of all of them in a second.
+/// The UDP source: bytes of a datagram, bytes of its packet, and bytes per second.
 const DATAGRAM: usize = 1400;
 const PACKET: f64 = 1442.0;
 const SENT: f64 = 10e6;
 
-/// What comes in bursts: packets, and how often. No link is too slow for them.
+/// The bursty UDP source: packets of a burst, and time between bursts. The mean rate is below the capacity of
+/// both links.
 const BURST: u32 = 20;
 const EACH: Duration = Duration::from_millis(40);
 
-/// Where UDP and TCP arrive.
+/// The addresses that receive UDP and TCP.
 const UDP: &str = "10.8.2.2:9000";
 const TCP: &str = "10.8.3.2:9000";
 
-/// How long anything may take that is to come.
+/// The timeout of each step.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Leases are longer than a busy machine lets a report wait, and each service has half of the first link where both want it.
+/// A lease is longer than a busy machine delays a report. Each service has half of the first link while both
+/// send.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"2s\"\nqueues = \"services\"\n\
                       [listen]\nagents = \"10.8.1.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n\
@@ -52,7 +56,7 @@ fn ip(line: &str) -> bool {
     done.is_ok_and(|status| status.success())
 }
 
-/// A process that is killed in the end.
+/// A process, which is killed when dropped.
 struct Process(Child);
 
 impl Process {
@@ -69,7 +73,7 @@ impl Drop for Process {
     }
 }
 
-/// A switch and three hosts, gone in the end with whatever is in them.
+/// A switch and three hosts, which are deleted when dropped.
 struct Net {
     name: String,
     place: Place,
@@ -103,7 +107,7 @@ impl Net {
                 assert!(ip(&line), "{line}");
             }
         }
-        // The first link is as slow as its agent's queues.
+        // The queues of the agent of `a` limit the first link.
         let second = SECOND * 8.0;
         tc(&format!("-n {switch} qdisc add dev to-b root tbf rate {second}bit burst 10000 limit 50000"));
         Some(net)
@@ -122,7 +126,8 @@ impl Net {
         thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
 
-    /// A command of a node's, which sees the cgroups, as `ip netns exec` would not have it; in one of them, if that is said.
+    /// A command in a node's namespace, and in a cgroup if given. Unlike under `ip netns exec`, the command
+    /// sees the cgroups.
     fn command(&self, node: &str, group: Option<&Group>) -> Command {
         let mut command = group.map_or_else(|| Command::new("nsenter"), |group| group.command("nsenter"));
         command.arg(format!("--net=/run/netns/{}", self.space(node)));
@@ -136,21 +141,21 @@ impl Net {
         command
     }
 
-    /// A process in a cgroup of the first host: a test of this program that is none.
+    /// Runs an ignored test of this binary as a process in a cgroup of host `a`.
     fn run(&self, group: &Group, test: &str) -> Process {
         let mut command = self.command("a", Some(group));
         command.arg(env::current_exe().unwrap()).args(["--exact", test, "--ignored", "--nocapture"]);
         Process(command.stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// The coordinator, which has agents throttle or does not.
+    /// Starts the coordinator, with or without throttling.
     fn serve(&self, throttling: bool) -> Process {
         self.place.write("serve.toml", &format!("throttling = {throttling}\n{CONFIG}"));
         let mut command = self.weir("s", "serve --config serve.toml");
         Process(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// The agent of a host whose applications have classes.
+    /// Starts the agent of a host, with applications of given classes.
     fn agent(&self, (number, host): (u32, &str), applications: &[(&Group, u8)]) -> Process {
         let rate = if host == "a" { FIRST } else { SECOND } * 8.0;
         let mut command = self.weir(
@@ -166,7 +171,7 @@ impl Net {
         Process(command.spawn().unwrap())
     }
 
-    /// Bytes that have left the first host, of UDP and of TCP.
+    /// Bytes that host `a` has sent, of UDP and of TCP.
     fn sent(&self) -> [u64; 2] {
         let output =
             self.command("a", None).args(["tc", "-s", "class", "show", "dev", "e0"]).output().unwrap();
@@ -174,7 +179,7 @@ impl Net {
         ["7765:100", "7765:101"].map(|class| sent_by(&printed, class))
     }
 
-    /// Bytes that have come to the second one.
+    /// Bytes that host `b` has received.
     fn arrived(&self) -> u64 {
         let work =
             self.command("b", None).args(["ip", "-j", "-s", "link", "show", "dev", "e0"]).output().unwrap();
@@ -182,7 +187,7 @@ impl Net {
         links[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
     }
 
-    /// Whether the agent of the first host has queues there.
+    /// Whether the agent of host `a` has configured queues.
     fn has_queues(&self) -> bool {
         let output = self.command("a", None).args(["tc", "class", "show", "dev", "e0"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().contains("class htb 7765:101 ")
@@ -200,7 +205,7 @@ impl Drop for Net {
     }
 }
 
-/// The program that sends UDP.
+/// The process that sends UDP at a constant rate.
 #[test]
 #[ignore = "a process of another test"]
 fn source() {
@@ -208,15 +213,15 @@ fn source() {
     socket.connect(UDP).unwrap();
     let (mut due, turn) = (Instant::now(), Duration::from_secs_f64(PACKET / SENT));
     loop {
-        // What the interface has no room for is lost.
+        // The interface drops packets beyond its queue.
         let _ = socket.send(&[0; DATAGRAM]);
-        // Who stood still does not make up for it.
+        // After a stall, the source makes up for at most 50 ms.
         due = (due + turn).max(Instant::now() - Duration::from_millis(50));
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
 }
 
-/// The program that sends UDP in bursts.
+/// The process that sends UDP in bursts.
 #[test]
 #[ignore = "a process of another test"]
 fn bursts() {
@@ -232,7 +237,7 @@ fn bursts() {
     }
 }
 
-/// Bytes in a second, of UDP that left and that arrived, and of TCP that left.
+/// Bytes per second: UDP sent, UDP received, and TCP sent.
 #[derive(Debug)]
 struct FlowProgress {
     sent: Speed,
@@ -260,7 +265,7 @@ fn look(net: &Net) -> FlowProgress {
     }
 }
 
-/// Waits until what is seen is as it is to be.
+/// Measures until the measurement fulfils a condition.
 fn comes(net: &Net, what: &str, is: impl Fn(&FlowProgress) -> bool) {
     wait_within(SOON, what, || {
         let seen = look(net);
@@ -271,12 +276,12 @@ fn comes(net: &Net, what: &str, is: impl Fn(&FlowProgress) -> bool) {
     });
 }
 
-/// Half of the first link, and the rest for who has the other.
+/// Without throttling, UDP and TCP each have half of the first link.
 fn is_free(seen: &FlowProgress) -> bool {
     seen.sent.is_within(0.42 * FIRST, 0.58 * FIRST) && seen.others.is_within(0.42 * FIRST, 0.58 * FIRST)
 }
 
-/// Algorithm 1: between 1.1 and 1.2 times as much as arrives, and TCP has all the rest.
+/// Algorithm 1: UDP sends 1.1 to 1.2 times the rate that arrives, and TCP uses the rest of the link.
 fn is_throttled(seen: &FlowProgress) -> bool {
     let (sent, arrived) = (seen.sent, seen.arrived);
     seen.others.least > 0.68 * FIRST
@@ -285,7 +290,7 @@ fn is_throttled(seen: &FlowProgress) -> bool {
         && arrived.least > 0.85 * SECOND
 }
 
-/// The network with certificates, if this machine can have it.
+/// The network with certificates; none if this machine cannot run the test.
 fn up(test: &str, udp: &Group) -> Option<Net> {
     let Some(net) = Net::up(test) else {
         eprintln!("{test} skips, since this machine makes no namespaces");
@@ -326,31 +331,32 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     let _other = Process(command.spawn().unwrap());
     wait_within(SOON, "TCP", || arrived.load(Ordering::Relaxed) > 0);
 
-    // Most of what UDP has of the first link does not get further.
+    // UDP uses half of the first link, and the second link drops most of it.
     comes(&net, "without throttling", |seen| is_free(seen) && seen.arrived.most < 1.05 * SECOND);
     serving.kill();
     serving = net.serve(true);
     comes(&net, "with throttling", is_throttled);
 
-    // Nobody measures, and the limit ends; it comes again with who measures.
+    // Without the receiver's agent there are no measurements, and the limit ends. The next agent measures
+    // again.
     receiver.kill();
     comes(&net, "without the receiver's agent", is_free);
     receiver = net.agent((1, "b"), &[(sink, 1)]);
     comes(&net, "with another", is_throttled);
 
-    // Nobody passes measures on.
+    // Without a coordinator, no measurements reach the sender.
     serving.kill();
     comes(&net, "without a coordinator", is_free);
     serving = net.serve(true);
     comes(&net, "with another coordinator", is_throttled);
 
-    // The limits of a sender's agent end without it.
+    // The limits end when the sender's agent is killed.
     sender.kill();
     comes(&net, "without the sender's agent", is_free);
     sender = net.agent((0, "a"), &[(udp, 1), (tcp, 2)]);
     comes(&net, "with another agent of the sender", is_throttled);
 
-    // Where it is not wanted any more, it ends.
+    // The limit ends when throttling is disabled in the configuration.
     serving.kill();
     let serving = net.serve(false);
     comes(&net, "once it is not wanted", is_free);
@@ -367,7 +373,7 @@ fn what_comes_in_bursts_arrives() {
     let _sender = net.agent((0, "a"), &[(udp, 1)]);
     let _receiver = net.agent((1, "b"), &[(sink, 1)]);
     let _taken = net.inside("b", || UdpSocket::bind(UDP).unwrap());
-    // There is throttling, and the limit of who came before is over.
+    // Throttling limits the constant source first; its limit ends before the bursty source starts.
     let mut source = net.run(udp, "throttle::source");
     let came = || Reading::of(|| net.arrived());
     let share = |whole: f64| {

@@ -1,23 +1,25 @@
-//! Which tests run side by side. Those that send at the rates of their own networks leave most of the processors idle and may overlap;
-//! those that take all processors, or look at something of which a machine has one, run alone. Tests begin in the order of their
-//! names: those that run alone are in `abuse`, before the longest in `evaluations`.
+//! Decides which tests run concurrently. Tests that send at the rates of their own networks leave most
+//! processors idle, and may overlap. Tests that use all processors, or a resource of which a machine has only
+//! one, run alone.
+//! Tests start in the order of their names: those that run alone are in `abuse`, before the longest ones in
+//! `evaluations`.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static TURN: RwLock<()> = RwLock::new(());
 
-/// The right to run next to others that have such a right, until it is dropped. A test that failed does not take it from others.
+/// A shared turn: tests that hold one run concurrently. A failed test does not block other tests.
 pub type Turn = RwLockReadGuard<'static, ()>;
 
-/// The right to run alone.
+/// An exclusive turn.
 pub type Alone = RwLockWriteGuard<'static, ()>;
 
-/// Waits for a test that runs alone.
+/// Takes a shared turn, once no test holds an exclusive turn.
 pub fn take() -> Turn {
     TURN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for all tests that run now.
+/// Takes an exclusive turn, once no test holds any turn.
 pub fn take_alone() -> Alone {
     TURN.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Flows of UDP as a coordinator lets them: sockets that a program hands over, limited at the interface. Without the privileges for
-//! namespaces the test says so and skips.
+//! UDP flows at ordered rates: programs hand their sockets over, and the agent limits them at the interface.
+//! The test skips without the privileges for namespaces.
 
 use std::net::UdpSocket;
 use std::process::Stdio;
@@ -14,25 +14,25 @@ use crate::pair::{Pair, Process};
 use nix::sys::socket::{setsockopt, sockopt};
 use weir_client::Agent;
 
-/// What the link carries, in bytes per second.
+/// The capacity of the link, in bytes per second.
 const LINE: f64 = 5e6;
 
 /// The bytes of a datagram, and of its packet.
 const DATAGRAM: usize = 1400;
 const PACKET: u64 = 1442;
 
-/// What the kernel holds for who reads, in bytes: as much as comes while a thread stands still.
+/// The receive buffer in bytes: the bytes that arrive while a reader thread is not scheduled.
 const WAITING: usize = 8 << 20;
 
-/// How long anything may take that is to come.
+/// The timeout of each step.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The lease is longer than a busy machine lets a report wait.
+/// The lease is longer than a busy machine delays a report.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fifo\"\nlease = \"2s\"\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n";
 
-/// A flow that sends as fast as it can until it is told to stop.
+/// A flow that sends until `stop` is set.
 struct Flow {
     socket: UdpSocket,
     arrived: Arc<AtomicU64>,
@@ -63,13 +63,13 @@ impl Flow {
         flow
     }
 
-    /// At twice what the link carries.
+    /// Sends at twice the link's capacity.
     fn send(&self) {
         let (socket, stop) = (self.socket.try_clone().unwrap(), Arc::clone(&self.stop));
         thread::spawn(move || {
             let (began, mut sent) = (Instant::now(), 0.0);
             while !stop.load(Ordering::Relaxed) {
-                // What the interface has no room for is lost.
+                // The interface drops packets beyond its queue.
                 let _ = socket.send(&[0; DATAGRAM]);
                 sent += PACKET as f64;
                 let due = Duration::from_secs_f64(sent / (2.0 * LINE));
@@ -79,8 +79,8 @@ impl Flow {
     }
 }
 
-/// Waits until a part of the line is from one bound to another for a second and a half, by what is counted. A wrong rate never is; a
-/// right one is not where a thread that sends or counts stood still.
+/// Waits until a counter grows by `low` to `high` of the link's capacity for 1.5 s. A wrong rate never
+/// passes. A right rate can fail while the sending or counting thread stalls, so the test tries again.
 fn comes_to(what: &str, low: f64, high: f64, count: impl Fn() -> u64) {
     let share = || -> Speed {
         let before = Reading::of(&count);
@@ -126,7 +126,7 @@ fn flows_of_udp_have_their_rates() {
     }
     let (first, second) = (Flow::new(&pair), Flow::new(&pair));
 
-    // Without an interface there is no place to limit them.
+    // An agent without an interface refuses UDP sockets.
     let mut bare = agent(&[]);
     let refused =
         Agent::connect(&local_socket).unwrap().open("first", 0, &first.socket).unwrap_err().to_string();
@@ -145,7 +145,7 @@ fn flows_of_udp_have_their_rates() {
     for flow in [&first, &second] {
         flow.send();
     }
-    // Whoever came first has all but the reserve.
+    // The first coflow gets the link without the reserve.
     let sent = |class: &str| sent_by(&pair.tc_counts("class"), class);
     let arrived = |flow: &Flow| flow.arrived.load(Ordering::Relaxed);
     comes_to("what the first sends", 0.95, 1.0, || sent("7765:1000"));
@@ -153,14 +153,15 @@ fn flows_of_udp_have_their_rates() {
     comes_to("what comes of the first", 0.95, 1.0, || arrived(&first));
     comes_to("what comes of the second", 0.005, 0.015, || arrived(&second));
 
-    // It is over, and the next one's turn comes.
+    // When the first flow is done, the second gets the link.
     first.stop.store(true, Ordering::Relaxed);
     program.done("first", 0).unwrap();
     wait_within(SOON, "one class", || !has("1000"));
     comes_to("what the second sends alone", 0.95, 1.0, || sent("7765:1001"));
     comes_to("what comes of it", 0.95, 1.0, || arrived(&second));
 
-    // An agent is killed: its watchdog removes the filters when the lease ends, and the next agent limits the flow again.
+    // Kill the agent: its watchdog removes the filters when the lease ends, and the next agent limits the
+    // flow again.
     let filters = || {
         let output =
             pair.host("tc").args(["filter", "show", "dev", "e0", "parent", "7765:"]).output().unwrap();
@@ -177,7 +178,7 @@ fn flows_of_udp_have_their_rates() {
         sent(if has("1000") { "7765:1000" } else { "7765:1001" })
     });
 
-    // Without a coordinator it is free when the lease is over.
+    // Without a coordinator, the limit ends with the lease.
     serving.kill();
     wait_within(SOON, "no class", || !has("1000") && !has("1001"));
     comes_to("what comes of it without a lease", 0.95, 1.05, || arrived(&second));
