@@ -1,4 +1,4 @@
-//! `weir agent`. Without the privileges that queues need, the test that makes some says so and skips.
+//! `weir agent`. Tests that configure queues skip without the privileges.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn queues_come_change_and_go() {
         eprintln!("queues_come_change_and_go skips, since this machine makes no namespaces: {able:?}");
         return;
     }
-    // In a namespace that goes away with the shell.
+    // The namespace is deleted when the shell exits.
     let script = "
         set -e
         ip link add e0 type veth peer name e1
@@ -70,7 +70,8 @@ fn traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned() {
         std::fs::remove_dir(&group).unwrap();
         return;
     }
-    // The namespace goes away with the shell; the connection is one to itself, so it is told twice.
+    // The namespace is deleted when the shell exits. Both ends of the connection are local, so the agent
+    // prints it twice.
     let script = "
         ip link set lo up
         follow() { exec \"$WEIR\" agent traffic --interface lo --application \"web=$GROUP:3\"; }

@@ -1,5 +1,5 @@
-//! The library for programs, with a coordinator and an agent as processes on loopback. What its packets look like is seen by the tests of the
-//! Python module, which marks them in the same way.
+//! The client library, with a coordinator and an agent as processes on loopback. The tests of the Python
+//! module check the packets' marks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,7 +16,8 @@ use weir_client::{
     Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, Inbox, Registration, put,
 };
 
-/// A link of 2 MB a second. Where a lease ends the rest goes over loopback at once, so it is longer than any machine is busy.
+/// A link of 2 MB/s. When a lease ends, loopback carries the rest at once, so the lease is longer than a busy
+/// machine stalls.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"20s\"\n\
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"16Mbit\"\nb = \"16Mbit\"\n[service.default]\n[service.ads]\n";
@@ -30,11 +31,11 @@ fn serve(place: &Place) -> Serving {
     Serving::start(&place.path("serve.toml"))
 }
 
-/// An agent of host `a` that has its coordinator.
+/// An agent of host `a` that is connected to its coordinator.
 struct Attending {
     child: Child,
     local_socket: PathBuf,
-    /// It has somebody to tell what happens.
+    /// Keeps the pipe of the agent's log open.
     _log: BufReader<ChildStderr>,
 }
 
@@ -98,7 +99,7 @@ fn connections_of_an_application_carry_its_class() {
     let mut taken = four.accept().unwrap().0;
     taken.read_exact(&mut said).unwrap();
     assert_eq!(&said, b"abc");
-    // Another one, over IPv6, where there is any.
+    // The same over IPv6, if the machine supports it.
     if let Ok(six) = TcpListener::bind("[::1]:0") {
         let connection = application.connect("a", "b", six.local_addr().unwrap()).unwrap();
         assert_eq!(getsockopt(connection.stream(), Ipv6TClass).unwrap(), field);
@@ -108,7 +109,7 @@ fn connections_of_an_application_carry_its_class() {
     assert_eq!((taken.read(&mut said).unwrap(), ports()), (0, 0));
     drop(application.connect("a", "b", four.local_addr().unwrap()).unwrap());
     assert_eq!(ports(), 0);
-    // A host that is not there is the coordinator's business: the connection is.
+    // If the coordinator refuses a host name, the connection opens all the same.
     let connection = application.connect("a", "nowhere", four.local_addr().unwrap()).unwrap();
     assert!(connection.untold().unwrap().to_string().contains("`nowhere`"));
     connection.destroy().unwrap();
@@ -163,12 +164,12 @@ fn a_coflow_is_put_and_got_at_its_pace() {
     let got = receiver.join().unwrap();
     let took = began.elapsed().as_secs_f64();
     assert!(got[0] == b"abc" && got[1] == data);
-    // What the kernel sends at once and what headers take is little beside that.
+    // Headers and the kernel's first burst account for much less than 30 % of the time.
     assert!(took > 0.7 * data.len() as f64 / 2e6, "{took} s");
     wait_for("the end of the coflow", || state()["over"] == true);
     coflow.deregister().unwrap();
 
-    // Without an agent it goes all the same.
+    // Without an agent, the transfer succeeds unpaced.
     let mut inbox = Inbox::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     drop(agent);
     let sent = put(&agent_of_host, "c", 0, inbox.address().unwrap(), &mut &b"abc"[..]).unwrap();

@@ -1,4 +1,4 @@
-//! The commands of docs/cluster.md, as far as they can run on loopback. Without openssl or Python the test says so and skips.
+//! Runs the commands of docs/cluster.md that work on loopback. The test skips without openssl or Python.
 
 use std::fs;
 use std::io::Read;
@@ -13,19 +13,19 @@ fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)).unwrap()
 }
 
-/// What stands between fences with this word.
+/// The code blocks of a language.
 fn blocks(text: &str, word: &str) -> Vec<String> {
     let fence = format!("```{word}\n");
     text.split(&fence).skip(1).map(|part| part.split("\n```").next().unwrap().to_owned()).collect()
 }
 
-/// Indented lines, those that go on put together.
+/// Indented lines, with continuation lines joined.
 fn commands(text: &str) -> Vec<String> {
     let whole = text.replace("\\\n", " ");
     whole.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
 
-/// A text with others in place of some of its parts, which all have to be there.
+/// Replaces parts of a text, all of which must occur.
 fn with(text: &str, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(text.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "`{from}` is not in: {text}");
@@ -37,7 +37,7 @@ fn there(program: &str, words: &[&str]) -> bool {
     Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
 }
 
-/// A process that is killed in the end.
+/// A process, which is killed when dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -51,7 +51,7 @@ impl Drop for Process {
 fn commands_of_the_page_are_there() {
     let mut found = 0;
     for line in commands(&document("cluster.md")) {
-        // What an image runs comes after its name.
+        // The arguments of an image follow its name.
         let words: Vec<&str> = line.split_whitespace().collect();
         let at = words.iter().position(|word| *word == "weir");
         let run = match words[0] {
@@ -78,7 +78,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     let place = Place::new();
     let page = document("cluster.md");
 
-    // Certificates: the commands of docs/security.md, and the last one again for others.
+    // Certificates: the commands of docs/security.md, with the last command repeated for other names.
     let security = document("security.md");
     let making = security.split("## Making certificates").nth(1).unwrap().split("\nThen").next().unwrap();
     let lines = commands(making);
@@ -146,7 +146,7 @@ fn the_page_leads_from_certificates_to_a_coflow() {
     let port = TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap().port().to_string();
     let get = with(get, &[("0.0.0.0", "127.0.0.9"), ("7800", &port)]);
     let receiver = python(&get.replace(".read()", ".read()\nprint(len(data))"));
-    // It listens once it is there, which a sender that is refused would not wait for.
+    // The sender does not retry a refused connection, so the test waits until the receiver listens.
     let listens = || {
         let table = fs::read_to_string("/proc/net/tcp").unwrap();
         table.contains(&format!(":{:04X} 00000000:0000 0A", port.parse::<u16>().unwrap()))

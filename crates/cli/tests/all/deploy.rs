@@ -1,4 +1,5 @@
-//! What is shipped in `deploy/` fits the program and this project, and the agent's capabilities are those that it needs.
+//! The files in `deploy/` match the program and this repository, and the agent needs exactly the capabilities
+//! of its unit.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use crate::common::is_known;
 
-/// Where the program is installed.
+/// The path of the installed program.
 const INSTALLED: &str = "/usr/local/bin/weir";
 
 const UNITS: [&str; 2] = ["weir-coordinator.service", "weir-agent.service"];
@@ -19,13 +20,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join("deploy").join(path)).unwrap()
 }
 
-/// A file's lines, those that go on put together.
+/// A file's lines, with continuation lines joined.
 fn lines(text: &str) -> Vec<String> {
     let whole = text.replace("\\\n", " ");
     whole.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// What a unit has for a key.
+/// The values of a key in a unit.
 fn values(unit: &str, key: &str) -> Vec<String> {
     let value = |line: &String| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
     lines(unit).iter().filter_map(value).collect()
@@ -45,7 +46,7 @@ fn units_run_commands_that_are_there() {
                 }
             }
         }
-        // What they take from the environment is in the file that is shipped.
+        // The shipped environment file defines every variable of the units.
         let environment = read("systemd/agent.env");
         let variables = unit.split('$').skip(1).map(|rest| {
             rest.trim_start_matches('{')
@@ -70,7 +71,7 @@ fn systemd_takes_the_units() {
         eprintln!("systemd_takes_the_units skips, since systemd-analyze is not there: {able:?}");
         return;
     }
-    // It looks whether programs are there, and ours is not installed.
+    // `systemd-analyze` checks that programs exist; use the built program in place of the installed one.
     let folder = tempfile::tempdir().unwrap();
     for name in UNITS {
         let unit = read(&format!("systemd/{name}")).replace(INSTALLED, env!("CARGO_BIN_EXE_weir"));
@@ -79,7 +80,7 @@ fn systemd_takes_the_units() {
     let verify = |name: &str| {
         let path = folder.path().join(name);
         let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output().unwrap();
-        // Of units of this machine it may say anything.
+        // Ignore messages about units of this machine.
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let ours = said.lines().filter(|line| line.contains("weir")).map(str::to_owned);
         ours.collect::<Vec<String>>()
@@ -87,7 +88,7 @@ fn systemd_takes_the_units() {
     for name in UNITS {
         assert_eq!(verify(name), Vec::<String>::new());
     }
-    // It would have said so.
+    // `systemd-analyze` reports errors of a wrong unit.
     fs::write(folder.path().join("weir-wrong.service"), "[Service]\nExecStart=/nowhere\nWrong=1\n").unwrap();
     assert!(verify("weir-wrong.service").len() >= 2);
 }
@@ -157,7 +158,8 @@ fn an_agent_that_is_not_root_needs_its_units_capabilities_and_no_more() {
         eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {able:?}");
         return;
     }
-    // As systemd makes it for the service: a folder of its own below /run and in the BPF file system, in namespaces that go away.
+    // The environment that systemd creates for the service: a folder below /run and a BPF file system, in
+    // temporary namespaces.
     let script = "
         exec 2>&1
         ip link add e0 type veth peer name e1

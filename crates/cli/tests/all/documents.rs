@@ -1,4 +1,4 @@
-//! Documents can be found from `README.md`, and lead to files that are there.
+//! Every document is reachable from `README.md`, and every link leads to an existing file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap()
 }
 
-/// What a document links to that is a file here.
+/// The local files that a document links to.
 fn links(document: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(document).unwrap();
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());

@@ -1,4 +1,4 @@
-//! Every file in `examples` is read, and every scenario is run, so that none of them rots.
+//! Every file in `examples` is read, and every scenario is run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// All files below a folder, by their paths from there.
+/// All files below a folder, by their relative paths.
 fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         match path.is_dir() {
-            // Python's, beside programs that were run.
+            // Python creates this folder when examples run.
             true if name == "__pycache__" => {}
             true => files(&path, &format!("{below}{name}/"), found),
             false => found.push(format!("{below}{name}")),
@@ -24,7 +24,7 @@ fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What reads a file, from its folder; nothing for those that other tests read.
+/// The command that reads a file, from the file's folder; none for files that other tests read.
 fn command(file: &str, trace: &str) -> Option<String> {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
     let words = match (folder, name) {
@@ -38,12 +38,13 @@ fn command(file: &str, trace: &str) -> Option<String> {
         }
         ("wide-area", _) => format!("sim {trace} --wide-area {name} --policy fair --quiet"),
         ("incast", "model.toml") => format!("predict connections {name} --loss 0.46 --threshold 20"),
-        // `tree.toml` names it.
+        // `tree.toml` refers to this file.
         ("", "tree-sensitivity.toml") => return None,
         ("", "saba-jobs.toml") => format!("saba run {name} --quiet"),
-        // The tests of `weir-trace` and `weir-predict` read the measurements, and those of `weir profile` run the jobs.
+        // The tests of `weir-trace` and `weir-predict` read the measurements; the tests of `weir profile` run
+        // the jobs.
         ("incast" | "jobs", _) => return None,
-        // The live tests run it.
+        // The live tests run this script.
         ("bed", "live.sh") => return None,
         _ => panic!("examples/{file}: expected a file that this test can have read"),
     };
@@ -65,7 +66,7 @@ fn all_examples_are_read() {
     }
 }
 
-/// Mechanism, begin of the phase in seconds, service and Mbit/s at its end.
+/// Mechanism, start of the phase in seconds, service, and rate at the phase's end in Mbit/s.
 type Line = (&'static str, f64, &'static str, f64);
 
 #[test]

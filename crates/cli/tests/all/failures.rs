@@ -1,4 +1,4 @@
-//! What goes wrong, what is said about it, and that nothing partial stays behind.
+//! Failures: exit codes, error messages, and no partial output files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ fn send(signal: &str, process: u32) {
     assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
 }
 
-/// Ends with a code and one line that has these words; writes nothing.
+/// Asserts that a command fails with a code and a message that contains `words`, and writes no file.
 fn refused(place: &Place, line: &str, code: i32, words: &[&str]) {
     let files = place.files();
     let ran = place.run(line);
@@ -71,7 +71,8 @@ fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
 #[test]
 fn an_end_at_the_edge_of_a_tick_comes() {
     let place = Place::new();
-    // 1,000,001 bytes end a millionth of the interval after a tick, which is just what is still taken for the same time.
+    // The flow of 1,000,001 bytes ends a millionth of an interval after a tick, which is the largest
+    // difference that counts as the same time.
     place.write(
         "edge.weir",
         "weir-trace 1\nports 4\ncoflow 1 arrival=0.9485849526392044s\nflow 1 0 1000000B\nflow 1 3 1B\n",
@@ -91,7 +92,7 @@ fn a_dash_is_the_standard_output() {
     assert_eq!(place.print("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
     let both = place.print("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
     assert!(both.contains("policy,coflow,arrival_s,width,bytes,cct_s\n"), "{both}");
-    // Nothing but the trace, so that it can be read on.
+    // Only the trace is printed, so that another command can read it.
     let trace = place.print("trace generate --coflows 3 --seed 1");
     assert_eq!(place.print("trace generate --coflows 3 --seed 1 --out -"), trace);
     assert_eq!(place.files(), files);
@@ -242,10 +243,11 @@ fn what_heeds_no_signal_is_ended_by_it() {
         "trace convert - o.weir",
         "compare - --out o.txt --per-coflow c.csv",
     ] {
-        // Not SIGINT, which programs ignore whose parent is a shell's background job.
+        // Without SIGINT: a background job of a shell starts with SIGINT ignored.
         for (signal, number) in [("-TERM", 15), ("-KILL", 9)] {
             let mut child = place.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-            // More than a pipe holds: this returns once the program reads. Then it waits for the rest of the line.
+            // More bytes than a pipe holds: the write returns once the program reads. The program then waits
+            // for the rest of the line.
             child.stdin.as_mut().unwrap().write_all(&[b' '; 100_000]).unwrap();
             send(signal, child.id());
             assert_eq!(child.wait().unwrap().signal(), Some(number), "weir {line}");
@@ -254,13 +256,14 @@ fn what_heeds_no_signal_is_ended_by_it() {
     }
 }
 
-/// Waits until a program that handles signals has computed for 50 ms, or has ended.
+/// Waits until a program that handles signals has used 50 ms of processor time, or has exited.
 fn await_work(child: &mut Child) {
     await_heed(child);
-    // The unit of the kernel's counts is a hundredth of a second.
+    // The kernel counts in hundredths of a second.
     let computed = |child: &Child| -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-        // The name, which may have spaces, ends with the last parenthesis; user time is the 12th field after it.
+        // The name, which may contain spaces, ends at the last parenthesis; user time is the 12th field after
+        // it.
         stat.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
     };
     let before = computed(child).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Replays where too many connections cost, on the command line.
+//! Replays with an incast cost, on the command line.
 
 use crate::common::Place;
 
-/// Two mappers and a reducer, 8 MB: 64 ms on ports of 1 Gbit.
+/// Two mappers and one reducer with 8 MB: 64 ms at 1 Gbit/s.
 const TWO_TO_ONE: &str = "3 1\n1 0 2 0 1 1 2:8.0\n";
 
-/// Two connections through 50 packets stall as long as their bytes take on a link of 1 Gbit.
+/// With a buffer of 50 packets, two connections stall for as long as their bytes take at 1 Gbit/s.
 const COST: &str = "\
 buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_per_s,mean_s,last_s
 50,1,1000000,reno,20,1,0,1000000000,0.008,0.008
@@ -35,14 +35,16 @@ fn receivers_carry_what_was_measured() {
             ("--incast cost.csv --buffer 50", 0.128),
             ("--incast cost.csv --buffer 75", 0.064 / 0.75),
             ("--incast cost.csv --buffer 100", 0.064),
-            // A tenth of the rate takes ten times as long, and the same stall: 10 of 11 parts.
+            // At a tenth of the rate, bytes take ten times as long and the stall is the same: 10/11 of the
+            // rate.
             ("--incast cost.csv --buffer 50 --port-rate 100Mbit", 0.704),
         ] {
             let found = cct(more, policy);
             assert!((found / expected - 1.0).abs() < 1e-9, "{more}: {found} is not {expected}");
         }
     }
-    // Without a cost nothing changes but what is said of it.
+    // If the connections cost nothing, the results equal those without --incast, and the output adds two
+    // fields.
     let free = place.json(&format!("{line} --incast cost.csv --buffer 100 --format json"));
     assert_eq!((&free[0]["incast"], &free[0]["buffer_packets"]), (&"cost.csv".into(), &100.into()));
     let plain = place.json(&format!("{line} --format json"));

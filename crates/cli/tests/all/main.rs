@@ -1,4 +1,4 @@
-//! Tests of the program that need no privileges and measure no rates.
+//! Tests that need no privileges and measure no rates.
 
 #[cfg(target_os = "linux")]
 mod agent;

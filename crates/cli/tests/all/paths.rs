@@ -1,10 +1,10 @@
-//! Replays over a network with links between its switches.
+//! Replays over a network with links between switches.
 
 use crate::common::Place;
 
 const NETWORK: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 2\nhosts = 2\nrate = \"8Mbit\"\noversubscription = 4.0\n";
 
-/// Two coflows on four ports: one stays under the first leaf, one crosses.
+/// Two coflows on four ports: one stays below the first leaf, the other crosses the spines.
 const TRACE: &str = "4 2\n1 0 1 0 1 1:2\n2 0 1 0 1 3:2\n";
 
 fn place() -> Place {
@@ -17,8 +17,9 @@ fn place() -> Place {
 #[test]
 fn coflows_cross_links_between_switches() {
     let place = place();
-    // Ports of 1 MB/s, 2 MB each way; a link between switches carries a quarter of a port, so what crosses takes 8 s. By size the first
-    // coflow has the port for 2 s before that: the policy does not know that the second could make little of it.
+    // Ports carry 1 MB/s, and each coflow has 2 MB. A link between switches carries a quarter of a port, so
+    // the crossing coflow takes 8 s alone. `scf` gives the port to the first coflow for 2 s: the policy does
+    // not see links between switches.
     let found = place.json(
         "compare trace.txt --fabric network.toml --policies fair,scf --interval 0 --quiet --no-timing --format json",
     );

@@ -1,10 +1,10 @@
-//! The predictor on the command line.
+//! `weir predict`.
 
 use std::fs;
 
 use crate::common::Place;
 
-/// Losses that fall with the buffer and do not overlap, of three buffers.
+/// Losses at three buffer sizes; they decrease with the buffer and do not overlap.
 fn place() -> Place {
     let place = Place::new();
     let mut text = String::from("buffer_packets,connections,bytes,run,loss\n");
@@ -29,7 +29,7 @@ fn a_model_says_how_many_connections_there_should_be() {
         "{text}"
     );
     assert!(text.lines().last().unwrap().ends_with("18         6      6   100.0 %"), "{text}");
-    // 500 - 3 * 100 + 4.
+    // (500 - 3 * 100 + 4) / 1000: a loss of the buffer of 100 packets.
     let answer = place.json("predict connections model.toml --loss 0.204 --threshold 20 --format json");
     assert_eq!(answer["buffer_packets"], 100);
     assert_eq!(answer["connections"], 80);
@@ -81,7 +81,7 @@ fn accuracy_is_told_by_buffer() {
     assert_eq!(of("trained").iter().sum::<u64>(), 18);
     assert_eq!(of("held_out"), of("right"));
     assert_eq!((classes[0]["accuracy"].as_f64(), classes[0]["seed"].as_u64()), (Some(1.0), Some(3)));
-    // Nothing is written without --out.
+    // Without --out, no file is written.
     assert!(!place.files().iter().any(|file| file.ends_with(".toml")));
 }
 
@@ -135,7 +135,7 @@ fn what_is_shipped_was_made_by_its_command() {
     let shipped = fs::read_to_string(format!("{folder}/model.toml")).unwrap();
     let command = shipped.lines().next().unwrap().split('`').nth(1).unwrap();
     place.print(&format!("{} --out model.toml", command.strip_prefix("weir ").unwrap()));
-    // Up to the machines, whose last digits are the platform's.
+    // Compare up to the machines: their last digits depend on the platform.
     let head = |text: &str| text.split("[[machine]]").next().unwrap().to_owned();
     assert_eq!(head(&place.read("model.toml")), head(&shipped));
 }

@@ -1,4 +1,4 @@
-//! The Python module, by its own tests. Without Python they say so and skip.
+//! Runs the Python module's own tests. Without Python, they skip with a message.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +20,6 @@ fn the_python_module_does_what_it_says() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    // Which were skipped.
+    // Shows the skipped tests.
     eprintln!("{said}");
 }

@@ -1,4 +1,5 @@
-//! `docs/cli.md` is what the definitions say. `WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference` makes it anew.
+//! `docs/cli.md` matches the definitions of commands and options. `WEIR_WRITE_DOCS=1 cargo test -p weir-cli
+//! --test all reference` writes it.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Doing a paper's evaluation again, on a trace that is made up.
+//! `weir reproduce`, on a generated trace.
 
 use crate::common::Place;
 
@@ -53,7 +53,8 @@ fn saath_timings_are_the_last_section_and_the_only_difference() {
 fn levels_of_a_tree_keep_shares_and_reduce_slowdowns() {
     let text = Place::new().print("reproduce composition --seeds 1 --jobs 2 --quiet");
     assert!(text.starts_with("# What each level of a policy tree adds\n"));
-    // The figures without a level and with it: the services below their shares, and the slowdown of application-1.
+    // The values without and with a level: the fraction of services below their shares, and the slowdown of
+    // application-1.
     let change = |level: &str| {
         let start = format!("| {level} |");
         let row = text.lines().rev().find(|line| line.starts_with(&start)).expect("a row for each level");

@@ -1,4 +1,4 @@
-//! What the commands find, and how they say it.
+//! Results of the commands, and their output formats.
 
 use crate::common::Place;
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn speedups_are_against_the_baseline() {
     let found = place.json("compare trace.txt --policies saath,fifo --baseline fifo --format json");
     assert_eq!(found[1]["speedup_mean"], 1.0);
     assert_eq!(found[0]["baseline"], "fifo");
-    // One that is not among the policies is replayed too, and goes first.
+    // A baseline outside the list of policies is replayed as well, and comes first.
     let found = place.json("compare trace.txt --policies saath --baseline fifo --format json");
     assert_eq!((&found[0]["policy"], &found[1]["policy"]), (&"fifo".into(), &"saath".into()));
     let found = place.json("compare trace.txt --policies saath,fifo --format json");
@@ -81,7 +81,7 @@ fn no_policies_means_all_that_can_differ() {
     let switch = listed.as_array().unwrap().iter().filter(|policy| policy["network"] == "switch");
     let mut listed: Vec<&str> = switch.map(|policy| policy["policy"].as_str().unwrap()).collect();
     listed.dedup();
-    // The trace has one application: nobody to share with.
+    // The trace has one application, so policies that share between applications are left out.
     listed.retain(|policy| !["netshare", "saba"].contains(policy));
     let compared: Vec<&str> =
         found.as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
@@ -94,7 +94,7 @@ fn deadlines_and_jobs_show_where_there_are_some() {
     let found = place.json("sim own.weir --policy saath --interval 0 --format json");
     assert_eq!((&found["deadlines"], &found["deadlines_met"]), (&1.into(), &1.into()));
     assert_eq!(found["trace_unit"], Value::Null);
-    // 0.2 s at full and 0.4 s at half rate; 0.1 s of computing; 0.08 s.
+    // 0.2 s at full rate and 0.4 s at half rate, 0.1 s of computation, and 0.08 s for the second coflow.
     assert!((found["mean_jct_s"].as_f64().unwrap() - 0.78).abs() < 1e-9);
     assert!(place.print("sim own.weir --policy saath").contains("in time"));
 }
@@ -123,7 +123,7 @@ fn csv_has_the_lines_that_are_documented() {
     let flows = place.read("f.csv");
     assert_eq!(flows.lines().next(), Some("policy,coflow,flow,src,dst,bytes,fct_s"));
     assert_eq!(flows.lines().count(), 1 + 3 * 7);
-    // The flow without bytes ends when it is released.
+    // A flow without bytes completes when it is released.
     assert!(flows.contains("\nsaath,7,1,1,3,0.0,0.0\n"), "{flows}");
     let table = place.print(&format!("{COMPARE} --format csv"));
     assert!(table.starts_with("policy,coflows,flows,mean_cct_s,"), "{table}");
@@ -142,7 +142,7 @@ fn the_table_says_what_went_in() {
     );
 }
 
-/// The words of the table's first line for a policy, and of its head.
+/// The words of the table's header, and of the first line of a policy.
 fn row<'a>(text: &'a str, policy: &str) -> [Vec<&'a str>; 2] {
     let line = |first: &str| {
         let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -168,7 +168,7 @@ fn compare_prints_six_columns() {
     let caption = format!("/bound: mean divided by {bound:.2} ms, the lower bound of the mean.");
     assert!(text.contains(&caption), "{text} lacks {caption}");
     assert!(text.ends_with('\n') && text.lines().last().unwrap().starts_with("varys "), "{text}");
-    // A wide area has no lower bound.
+    // Wide-area replays have no lower bound.
     let area = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
                 [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
                 [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
@@ -183,7 +183,7 @@ fn compare_adds_columns_for_deadlines_and_jobs() {
     let place = Place::new();
     let text = place.print("compare own.weir --policies saath,fair --interval 0 --no-timing");
     let [head, saath] = row(&text, "saath");
-    // One deadline, which is met; 0.78 s of the job as in `deadlines_and_jobs_show_where_there_are_some`.
+    // One deadline, which is met. The job takes 0.78 s.
     assert_eq!(head.join(" "), "policy mean P50 P90 P99 speedup /bound in time mean JCT");
     assert_eq!(saath[7..], ["1/1", "0.7800"]);
     assert!(text.contains("in time: coflows that met their deadlines."), "{text}");
@@ -227,7 +227,7 @@ fn stages_come_sooner_too_where_arrivals_are_faster() {
     place.write("stage.weir", text);
     let found = place
         .json("sweep stage.weir --per-stage --policies saath --vary arrival=1,4 --no-timing --format json");
-    // The second job has its data after 8 s, and after 2.
+    // The second coflow's data is available after 8 s, and after 2 s with arrivals four times as fast.
     assert_eq!((&found[0]["mean_cct_s"], &found[1]["mean_cct_s"]), (&9.0.into(), &3.0.into()));
 }
 
@@ -253,7 +253,7 @@ fn sweep_goes_over_the_grid() {
     assert_eq!((&last["vary_start"], &last["vary_arrival"]), (&"10MB".into(), &"4".into()));
     assert_eq!(last["policy"], "saath:start=10MB");
     assert_eq!((&found[11]["policy"], &found[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
-    // The baseline that nothing is varied for is the same for all values.
+    // A fixed baseline without varied parameters is equal for all values.
     let place_of =
         |vary: &str| format!("sweep trace.txt --policies fifo --fixed-baseline --no-timing --vary {vary}");
     let fixed = place.json(&format!("{} --format json", place_of("arrival=1,4")));
@@ -275,7 +275,7 @@ fn explain_accounts_for_all_of_the_time() {
     let place = Place::new();
     let found = place.json("explain trace.txt --policy fifo --coflow 2 --interval 0 --format json");
     let number = |name: &str| found[name].as_f64().unwrap();
-    // 120 ms of the first coflow, of which 20 ms are after its arrival.
+    // The first coflow takes 120 ms, 20 ms of them after the second's arrival.
     assert!((number("waiting_s") - 0.02).abs() < 1e-9 && (number("full_s") - 0.008).abs() < 1e-9);
     assert!((number("cct_s") - 0.028).abs() < 1e-9 && (number("slowdown") - 3.5).abs() < 1e-6);
     assert_eq!((&found["by_cause"][0]["port"], &found["by_cause"][0]["side"]), (&0.into(), &"send".into()));
@@ -283,7 +283,7 @@ fn explain_accounts_for_all_of_the_time() {
     assert_eq!(found["segments"][0]["behind"], 1);
     let text = place.print("explain trace.txt --policy fifo --coflow 2 --interval 0");
     assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
-    // It arrives at 100 ms.
+    // The coflow arrives at 100 ms.
     assert_eq!(
         (&found["segments"][0]["from_s"], &found["segments"][0]["since_release_s"]),
         (&0.1.into(), &0.0.into())
@@ -350,7 +350,7 @@ fn conversion_keeps_everything() {
     assert!(said.starts_with("wrote made.weir: ") && said.contains("(Weir's own format)"), "{said}");
     assert_eq!(place.print("trace convert made.weir - --to coflow-benchmark"), crate::common::TRACE);
     place.print("trace convert own.weir own2.weir --to weir --per-stage");
-    // The two coflows of the job have one stage: they become one, which does not wait for itself.
+    // Both coflows of the job are in one stage, so they become one coflow, which does not depend on itself.
     assert_eq!(place.json("trace describe own2.weir --format json")["coflows"], 1);
 }
 
@@ -393,7 +393,7 @@ fn the_mean_of_nothing_is_not_there() {
     assert!(place.print("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
     let csv = place.print("sim none.txt --policy saath --format csv");
     assert!(csv.contains("\nsaath,0,0,,,,,,0.0,,,"), "{csv}");
-    // A coflow without bytes has a mean, no port that could have been busy, and no flows that could be out of sync.
+    // A coflow without bytes has a mean CCT, but no port utilisation and no out-of-sync flows.
     let found = place.json("sim empty.txt --policy saath --format json");
     assert_eq!((&found["mean_cct_s"], &found["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
     assert_eq!((&found["utilisation_mean"], &found["out_of_sync_p90"]), (&Value::Null, &Value::Null));

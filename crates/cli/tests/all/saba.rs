@@ -1,4 +1,4 @@
-//! Profiles, weights, and doing the evaluation of Saba again.
+//! `weir saba`: profiles, weights and runs.
 
 use crate::common::Place;
 
@@ -6,7 +6,8 @@ use crate::common::Place;
 fn a_profile_makes_a_table_that_weights_are_found_from() {
     let place = Place::new();
     let text = place.print("saba profile --out table.toml");
-    // Section 4.2: 3.4 at 25 %, and an R^2 of 0.84 at k = 1, within the residuals of the calibration.
+    // Section 4.2: a slowdown of 3.4 at 25 %, and an R^2 of 0.84 at k = 1, within the residuals of the
+    // calibration.
     let lr = text.lines().find(|line| line.starts_with("LR ")).unwrap();
     assert!(lr.contains(" 3.3") && lr.contains(" 0.84"), "{lr}");
     let weights = place.print("saba weights table.toml --apps LR,PR,PR --c-saba 0.8 --format csv");
@@ -43,7 +44,7 @@ fn chosen_workloads_and_degrees() {
 #[test]
 fn a_predicted_slowdown_below_1_is_explained() {
     let place = Place::new();
-    // 2 - 1.1 b: 1.45 with half of the bandwidth, 0.9 with all.
+    // A model of 2 - 1.1 b: slowdown 1.45 with half of the bandwidth, 0.9 with all of it.
     place.write("t.toml", "version = 1\n[[application]]\nname = \"A\"\ncoefficients = [2, -1.1]\n");
     let note = "A slowdown below 1 is the model's error";
     let alone = place.print("saba weights t.toml --apps A");
@@ -59,7 +60,7 @@ fn models_that_rise_or_bend_are_named() {
         |name: &str, model: &str| format!("[[application]]\nname = \"{name}\"\ncoefficients = [{model}]\n");
     let table = ["version = 1\n".to_owned(), app("A", "3, -2"), app("B", "2, -2, 1.5"), app("C", "2, 0, -1")];
     place.write("t.toml", &table.concat());
-    // Those at the port, each once.
+    // The note lists each application of the port once.
     let text = place.print("saba weights t.toml --apps A,B,C,B");
     let note = |name: &str, what: &str| {
         format!("application `{name}`: from none to all of the bandwidth the model {what}\n")
@@ -158,7 +159,7 @@ fn jobs_run_side_by_side() {
     )
     .unwrap();
     assert_eq!((json.as_array().unwrap().len(), &json[3]["job"]), (5, &"nightly".into()));
-    // Again, and in another number of threads: the same bytes.
+    // A second run with another number of threads prints the same bytes.
     assert_eq!(place.print(&format!("saba run {example} --quiet")), table);
 }
 
@@ -177,7 +178,8 @@ fn a_job_that_does_not_comply_needs_a_queue() {
     let refused = refused.err;
     assert!(refused.contains("job `own-2` does not comply, and --c-saba is 1"), "{refused}");
     assert!(place.print("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
-    // 1 GB/s, of which 0.8 are Saba's: 12.5 s; then 7.5 of 10 GB are left of the other, which has sent 2.5 by then.
+    // Saba has 0.8 of 1 GB/s, so the compliant job takes 12.5 s. The other job has sent 2.5 of its 10 GB by
+    // then, and needs 7.5 s for the rest.
     let csv = place.print("saba run jobs.toml --quiet --sharing saba --c-saba 0.8 --format csv");
     let ends: Vec<f64> =
         csv.lines().skip(3).map(|line| line.split(',').nth(5).unwrap().parse().unwrap()).collect();
@@ -187,7 +189,7 @@ fn a_job_that_does_not_comply_needs_a_queue() {
 #[test]
 fn a_job_alone_takes_the_paths_that_it_takes_beside_others() {
     let place = Place::new();
-    // Jobs that share no link, on two spines: whatever their hash, nobody is in anybody's way.
+    // The two jobs share no link, so neither slows the other down with any hash.
     let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
                 [workload.own]\nstages = [{ bytes = \"1GB\" }]\n";
     let job = |hosts: &str| format!("[[job]]\nworkload = \"own\"\nservers = [{hosts}]\n");
@@ -243,7 +245,7 @@ fn nothing_that_is_read_is_written_over() {
     }
     assert_eq!(place.files(), before);
     assert_eq!(place.read("fabric.toml"), fabric);
-    // And where nothing is in the way all of this goes.
+    // With another output file, the same commands succeed.
     for line in [
         "saba run jobs.toml --quiet --out out.txt",
         "share scenario.toml --quiet --out out.txt",

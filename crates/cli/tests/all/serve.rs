@@ -44,7 +44,7 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     let coflows: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&coflows[0]["id"], &coflows[0]["flows"]), (&"c1".into(), &1.into()));
     assert_eq!(serving.ctl(&["allocation", "--format", "json"]).1.trim(), "[]");
-    // SIGTERM, by the shell's own kill.
+    // Sends SIGTERM with `kill(1)`.
     let asked = Command::new("kill").arg(serving.child.id().to_string()).status().unwrap();
     assert!(asked.success());
     let began = Instant::now();
@@ -52,7 +52,7 @@ fn a_coordinator_is_asked_and_ends_when_told() {
     assert!(status.success() && began.elapsed() < Duration::from_secs(8), "{status} {:?}", began.elapsed());
     let last = serving.log.by_ref().lines().map_while(Result::ok).last().unwrap();
     assert!(last.contains("stopped"), "{last}");
-    // What was set is there again.
+    // The next coordinator reads the policy and the coflow from the store.
     let again = Serving::start(&config);
     assert_eq!(again.ctl(&["policy", "get"]).1, "saath:d=4\n");
     assert!(again.ctl(&["coflows"]).1.contains("c1"));
@@ -73,7 +73,7 @@ fn configurations_are_checked() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("serve.toml:7: field `key`: `hosts`: expected one of"), "{said}");
     }
-    // Plain text does not leave the host.
+    // The client refuses to send plain text to another host.
     let output = weir(&["ctl", "hosts", "--coordinator", "192.0.2.1:7701"]);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -133,7 +133,7 @@ fn backup_under_writes_has_all_registrations_up_to_one_moment() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    // An existing file stays, and is replaced on request only.
+    // A backup does not replace an existing file, unless the operator passes --replace.
     let first = backups[0].to_str().unwrap();
     let before = fs::read(first).unwrap();
     let (code, text) = serving.ctl(&["backup", first]);
@@ -169,11 +169,11 @@ fn backup_under_writes_has_all_registrations_up_to_one_moment() {
 fn damaged_store_is_refused_and_its_backup_replaces_it() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
-    // The agent comes back to the same address.
+    // The agent reconnects to the same address.
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let agents = free();
     let text = CONFIG.replace("agents = \"127.0.0.1:0\"", &format!("agents = \"{agents}\""));
-    // A busy machine must not make the host silent.
+    // A lease that a busy machine does not exceed.
     fs::write(&config, text.replace("[listen]", "lease = \"20s\"\n[listen]")).unwrap();
     let store = folder.path().join("weir.redb");
     let backup = folder.path().join("backup.redb");

@@ -10,7 +10,7 @@ fn place() -> Place {
     place
 }
 
-/// The lines of a share that match.
+/// The service and its rate in Mbit/s at the end of each phase that starts at `from`.
 fn ends(place: &Place, mechanism: &str, from: f64) -> Vec<(String, f64)> {
     let found = place.json(&format!("share s.toml --mechanism {mechanism} --format json"));
     let lines = found.as_array().unwrap().iter().filter(|line| line["from_s"] == from);
@@ -103,7 +103,7 @@ fn share_has_all_mechanisms_and_formats() {
     let csv = place.print("share s.toml --mechanism none,none,queues --format csv --over-time t.csv");
     assert!(csv.starts_with("mechanism,from_s,to_s,service,weight,mean_bit_per_s,end_bit_per_s,"), "{csv}");
     assert_eq!(csv.lines().count(), 1 + 2 * 9);
-    // Four phases at one rate each.
+    // Each service has four phases, with one rate each.
     let over_time = place.read("t.csv");
     assert!(over_time.contains("\nnone,5.0,35.0,A2,1000000000.0,1000000000.0\n"), "{over_time}");
     assert_eq!(over_time.lines().count(), 1 + 2 * 4 * 3);
@@ -196,7 +196,7 @@ fn netshare_is_reproduced() {
     let place = place();
     let text = place.print("reproduce netshare --seeds 1");
     let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_owned()).collect() };
-    // Measured rates are the published ones, which the paper cuts after one or two digits.
+    // Measured rates match the published rates, which the paper truncates to one or two digits.
     let examples = text.split("\n## ").nth(1).unwrap();
     let rows: Vec<&str> = examples.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     assert_eq!(rows.len(), 9, "{examples}");
@@ -208,7 +208,7 @@ fn netshare_is_reproduced() {
             assert!((-0.001..0.1).contains(&difference), "{row:?}");
         }
     }
-    // 5.3: all but A1's dips for acknowledgements.
+    // Section 5.3: all rates match except during A1's dips for acknowledgements.
     let throttling = text.split("\n## ").nth(2).unwrap();
     let table = throttling.lines().skip_while(|line| !line.contains("where in the paper")).skip(2);
     let ratios =

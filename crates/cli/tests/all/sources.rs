@@ -1,4 +1,4 @@
-//! Every test in the sources belongs to a test binary.
+//! Every test in the repository belongs to a test binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn crates() -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The files in a folder that end in `.rs`, and those in its folders.
+/// The `.rs` files in a folder and its subfolders.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
     let all = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });

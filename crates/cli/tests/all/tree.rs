@@ -4,7 +4,7 @@ use crate::common::Place;
 
 const MADE: &str = "trace generate --services 2 --applications 2 --seed 7 --out shared.weir";
 
-/// The folder with the examples.
+/// A folder with the example files.
 fn with_examples() -> Place {
     let place = Place::new();
     let examples = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
@@ -107,7 +107,7 @@ fn generated_services_show_in_the_description() {
 fn a_tree_that_does_not_fit_is_refused_before_anything_is_replayed() {
     let place = with_examples();
     place.write("some.toml", "weir-tree = 1\n[service.a]\n");
-    // The replay that comes first would end with code 1.
+    // The replay of `saath` would come first, and fail with code 1.
     place.write(
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",

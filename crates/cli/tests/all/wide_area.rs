@@ -1,4 +1,4 @@
-//! Replays over a wide area on the command line.
+//! Replays over a wide-area network, on the command line.
 
 use crate::common::Place;
 
@@ -33,7 +33,7 @@ fn policies_are_compared_over_it() {
     assert_eq!((&found[1]["policy"], &found[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
     assert_eq!((&found[0]["wide_area"], &found[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
     assert!(found[0].get("port_rate").is_none() && found[0]["lower_bound_mean_cct_s"].is_null());
-    // The same input, the same bytes; another seed, others.
+    // Equal inputs print the same bytes; another seed prints others.
     assert_eq!(place.print(line), place.print(line));
     let other = place.json(&format!("{line} --bandwidth-seed 2 --format json"));
     assert_ne!(other[0]["mean_cct_s"], found[0]["mean_cct_s"]);
@@ -42,7 +42,7 @@ fn policies_are_compared_over_it() {
         text.contains("area.toml: links between east, west; another bandwidth every 1s, seed 1."),
         "{text}"
     );
-    // Without a list, all that are for it.
+    // Without a list, all policies for wide-area networks are compared.
     let all = place.json("compare trace.txt --wide-area area.toml --format json");
     let names: Vec<&str> =
         all.as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
@@ -57,7 +57,7 @@ fn one_policy_has_its_flows_written() {
     );
     let flows = place.read("flows.csv");
     assert_eq!(flows.lines().count(), 1 + 7);
-    // Ports 0 and 1 are in the east: the first flow takes no time, and the second the link.
+    // Ports 0 and 1 are both in the east, so the first flow takes no time. The second flow crosses the link.
     let of =
         |from: &str| flows.lines().find(|line| line.starts_with(from)).unwrap().rsplit(',').next().unwrap();
     assert_eq!(of("siphon,1,0,0,1,").parse::<f64>().unwrap(), 0.0);
@@ -105,7 +105,7 @@ fn parameters_and_seeds_are_varied_over_it() {
             (&seed.to_string().into(), &seed.into())
         );
         assert_eq!(one["baseline"], "mrtf");
-        // As it is compared on its own.
+        // The result equals a replay of the policy alone.
         let policy = one["policy"].as_str().unwrap();
         let alone = place.json(&format!(
             "sim trace.txt --wide-area area.toml --policy {policy} --bandwidth-seed {seed} --no-timing --format json"
@@ -162,7 +162,7 @@ fn siphon_page_has_every_section_and_does_not_depend_on_jobs() {
 #[test]
 fn trees_share_links_between_services() {
     let place = place();
-    // The same coflows twice over, for two services.
+    // One coflow for each of two services, with equal flows.
     let mut trace = "weir-trace 1\nports 4\n".to_owned();
     for (id, service) in [(1, "ads"), (2, "batch")] {
         trace += &format!("coflow {id} service={service}\nflow 0 2 10MB\n");
@@ -177,14 +177,15 @@ fn trees_share_links_between_services() {
                     [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
     place.write("constant.toml", constant);
     place.print("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
-    // 7.5 MB/s for the one, whose 10 MB take 4/3 s; then the other has all, and both together take 2 s.
+    // `ads` sends 10 MB at 7.5 MB/s, which takes 4/3 s. Then `batch` gets the whole link, and completes at 2
+    // s.
     let ccts = place.read("ccts.csv");
     let of = |id: &str| -> f64 {
         let line = ccts.lines().find(|line| line.split(',').nth(1) == Some(id)).unwrap();
         line.rsplit(',').next().unwrap().parse().unwrap()
     };
     assert!((of("1") - 4.0 / 3.0).abs() < 1e-9 && (of("2") - 2.0).abs() < 1e-9, "{ccts}");
-    // A policy for a switch has no place in it, nor one for a wide area in a tree for a switch.
+    // A tree refuses policies for the other kind of network.
     place.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
     let error = place.error("sim two.weir --wide-area constant.toml --policy tree:switch.toml", 2);
     assert!(error.contains("switch.toml:3") && error.contains("saath"), "{error}");
