@@ -66,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn close_is_in_ratio() {
+    fn same_compares_by_ratio() {
         assert!(same(1.6, 1.53) && !same(1.2, 1.53));
     }
 
     #[test]
-    fn tables_are_markdown() {
+    fn table_prints_markdown() {
         assert_eq!(
             table(&["a", "b"], 1, &[vec!["x".into(), "1".into()]]),
             "\n| a | b |\n|---|---:|\n| x | 1 |\n\n"

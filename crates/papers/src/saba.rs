@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_threads_changes_no_figure() {
+    fn saba_page_does_not_depend_on_the_number_of_threads() {
         let progress = Progress::new(true);
         let measured = |jobs| {
             let running = Running { jobs, progress: &progress };

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_students() {
+    fn confidence_interval_uses_students_t() {
         let spread = Spread::of(&[1.0, 2.0, 3.0]);
         assert_eq!(spread.mean, 2.0);
         // One over the root of three, times 4.303.

@@ -3,12 +3,12 @@
 use std::process::Command;
 
 #[test]
-fn queues_come_change_and_go() {
+fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
     let able = Command::new("unshare")
         .args(["-n", "sh", "-c", "tc -V && ip link add e0 type veth peer name e1"])
         .output();
     if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("queues_come_change_and_go skips, since this machine makes no namespaces: {able:?}");
+        eprintln!("agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine makes no namespaces: {able:?}");
         return;
     }
     // The namespace is deleted when the shell exits.
@@ -53,8 +53,8 @@ code 2
 }
 
 #[test]
-fn traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned() {
-    let test = "traffic_is_told_until_it_is_stopped_and_marked_until_it_is_cleaned";
+fn agent_traffic_prints_connections_and_refuses_a_second_agent() {
+    let test = "agent_traffic_prints_connections_and_refuses_a_second_agent";
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let root =
         mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));

@@ -73,7 +73,7 @@ fn status(error: CoordinatorError) -> u16 {
 }
 
 #[test]
-fn connections_of_an_application_carry_its_class() {
+fn application_connections_carry_their_class() {
     let place = Place::new();
     let mut serving = serve(&place);
     let coordinator = Coordinator::local(&serving.api).unwrap();
@@ -123,7 +123,7 @@ fn connections_of_an_application_carry_its_class() {
 }
 
 #[test]
-fn a_coflow_is_put_and_got_at_its_pace() {
+fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     let place = Place::new();
     let serving = serve(&place);
     let agent = Attending::start(&place, &serving);

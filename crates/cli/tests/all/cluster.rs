@@ -48,7 +48,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn commands_of_the_page_are_there() {
+fn commands_of_the_cluster_page_exist() {
     let mut found = 0;
     for line in commands(&document("cluster.md")) {
         // The arguments of an image follow its name.
@@ -68,8 +68,8 @@ fn commands_of_the_page_are_there() {
 }
 
 #[test]
-fn the_page_leads_from_certificates_to_a_coflow() {
-    let test = "the_page_leads_from_certificates_to_a_coflow";
+fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
+    let test = "cluster_page_commands_set_up_certificates_and_run_a_coflow";
     let new = "import sys; sys.exit(sys.version_info < (3, 10))";
     if !there("openssl", &["version"]) || !there("python3", &["-c", new]) {
         eprintln!("{test} skips, since openssl or Python 3.10 is not there");

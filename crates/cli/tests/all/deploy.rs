@@ -33,7 +33,7 @@ fn values(unit: &str, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn units_run_commands_that_are_there() {
+fn systemd_units_run_existing_commands() {
     let mut found = 0;
     for name in UNITS {
         let unit = read(&format!("systemd/{name}"));
@@ -65,10 +65,10 @@ fn units_run_commands_that_are_there() {
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_analyze_accepts_the_units() {
     let able = Command::new("systemd-analyze").arg("--version").output();
     if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("systemd_takes_the_units skips, since systemd-analyze is not there: {able:?}");
+        eprintln!("systemd_analyze_accepts_the_units skips, since systemd-analyze is not there: {able:?}");
         return;
     }
     // `systemd-analyze` checks that programs exist; use the built program in place of the installed one.
@@ -94,7 +94,7 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn the_image_is_made_of_what_is_there() {
+fn dockerfile_copies_existing_files_and_runs_an_existing_command() {
     let file = read("Dockerfile");
     let (mut copied, mut run) = (Vec::new(), Vec::new());
     for line in lines(&file) {
@@ -132,8 +132,8 @@ fn the_image_is_made_of_what_is_there() {
 }
 
 #[test]
-fn an_agent_that_is_not_root_needs_its_units_capabilities_and_no_more() {
-    let test = "an_agent_that_is_not_root_needs_its_units_capabilities_and_no_more";
+fn agent_without_root_needs_exactly_its_units_capabilities() {
+    let test = "agent_without_root_needs_exactly_its_units_capabilities";
     let unit = read("systemd/weir-agent.service");
     let [capabilities] = &values(&unit, "AmbientCapabilities")[..] else { panic!() };
     assert_eq!(values(&unit, "CapabilityBoundingSet").join(" "), *capabilities);

@@ -52,7 +52,7 @@ fn command(file: &str, trace: &str) -> Option<String> {
 }
 
 #[test]
-fn all_examples_are_read() {
+fn commands_accept_all_example_files() {
     let place = Place::new();
     place.write("small.weir", "weir-trace 1\nports 3\ncoflow 1\nflow 0 1 50MB\nflow 1 2 10MB\n");
     let trace = place.path("small.weir").display().to_string();
@@ -70,7 +70,7 @@ fn all_examples_are_read() {
 type Line = (&'static str, f64, &'static str, f64);
 
 #[test]
-fn scenarios_come_to_what_their_comments_say() {
+fn example_scenarios_have_the_rates_of_their_comments() {
     let (third, ninth) = (10e3 / 3.0, 10e3 / 9.0);
     let expected: BTreeMap<&str, Vec<Line>> = BTreeMap::from([
         (

@@ -50,7 +50,7 @@ fn bad_traces_name_line_and_field() {
 }
 
 #[test]
-fn more_ports_than_a_table_of_pairs_is_made_for_are_refused() {
+fn port_counts_above_the_pair_table_limit_are_refused() {
     let place = Place::new();
     place.write("wide.txt", "65536 1\n1 0 1 0 1 1:1\n");
     refused(&place, "sim wide.txt --policy fair", 2, &["`fair`", "4096", "65536"]);
@@ -58,7 +58,7 @@ fn more_ports_than_a_table_of_pairs_is_made_for_are_refused() {
 }
 
 #[test]
-fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
+fn coflow_waits_for_the_next_tick_after_its_arrival() {
     let place = Place::new();
     place.write("late.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=1ms\nflow 0 1 1MB\n");
     let found = place.json("compare late.weir --policies saath,fair --interval 1h --format json");
@@ -69,7 +69,7 @@ fn nothing_is_sent_before_it_arrives_however_long_the_interval() {
 }
 
 #[test]
-fn an_end_at_the_edge_of_a_tick_comes() {
+fn flow_ending_just_after_a_tick_completes() {
     let place = Place::new();
     // The flow of 1,000,001 bytes ends a millionth of an interval after a tick, which is the largest
     // difference that counts as the same time.
@@ -85,7 +85,7 @@ fn an_end_at_the_edge_of_a_tick_comes() {
 }
 
 #[test]
-fn a_dash_is_the_standard_output() {
+fn dash_as_output_file_is_standard_output() {
     let place = Place::new();
     let files = place.files();
     let plain = place.print("sim trace.txt --policy saath --no-timing --format csv");
@@ -99,7 +99,7 @@ fn a_dash_is_the_standard_output() {
 }
 
 #[test]
-fn errors_say_what_was_expected() {
+fn errors_name_the_expected_value() {
     let place = Place::new();
     let ran = place.run("trace check none.txt");
     assert_eq!(ran.err, "weir: none.txt: cannot be read: No such file or directory (os error 2)\n");
@@ -159,7 +159,7 @@ fn wrong_usage_is_exit_2() {
 }
 
 #[test]
-fn what_cannot_be_done_is_exit_1() {
+fn failed_operations_are_exit_1() {
     let place = Place::new();
     refused(
         &place,
@@ -180,7 +180,7 @@ fn what_cannot_be_done_is_exit_1() {
 }
 
 #[test]
-fn a_failure_leaves_what_was_there() {
+fn failed_command_keeps_existing_output_files() {
     let place = Place::new();
     place.write("o.json", "what was there\n");
     place.write("bad.txt", "4 3\n");
@@ -192,7 +192,7 @@ fn a_failure_leaves_what_was_there() {
 }
 
 #[test]
-fn devices_are_written_to_not_replaced() {
+fn output_to_a_device_does_not_replace_it() {
     let place = Place::new();
     let line = "compare trace.txt --policies saath --no-timing --out /dev/null --per-coflow /dev/stdout";
     let out = place.print(line);
@@ -200,7 +200,7 @@ fn devices_are_written_to_not_replaced() {
 }
 
 #[test]
-fn results_follow_one_another_in_a_file_too() {
+fn results_are_appended_when_standard_output_is_a_file() {
     let place = Place::new();
     for name in ["-", "/dev/stdout"] {
         let line = format!(
@@ -215,7 +215,7 @@ fn results_follow_one_another_in_a_file_too() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_standard_output_is_exit_0() {
     let place = Place::new();
     place.print("trace generate --preset facebook --out big.txt");
     for line in [
@@ -234,7 +234,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn what_heeds_no_signal_is_ended_by_it() {
+fn commands_reading_standard_input_end_on_signals() {
     let place = Place::new();
     let files = place.files();
     for line in [
@@ -273,7 +273,7 @@ fn await_work(child: &mut Child) {
 }
 
 #[test]
-fn work_that_is_killed_leaves_nothing_behind() {
+fn killed_compare_leaves_no_files() {
     let place = Place::new();
     place.print("trace generate --preset facebook --out big.txt");
     let files = place.files();
@@ -287,7 +287,7 @@ fn work_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_interrupt_leaves_nothing_behind() {
+fn interrupted_compare_leaves_no_files() {
     let place = Place::new();
     place.print("trace generate --preset facebook --out big.txt");
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {

@@ -22,7 +22,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn receivers_carry_what_was_measured() {
+fn incast_replay_reduces_receivers_to_measured_goodput() {
     let place = place();
     let line = "compare incast.txt --policies fair,aalo+,varys --interval 0 --no-timing";
     let cct = |more: &str, policy: usize| {
@@ -57,7 +57,7 @@ fn receivers_carry_what_was_measured() {
 }
 
 #[test]
-fn a_sweep_and_one_policy_have_it_too() {
+fn sweep_and_sim_accept_an_incast_cost() {
     let place = place();
     let sweep = place.json(
         "sweep incast.txt --policies fair --vary port-rate=100Mbit,1Gbit --interval 0 --incast cost.csv --buffer 50 \

@@ -15,7 +15,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn coflows_cross_links_between_switches() {
+fn links_between_switches_limit_coflows() {
     let place = place();
     // Ports carry 1 MB/s, and each coflow has 2 MB. A link between switches carries a quarter of a port, so
     // the crossing coflow takes 8 s alone. `scf` gives the port to the first coflow for 2 s: the policy does

@@ -21,7 +21,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_model_says_how_many_connections_there_should_be() {
+fn predict_connections_prints_the_connection_count_and_policy() {
     let place = place();
     let text = place.print("predict train runs.csv --out model.toml");
     assert!(
@@ -45,7 +45,7 @@ fn a_model_says_how_many_connections_there_should_be() {
 }
 
 #[test]
-fn what_is_beyond_the_model_is_said() {
+fn predict_reports_losses_outside_the_training_range() {
     let place = place();
     place.print("predict train runs.csv --out model.toml");
     let text = place.print("predict connections model.toml --loss 0.9 --threshold 65");
@@ -71,7 +71,7 @@ fn the_same_measurements_and_seed_give_the_same_bytes() {
 }
 
 #[test]
-fn accuracy_is_told_by_buffer() {
+fn predict_train_reports_accuracy_by_buffer() {
     let place = place();
     let classes = place.json("predict train runs.csv --seed 3 --format json");
     let of = |name: &str| -> Vec<u64> {
@@ -128,7 +128,7 @@ fn what_is_asked_for_wrongly_is_refused() {
 }
 
 #[test]
-fn what_is_shipped_was_made_by_its_command() {
+fn example_incast_model_matches_its_command() {
     let place = Place::new();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
     fs::copy(format!("{folder}/classes.csv"), place.path("classes.csv")).unwrap();

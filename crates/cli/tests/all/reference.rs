@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::Place;
 
 #[test]
-fn the_reference_is_up_to_date() {
+fn cli_reference_matches_the_command_definitions() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     let made = Place::new().print("reference");
     if std::env::var_os("WEIR_WRITE_DOCS").is_some() {

@@ -50,7 +50,7 @@ fn saath_timings_are_the_last_section_and_the_only_difference() {
 }
 
 #[test]
-fn levels_of_a_tree_keep_shares_and_reduce_slowdowns() {
+fn policy_tree_levels_keep_shares_and_reduce_slowdowns() {
     let text = Place::new().print("reproduce composition --seeds 1 --jobs 2 --quiet");
     assert!(text.starts_with("# What each level of a policy tree adds\n"));
     // The values without and with a level: the fraction of services below their shares, and the slowdown of

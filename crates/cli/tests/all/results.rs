@@ -61,7 +61,7 @@ fn compare_prints_an_object_for_each_policy() {
 }
 
 #[test]
-fn speedups_are_against_the_baseline() {
+fn speedups_are_relative_to_the_baseline() {
     let place = Place::new();
     let found = place.json("compare trace.txt --policies saath,fifo --baseline fifo --format json");
     assert_eq!(found[1]["speedup_mean"], 1.0);
@@ -74,7 +74,7 @@ fn speedups_are_against_the_baseline() {
 }
 
 #[test]
-fn no_policies_means_all_that_can_differ() {
+fn compare_without_policies_runs_all_that_apply_to_the_trace() {
     let place = Place::new();
     let found = place.json("compare trace.txt --format json");
     let listed = place.json("policies --format json");
@@ -89,7 +89,7 @@ fn no_policies_means_all_that_can_differ() {
 }
 
 #[test]
-fn deadlines_and_jobs_show_where_there_are_some() {
+fn sim_reports_deadlines_and_job_completion_times() {
     let place = Place::new();
     let found = place.json("sim own.weir --policy saath --interval 0 --format json");
     assert_eq!((&found["deadlines"], &found["deadlines_met"]), (&1.into(), &1.into()));
@@ -100,7 +100,7 @@ fn deadlines_and_jobs_show_where_there_are_some() {
 }
 
 #[test]
-fn sim_is_exact() {
+fn sim_of_one_flow_equals_bytes_over_rate() {
     let place = Place::new();
     place.write("one.txt", "2 1\n5 0 1 0 1 1:25.0\n");
     let found = place.json("sim one.txt --policy saath --interval 0 --format json");
@@ -112,7 +112,7 @@ fn sim_is_exact() {
 }
 
 #[test]
-fn csv_has_the_lines_that_are_documented() {
+fn csv_has_the_documented_columns() {
     let place = Place::new();
     place.print(&format!("{COMPARE} --per-coflow c.csv --per-flow f.csv"));
     let coflows = place.read("c.csv");
@@ -131,7 +131,7 @@ fn csv_has_the_lines_that_are_documented() {
 }
 
 #[test]
-fn the_table_says_what_went_in() {
+fn table_names_trace_and_settings() {
     let place = Place::new();
     let table = place.print(COMPARE);
     let head = "trace.txt: 3 coflows, 7 flows, 24.00 MB on 4 ports (coflow-benchmark format, MB = 1000000 bytes)\n\
@@ -152,7 +152,7 @@ fn row<'a>(text: &'a str, policy: &str) -> [Vec<&'a str>; 2] {
 }
 
 #[test]
-fn compare_prints_six_columns() {
+fn compare_table_has_six_columns_with_the_json_values() {
     let place = Place::new();
     let text = place.print(COMPARE);
     let [head, saath] = row(&text, "saath");
@@ -192,7 +192,7 @@ fn compare_adds_columns_for_deadlines_and_jobs() {
 }
 
 #[test]
-fn wide_adds_all_columns_to_the_table_only() {
+fn wide_changes_the_table_but_not_json_or_csv() {
     let place = Place::new();
     let text = place.print(&format!("{COMPARE} --wide"));
     for title in ["P95", "makespan", "| P10", "out of sync P50", "ports busy", "schedules", "replay s"] {
@@ -208,7 +208,7 @@ fn wide_adds_all_columns_to_the_table_only() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_bytes() {
+fn output_does_not_depend_on_runs_or_threads() {
     let place = Place::new();
     for format in ["table", "json", "csv"] {
         let line = format!("{COMPARE} --format {format} --per-coflow c.csv");
@@ -221,7 +221,7 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
-fn stages_come_sooner_too_where_arrivals_are_faster() {
+fn arrival_speedup_scales_stage_release_times() {
     let place = Place::new();
     let text = "weir-trace 1\nports 2\ncoflow 1 job=1 stage=0\nflow 0 1 125MB\ncoflow 2 arrival=8s job=1 stage=0\nflow 0 1 125MB\n";
     place.write("stage.weir", text);
@@ -232,7 +232,7 @@ fn stages_come_sooner_too_where_arrivals_are_faster() {
 }
 
 #[test]
-fn all_policies_are_those_that_fit() {
+fn compare_skips_policies_above_their_port_limit() {
     let place = Place::new();
     place.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");
     let found = place.json("compare wide.txt --no-timing --format json");
@@ -242,7 +242,7 @@ fn all_policies_are_those_that_fit() {
 }
 
 #[test]
-fn sweep_goes_over_the_grid() {
+fn sweep_replays_all_combinations_of_values() {
     let place = Place::new();
     let line = "sweep trace.txt --policies saath,fifo --baseline fifo --vary start=1MB,10MB --vary arrival=1,2,4 \
                 --no-timing --format json";
@@ -271,7 +271,7 @@ fn sweep_goes_over_the_grid() {
 }
 
 #[test]
-fn explain_accounts_for_all_of_the_time() {
+fn explain_divides_the_cct_into_waiting_and_sending() {
     let place = Place::new();
     let found = place.json("explain trace.txt --policy fifo --coflow 2 --interval 0 --format json");
     let number = |name: &str| found[name].as_f64().unwrap();
@@ -311,7 +311,7 @@ fn policies_are_listed_with_their_parameters() {
 }
 
 #[test]
-fn traces_are_checked_and_described() {
+fn trace_check_and_describe_count_coflows_and_flows() {
     let place = Place::new();
     assert_eq!(
         place.print("trace check trace.txt"),
@@ -327,7 +327,7 @@ fn traces_are_checked_and_described() {
 }
 
 #[test]
-fn generated_traces_are_read_back() {
+fn trace_generate_is_deterministic_and_describe_reads_its_output() {
     let place = Place::new();
     let first = place.print("trace generate --preset small --seed 3");
     assert_eq!(place.print("trace generate --seed 3"), first);
@@ -344,7 +344,7 @@ fn generated_traces_are_read_back() {
 }
 
 #[test]
-fn conversion_keeps_everything() {
+fn trace_conversion_round_trip_is_lossless() {
     let place = Place::new();
     let said = place.print("trace convert trace.txt made.weir");
     assert!(said.starts_with("wrote made.weir: ") && said.contains("(Weir's own format)"), "{said}");
@@ -356,7 +356,7 @@ fn conversion_keeps_everything() {
 
 #[cfg(feature = "docs")]
 #[test]
-fn completions_and_man_pages() {
+fn completions_and_man_pages_are_generated() {
     let place = Place::new();
     assert!(place.print("completions bash").contains("complete -F _weir"));
     assert!(place.print("man").contains(".TH weir 1"));
@@ -366,7 +366,7 @@ fn completions_and_man_pages() {
 }
 
 #[test]
-fn the_mean_of_nothing_is_not_there() {
+fn empty_traces_have_no_means() {
     let place = Place::new();
     place.write("none.txt", "4 0\n");
     place.write("empty.txt", "4 1\n1 0 1 0 1 1:0.0\n");
@@ -400,7 +400,7 @@ fn the_mean_of_nothing_is_not_there() {
 }
 
 #[test]
-fn one_of_a_thing_is_not_several() {
+fn counts_of_one_are_printed_in_the_singular() {
     let place = Place::new();
     place.write(
         "one.weir",

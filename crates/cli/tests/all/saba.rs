@@ -3,7 +3,7 @@
 use crate::common::Place;
 
 #[test]
-fn a_profile_makes_a_table_that_weights_are_found_from() {
+fn saba_profile_table_gives_weights_with_the_given_sum() {
     let place = Place::new();
     let text = place.print("saba profile --out table.toml");
     // Section 4.2: a slowdown of 3.4 at 25 %, and an R^2 of 0.84 at k = 1, within the residuals of the
@@ -31,7 +31,7 @@ fn a_profile_makes_a_table_that_weights_are_found_from() {
 }
 
 #[test]
-fn chosen_workloads_and_degrees() {
+fn saba_profile_accepts_workloads_and_degree() {
     let place = Place::new();
     let csv = place.print("saba profile --workload SQL,LR,SQL --degree 1 --format csv");
     let names: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
@@ -54,7 +54,7 @@ fn a_predicted_slowdown_below_1_is_explained() {
 }
 
 #[test]
-fn models_that_rise_or_bend_are_named() {
+fn rising_and_nonconvex_models_are_reported() {
     let place = Place::new();
     let app =
         |name: &str, model: &str| format!("[[application]]\nname = \"{name}\"\ncoefficients = [{model}]\n");
@@ -134,7 +134,7 @@ fn saba_page_has_every_section_and_published_figure() {
 }
 
 #[test]
-fn jobs_run_side_by_side() {
+fn saba_run_reports_every_job_for_every_sharing() {
     let place = Place::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/saba-jobs.toml");
     let table = place.print(&format!("saba run {example} --jobs 2 --quiet"));
@@ -164,7 +164,7 @@ fn jobs_run_side_by_side() {
 }
 
 #[test]
-fn a_job_that_does_not_comply_needs_a_queue() {
+fn noncompliant_job_requires_c_saba_below_1() {
     let place = Place::new();
     let job = |compliant: bool| {
         format!("[[job]]\nworkload = \"own\"\nservers = \"*\"\nmodel = \"LR\"\ncompliant = {compliant}\n")
@@ -187,7 +187,7 @@ fn a_job_that_does_not_comply_needs_a_queue() {
 }
 
 #[test]
-fn a_job_alone_takes_the_paths_that_it_takes_beside_others() {
+fn saba_jobs_on_disjoint_links_have_no_slowdown() {
     let place = Place::new();
     // The two jobs share no link, so neither slows the other down with any hash.
     let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
@@ -209,7 +209,7 @@ fn a_job_alone_takes_the_paths_that_it_takes_beside_others() {
 }
 
 #[test]
-fn nothing_that_is_read_is_written_over() {
+fn output_to_an_input_file_is_refused() {
     let place = Place::new();
     let fabric = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\n";
     place.write("fabric.toml", fabric);

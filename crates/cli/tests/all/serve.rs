@@ -15,7 +15,7 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"netshare
                       [host]\na = \"1Gbit\"\nb = \"1Gbit\"\n[service.ads]\napplications = [\"sort\"]\n";
 
 #[test]
-fn a_coordinator_is_asked_and_ends_when_told() {
+fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();
@@ -59,7 +59,7 @@ fn a_coordinator_is_asked_and_ends_when_told() {
 }
 
 #[test]
-fn configurations_are_checked() {
+fn serve_check_accepts_the_example_and_names_wrong_keys() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
     let output = weir(&["serve", "--check", example.to_str().unwrap()]);
     assert!(output.status.success());
@@ -110,7 +110,7 @@ fn coflows(serving: &Serving) -> Vec<u32> {
 }
 
 #[test]
-fn backup_under_writes_has_all_registrations_up_to_one_moment() {
+fn backup_under_writes_has_a_prefix_of_the_registrations() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();

@@ -22,7 +22,7 @@ fn ends(place: &Place, mechanism: &str, from: f64) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn netshare_5_3_from_its_file() {
+fn netshare_5_3_example_has_the_published_rates() {
     let place = place();
     for (mechanism, expected) in
         [("queues", [250.0, 250.0, 750.0]), ("queues+throttling", [725.0, 250.0, 750.0])]
@@ -36,7 +36,7 @@ fn netshare_5_3_from_its_file() {
 }
 
 #[test]
-fn connections_without_a_path_are_told() {
+fn share_reports_connections_without_a_path() {
     let place = place();
     let event = |at: &str, change: &str| {
         format!("[[event]]\nat = \"{at}\"\ncable = [\"C1\", \"E3\"]\nchange = \"{change}\"\n")
@@ -89,7 +89,7 @@ fn reduced_guarantees_are_reported_with_link_time_factor_and_services() {
 }
 
 #[test]
-fn share_has_all_mechanisms_and_formats() {
+fn share_prints_all_mechanisms_in_all_formats() {
     let place = place();
     let text = place.print("share s.toml");
     for name in ["none", "queues", "throttling", "queues+throttling", "central", "queues+central"] {
@@ -147,7 +147,7 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
 }
 
 #[test]
-fn fabrics_are_made_checked_and_described() {
+fn generated_fabrics_pass_check_and_equal_their_cable_lists() {
     let place = place();
     for (plan, counts) in [
         ("big-switch --hosts 5 --rate 1Gbit", "5 hosts, 1 switch, 5 cables"),
@@ -178,7 +178,7 @@ fn fabrics_are_made_checked_and_described() {
 }
 
 #[test]
-fn a_fabric_in_numbers() {
+fn fabric_describe_prints_oversubscription_and_path_counts() {
     let place = place();
     place.print("fabric generate netshare-fig7 --out f.toml");
     let text = place.print("fabric describe f.toml");
@@ -192,7 +192,7 @@ fn a_fabric_in_numbers() {
 }
 
 #[test]
-fn netshare_is_reproduced() {
+fn netshare_page_matches_the_published_rates() {
     let place = place();
     let text = place.print("reproduce netshare --seeds 1");
     let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_owned()).collect() };

@@ -16,7 +16,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_file_of_tests_is_a_module_of_its_binary() {
+fn every_test_file_is_a_module_of_its_binary() {
     let mut count = 0;
     for binary in crates().iter().flat_map(|path| ["all", "live"].map(|name| path.join("tests").join(name))) {
         let Ok(main) = fs::read_to_string(binary.join("main.rs")) else { continue };
@@ -33,7 +33,7 @@ fn every_file_of_tests_is_a_module_of_its_binary() {
 
 /// Cargo does not run the tests inside a target with `test = false`.
 #[test]
-fn targets_without_tests_have_none() {
+fn targets_with_test_false_contain_no_tests() {
     let mut count = 0;
     for path in crates() {
         if fs::read_to_string(path.join("Cargo.toml")).unwrap().contains("\ntest = false\n") {

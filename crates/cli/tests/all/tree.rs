@@ -41,7 +41,7 @@ fn policy_tree_page_shows_the_current_table() {
 }
 
 #[test]
-fn details_keep_their_columns() {
+fn per_coflow_csv_of_a_tree_has_the_usual_columns() {
     let place = with_examples();
     place.print(MADE);
     place.print("compare shared.weir --policies netshare,tree:tree.toml --per-coflow ccts.csv --quiet");
@@ -56,7 +56,7 @@ fn details_keep_their_columns() {
 }
 
 #[test]
-fn traces_without_services_are_compared_without_sharing() {
+fn compare_adds_netshare_and_saba_only_for_traces_with_services() {
     let place = Place::new();
     let text = place.print("compare trace.txt --quiet");
     assert!(text.contains("saath") && !text.contains("netshare"));
@@ -66,7 +66,7 @@ fn traces_without_services_are_compared_without_sharing() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_tree_policies_name_the_file_and_field() {
     let place = with_examples();
     place.print(MADE);
     place.write("bad.toml", "weir-tree = 1\n[service.a]\npolicy = \"aalo\"\n");
@@ -90,7 +90,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn generated_services_show_in_the_description() {
+fn trace_describe_counts_generated_services() {
     let place = Place::new();
     place.print(MADE);
     assert!(place.print("trace describe shared.weir").contains("2, of 4 applications in all"));
@@ -104,7 +104,7 @@ fn generated_services_show_in_the_description() {
 }
 
 #[test]
-fn a_tree_that_does_not_fit_is_refused_before_anything_is_replayed() {
+fn tree_without_the_traces_services_is_refused_before_replay() {
     let place = with_examples();
     place.write("some.toml", "weir-tree = 1\n[service.a]\n");
     // The replay of `saath` would come first, and fail with code 1.
@@ -120,7 +120,7 @@ fn a_tree_that_does_not_fit_is_refused_before_anything_is_replayed() {
 }
 
 #[test]
-fn trees_are_described_with_one_that_is_read() {
+fn policies_tree_prints_an_example_that_sim_accepts() {
     let place = with_examples();
     assert!(place.print("policies").contains("tree:FILE"));
     let text = place.print("policies tree");

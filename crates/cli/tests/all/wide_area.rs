@@ -25,7 +25,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn policies_are_compared_over_it() {
+fn wide_area_policies_are_compared() {
     let place = place();
     let line = "compare trace.txt --wide-area area.toml --policies mrtf,siphon,fair:detours=on --no-timing";
     let found = place.json(&format!("{line} --format json"));
@@ -50,7 +50,7 @@ fn policies_are_compared_over_it() {
 }
 
 #[test]
-fn one_policy_has_its_flows_written() {
+fn wide_area_sim_writes_flow_completion_times() {
     let place = place();
     place.print(
         "sim trace.txt --wide-area area.toml --policy siphon --per-flow flows.csv --out all.txt --quiet",
@@ -65,7 +65,7 @@ fn one_policy_has_its_flows_written() {
 }
 
 #[test]
-fn each_kind_of_network_refuses_what_is_for_the_other() {
+fn policies_and_options_of_another_network_kind_are_refused() {
     let place = place();
     let error = place.error("compare trace.txt --policies siphon,fair", 2);
     assert!(
@@ -91,7 +91,7 @@ fn each_kind_of_network_refuses_what_is_for_the_other() {
 }
 
 #[test]
-fn parameters_and_seeds_are_varied_over_it() {
+fn wide_area_sweep_varies_parameters_and_seeds() {
     let place = place();
     let line = "sweep trace.txt --wide-area area.toml --policies siphon,mrtf --baseline mrtf --no-timing";
     let found = place.json(&format!("{line} --vary depth=1,3 --vary bandwidth-seed=1,2 --format json"));
@@ -126,7 +126,7 @@ fn parameters_and_seeds_are_varied_over_it() {
 }
 
 #[test]
-fn its_policies_are_listed() {
+fn policies_are_listed_by_network_kind() {
     let place = place();
     let all = place.print("policies");
     let (switch, wide) = all.split_once("with --wide-area:").unwrap();
@@ -160,7 +160,7 @@ fn siphon_page_has_every_section_and_does_not_depend_on_jobs() {
 }
 
 #[test]
-fn trees_share_links_between_services() {
+fn wide_area_tree_shares_links_by_service_weights() {
     let place = place();
     // One coflow for each of two services, with equal flows.
     let mut trace = "weir-trace 1\nports 4\n".to_owned();

@@ -418,7 +418,7 @@ time_t time(time_t *out) {
 /// Two coordinators run one after the other, with clocks an hour ahead and an hour behind; the agent's clock
 /// is an hour behind. The agent applies the orders of both.
 #[test]
-fn wrong_clocks_change_nothing() {
+fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
@@ -428,7 +428,7 @@ fn wrong_clocks_change_nothing() {
         made.is_ok_and(|status| status.success())
     });
     if compiler.is_none() {
-        eprintln!("wrong_clocks_change_nothing skips, since there is no C compiler");
+        eprintln!("agent_applies_orders_from_coordinators_with_wrong_clocks skips, since there is no C compiler");
         return;
     }
     let library = library.display().to_string();

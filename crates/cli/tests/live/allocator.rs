@@ -86,7 +86,7 @@ impl Restart {
 }
 
 #[test]
-fn services_have_the_rates_of_fig_5_also_across_agent_restarts() {
+fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let test = "allocator";
     let Some(pair) = Pair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");

@@ -6,7 +6,7 @@ use crate::campaign::campaign;
 use crate::testbed::{left, name, place, signalled};
 
 #[test]
-fn netshare_is_reproduced_with_real_traffic() {
+fn live_netshare_page_has_all_measured_rates() {
     let place = place();
     let Some(name) = name(&place, "netshare") else { return };
     let text = place.print(&format!("reproduce live --only netshare --name {name} --phase 1s --quiet"));
@@ -34,7 +34,7 @@ fn means(text: &str, policy: &str) -> [f64; 2] {
 }
 
 #[test]
-fn a_slice_of_coflows_is_sent_by_real_sockets() {
+fn live_slice_ccts_are_near_simulated_ccts() {
     let place = place();
     let Some(name) = name(&place, "slice") else { return };
     let coflows = campaign(2, 3);

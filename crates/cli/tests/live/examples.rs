@@ -7,7 +7,7 @@ use crate::turn;
 
 /// Skips without the privileges, the BPF programs or the tools that the script needs.
 #[test]
-fn a_coordinator_and_agents_run_on_a_bed() {
+fn example_script_gives_web_more_bandwidth_than_batch() {
     let _turn = turn::take();
     let weir = env!("CARGO_BIN_EXE_weir");
     let space = format!("weirexample{}", std::process::id());

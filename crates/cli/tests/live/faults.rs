@@ -191,7 +191,7 @@ fn both_ordered(wires: &[Wire], time: Duration) -> bool {
 
 /// One host loses the path to the coordinator, another the path from it.
 #[test]
-fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
+fn short_partition_keeps_rates_and_a_long_one_ends_in_plain_tcp() {
     let Some(world) = World::up("cut") else { return };
     let _serving = world.serve(&FLOWS);
     let (_agents, wires) = world.under_way();
@@ -227,7 +227,7 @@ fn short_partition_changes_nothing_and_a_long_one_ends_in_plain_tcp() {
 
 /// The paths between agents and coordinator fail repeatedly for 20 to 50 ms.
 #[test]
-fn flapping_route_changes_nothing() {
+fn flows_keep_ordered_rates_while_routes_flap() {
     let Some(world) = World::up("flap") else { return };
     let _serving = world.serve(&FLOWS);
     let (_agents, wires) = world.under_way();
@@ -260,7 +260,7 @@ fn flapping_route_changes_nothing() {
 /// The next coordinator reads coflows from the store of the killed coordinator, and their progress from
 /// reports.
 #[test]
-fn restarted_coordinator_knows_its_coflows() {
+fn restarted_coordinator_reads_coflows_from_its_store() {
     let Some(world) = World::up("store") else { return };
     let serving = world.serve(&FLOWS);
     let (_agents, wires) = world.under_way();
@@ -479,13 +479,13 @@ fn agent_reports_for_its_own_host_only() {
 /// A process that configures queues is killed at varying times. Its queues remain, the next run completes
 /// them, and `weir agent cleanup` removes all of them.
 #[test]
-fn killed_queue_configuration_leaves_no_queue_behind() {
+fn cleanup_removes_queues_of_killed_queue_configurations() {
     let _turn = turn::take();
     let space = format!("weirkills{}", std::process::id());
     let ip = |line: &str| Command::new("ip").args(line.split(' ')).output().unwrap();
     let made = ip(&format!("netns add {space}"));
     if !made.status.success() {
-        eprintln!("killed_queue_configuration_leaves_no_queue_behind skips: {made:?}");
+        eprintln!("cleanup_removes_queues_of_killed_queue_configurations skips: {made:?}");
         return;
     }
     let space = Space(space);

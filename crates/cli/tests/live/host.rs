@@ -174,7 +174,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
 /// The agent is killed at varying times. The next agent takes over its queues, and `weir agent cleanup`
 /// removes all of them.
 #[test]
-fn repeatedly_killed_agent_leaves_nothing() {
+fn cleanup_removes_everything_after_repeatedly_killed_agents() {
     let test = "kills";
     let Some(pair) = Pair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");

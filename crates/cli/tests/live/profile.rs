@@ -89,7 +89,7 @@ fn wrong_usage_is_exit_2() {
 
 /// The job prints the rate of its host's link at each run, and takes longer at lower rates.
 #[test]
-fn a_command_is_run_with_less_and_less() {
+fn profile_runs_its_command_at_decreasing_rates() {
     let Some(bed) = bed("less") else { return };
     let place = &bed.place;
     let before = bed.rates();
@@ -130,7 +130,7 @@ fn a_command_is_run_with_less_and_less() {
 }
 
 #[test]
-fn what_fails_writes_nothing_and_throttles_nothing() {
+fn failed_profile_leaves_files_and_rates_unchanged() {
     let Some(bed) = bed("fails") else { return };
     let place = &bed.place;
     let (before, files) = (bed.rates(), place.files());
@@ -161,7 +161,7 @@ fn what_fails_writes_nothing_and_throttles_nothing() {
 }
 
 #[test]
-fn an_interface_is_as_before_in_the_end() {
+fn profile_of_an_interface_restores_its_queues() {
     let Some(bed) = bed("face") else { return };
     let place = &bed.place;
     let namespace = bed.namespace(0);
@@ -194,7 +194,7 @@ fn an_interface_is_as_before_in_the_end() {
 }
 
 #[test]
-fn an_interrupted_profile_puts_back_what_it_throttled() {
+fn interrupted_profile_restores_port_rates() {
     let Some(bed) = bed("stops") else { return };
     let before = bed.rates();
     let line = format!("profile --bed {} --runs 1 --out t.toml -- sleep 0.5", bed.name);
@@ -217,7 +217,7 @@ fn an_interrupted_profile_puts_back_what_it_throttled() {
 
 /// The example jobs complete on hosts of a testbed, and find the same data at all hosts.
 #[test]
-fn the_jobs_run_on_hosts_of_a_bed() {
+fn example_jobs_complete_on_testbed_hosts() {
     let Some(bed) = bed("jobs") else { return };
     if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("jobs skip, since there is no python3");

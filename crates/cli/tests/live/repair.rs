@@ -262,7 +262,7 @@ fn foreign_root_qdisc_stays_and_is_a_conflict_until_it_is_deleted() {
 }
 
 #[test]
-fn queue_of_the_administrator_is_back_after_repairs() {
+fn stopped_agent_restores_the_administrators_queue_after_a_repair() {
     let prepare = |pair: &Pair| {
         let line = ["qdisc", "replace", "dev", "e0", "root", "handle", "5:", "pfifo", "limit", "77"];
         assert!(pair.host("tc").args(line).status().unwrap().success());
@@ -278,7 +278,7 @@ fn queue_of_the_administrator_is_back_after_repairs() {
 }
 
 #[test]
-fn refused_command_is_a_conflict_and_is_tried_again() {
+fn refused_tc_command_is_reported_as_conflict_and_retried() {
     let Some(world) = World::up("refused") else { return };
     let before = world.classes("e0");
     // Another process adds a class below one of the agent's classes. The kernel then refuses a queue for the
@@ -297,7 +297,7 @@ fn refused_command_is_a_conflict_and_is_tried_again() {
 
 /// An interface that takes the name of an agent's interface gets no second set of queues.
 #[test]
-fn renamed_interface_is_not_taken_for_another_one() {
+fn interface_renamed_to_a_missing_interface_keeps_its_own_queues() {
     let prepare = |pair: &Pair| {
         for line in ["link add e1 type veth peer name peer1", "link set peer1 up", "link set e1 up"] {
             assert!(pair.host("ip").args(line.split(' ')).status().unwrap().success(), "{line}");
@@ -320,7 +320,7 @@ fn renamed_interface_is_not_taken_for_another_one() {
 }
 
 #[test]
-fn agent_attaches_detached_programs_again() {
+fn agent_reattaches_detached_bpf_programs() {
     let Some(world) = World::up("detach") else { return };
     wait_within(START, "marks", || world.packets_are_marked());
     let (restored, mut count) = ("weir_restored_objects_total{kind=\"programs\"}", 0);
@@ -341,7 +341,7 @@ fn agent_attaches_detached_programs_again() {
 }
 
 #[test]
-fn agent_restores_deleted_files_and_entries_of_maps() {
+fn agent_restores_deleted_bpf_files_and_map_entries() {
     let Some(world) = World::up("maps") else { return };
     wait_within(START, "marks", || world.packets_are_marked());
     let before = world.files();

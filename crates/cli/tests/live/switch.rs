@@ -159,7 +159,7 @@ fn flood(bed: &Bed, (from, host): (u32, u32), mark: i32) -> Arc<AtomicU64> {
 }
 
 #[test]
-fn switch_ports_have_the_queues_of_services() {
+fn switch_ports_share_bandwidth_by_service_weights() {
     const HOSTS: u32 = 4;
     let Some(bed) = Bed::up("switch", HOSTS) else { return };
     let namespace = switch(&bed, HOSTS);
@@ -198,7 +198,7 @@ const TWO: &str = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"h0\", \"h1\", \
                    [[switch]]\nname = \"left\"\ntier = 1\n[[switch]]\nname = \"right\"\ntier = 1\n";
 
 #[test]
-fn ports_between_switches_have_the_queues_of_services() {
+fn ports_between_switches_share_bandwidth_by_service_weights() {
     const HOSTS: u32 = 5;
     const PORTS: u32 = 3;
     let cables = ["h0 left", "h1 left", "left right", "h2 right", "h3 right", "h4 left", "h4 right"];

@@ -79,7 +79,7 @@ pub fn left(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_dry_run_is_a_script_and_needs_nothing() {
+fn testbed_dry_run_prints_a_valid_script_and_creates_nothing() {
     let place = place();
     let script = place.print("testbed up f.toml --name x --dry-run");
     assert_eq!(script.lines().filter(|line| line.starts_with("netns add weir-x-")).count(), 57);
@@ -110,7 +110,7 @@ fn routes(name: &str) -> String {
 }
 
 #[test]
-fn the_script_of_a_dry_run_makes_the_bed() {
+fn testbed_script_creates_the_same_routes_as_up() {
     let place = place();
     let Some(name) = name(&place, "script") else { return };
     place.write("up.sh", &place.print(&format!("testbed up f.toml --name {name} --dry-run")));
@@ -157,7 +157,7 @@ fn wrong_usage_is_exit_2() {
 }
 
 #[test]
-fn without_privileges_it_says_what_is_missing_and_what_works() {
+fn testbed_without_privileges_names_the_missing_ones() {
     let place = place();
     let Some(_turn) = name(&place, "nobody") else { return };
     // User 65534 needs permission to run the program: copy it to a shared folder.
@@ -204,7 +204,7 @@ fn without_privileges_it_says_what_is_missing_and_what_works() {
 }
 
 #[test]
-fn a_scenario_is_run_and_compared() {
+fn testbed_run_measures_the_simulated_rates() {
     let place = place();
     let Some(name) = name(&place, "run") else { return };
     let expected = [("light", 0.0, 50e6), ("light", 1.0, 10e6), ("heavy", 1.0, 40e6)];
@@ -272,7 +272,7 @@ fn down(place: &Place, name: &str) {
 }
 
 #[test]
-fn nothing_is_left_after_signals() {
+fn interrupted_testbed_removes_itself_and_down_removes_a_killed_one() {
     let place = place();
     let Some(name) = name(&place, "signal") else { return };
     let nothing = Vec::<String>::new();
@@ -301,7 +301,7 @@ fn nothing_is_left_after_signals() {
 }
 
 #[test]
-fn a_small_buffer_drops_what_a_large_one_holds() {
+fn small_buffer_drops_more_packets_than_a_large_one() {
     let place = place();
     let Some(name) = name(&place, "incast") else { return };
     let ran = place.run(&format!(
@@ -325,7 +325,7 @@ fn a_small_buffer_drops_what_a_large_one_holds() {
 
 /// Each shipped network carries a connection attempt from its first host to its last, which refuses it.
 #[test]
-fn shipped_networks_come_up_and_carry() {
+fn example_fabrics_connect_their_first_and_last_hosts() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fabrics");
     for (file, count) in
         [("netshare-fig6", 12), ("netshare-fig7", 12), ("leaf-spine-16", 16), ("five-regions", 15)]

@@ -364,7 +364,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
 }
 
 #[test]
-fn what_comes_in_bursts_arrives() {
+fn throttling_passes_udp_bursts_below_link_capacity() {
     let test = "bursts";
     let groups = ["udp", "sink"].map(|name| Group::new(&format!("bursts-{name}")));
     let [udp, sink] = &groups;
@@ -391,7 +391,7 @@ fn what_comes_in_bursts_arrives() {
 }
 
 #[test]
-fn who_cannot_throttle_says_so_once() {
+fn agent_without_throttling_support_logs_it_once() {
     let test = "deaf";
     let group = Group::new(test);
     let Some(net) = up(test, &group) else { return };

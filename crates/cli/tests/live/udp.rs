@@ -95,7 +95,7 @@ fn comes_to(what: &str, low: f64, high: f64, count: impl Fn() -> u64) {
 }
 
 #[test]
-fn flows_of_udp_have_their_rates() {
+fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let Some(pair) = Pair::up() else {
         eprintln!("udp skips, since this machine makes no namespaces");
         return;

@@ -101,7 +101,7 @@ impl Host {
 }
 
 #[test]
-fn reports_go_up_and_orders_come_down() {
+fn agent_stream_carries_reports_and_orders() {
     block_on(async {
         let handle = master();
         let address = server(handle.clone()).await;

@@ -691,7 +691,7 @@ fn slow_event_clients_get_a_missed_event() {
 }
 
 #[test]
-fn health_checks_and_metrics() {
+fn health_checks_and_metrics_report_the_current_state() {
     let mut server = Server::start();
     assert_eq!(answer(&server, "/livez"), (200, "alive\n".to_owned()));
     assert_eq!(answer(&server, "/readyz").0, 200);

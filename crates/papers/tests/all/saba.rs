@@ -20,7 +20,7 @@ use weir_sim::stage::workload::link;
 use weir_sim::stage::{Profiled, Stage};
 
 #[test]
-fn what_is_one_over_the_weight_shares_by_square_roots() {
+fn weights_of_inverse_costs_are_proportional_to_square_roots() {
     // The least a / v + b / w with v + w = 1 has v : w = sqrt(a) : sqrt(b).
     let sizes = [1.0, 4.0, 25.0, 0.25];
     let curves: Vec<Curve> = sizes.iter().map(|size| Curve::of(|w| 7.0 + size / w)).collect();
@@ -33,7 +33,7 @@ fn what_is_one_over_the_weight_shares_by_square_roots() {
 }
 
 #[test]
-fn alike_share_evenly_and_one_alone_has_all() {
+fn identical_curves_get_equal_weights_and_one_curve_gets_all() {
     let curve = Curve::of(|w| 1.0 / w);
     assert_eq!(cheapest([&curve].into_iter(), 0.1), [1.0]);
     for weight in cheapest([&curve; 7].into_iter(), 0.01) {
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn convex_cubics_get_what_the_exact_solver_gives(
+    fn curve_weights_of_convex_cubics_match_the_exact_solver(
         all in prop::collection::vec((0.0..20.0f64, 0.0..20.0f64, 0.0..5.0f64), 2..16),
     ) {
         // c (1 - w)^3 + b (1 - w)^2 + a (1 - w) falls and is convex up to 1.
@@ -86,7 +86,7 @@ fn ends(bytes: &[f64], sharing: &Sharing) -> Vec<f64> {
 }
 
 #[test]
-fn curves_weigh_those_that_are_there() {
+fn curve_weights_are_computed_for_active_jobs() {
     // Square roots: 2 : 1 of 10 until the first has moved its 30, after 4.5 s; then the other has all.
     let curves: Vec<Curve> = [4.0, 1.0].map(|size| Curve::of(|w| size / w)).to_vec();
     let found = ends(&[30.0, 30.0], &sharing(curves, FLOOR));
@@ -98,7 +98,7 @@ fn curves_weigh_those_that_are_there() {
 }
 
 #[test]
-fn ports_of_a_scenario_are_those_between_its_servers() {
+fn scenario_ports_are_on_paths_between_its_servers() {
     let plan = Plan::LeafSpine {
         spines: 3,
         leaves: 4,
@@ -139,7 +139,7 @@ fn ports_of_a_scenario_are_those_between_its_servers() {
 }
 
 #[test]
-fn scenarios_are_drawn_anew_and_the_same_again() {
+fn scenario_draws_are_deterministic_and_differ_by_index() {
     let draw = |index| scenario::draw(1, index, 1944, 1000, 250);
     assert_eq!(draw(3), draw(3));
     assert_ne!(draw(3), draw(4));
@@ -149,7 +149,7 @@ fn scenarios_are_drawn_anew_and_the_same_again() {
 }
 
 #[test]
-fn synthetic_workloads_are_as_sensitive_as_they_say() {
+fn synthetic_workload_profiles_match_their_formula() {
     let workloads = Synthetic::draw(1, WORKLOADS);
     assert_eq!(workloads, Synthetic::draw(1, WORKLOADS));
     assert_ne!(workloads, Synthetic::draw(2, WORKLOADS));
@@ -169,7 +169,7 @@ fn synthetic_workloads_are_as_sensitive_as_they_say() {
 }
 
 #[test]
-fn instances_are_spread_over_all_servers() {
+fn placed_instances_use_distinct_servers() {
     let jobs = place(1, 1944, WORKLOADS, 97);
     let mut all: Vec<u32> = jobs.concat();
     all.sort_unstable();

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_are_read_from_the_histogram() {
+    fn schedule_times_are_read_from_the_histogram() {
         let text = "weir_schedule_seconds_sum 0.02\nweir_schedule_seconds_count 10\n\
                     weir_schedule_seconds_bucket{le=\"0.001\"} 8\nweir_schedule_seconds_bucket{le=\"0.004\"} 9\n\
                     weir_schedule_seconds_bucket{le=\"+Inf\"} 10\n";
