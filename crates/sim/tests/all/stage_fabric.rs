@@ -138,7 +138,7 @@ fn jobs_begin_at_their_time() {
     assert_eq!(stopped, ClusterError::Interrupted { now: 2.0 });
 }
 
-/// Section 5.3.2: a job that does not use Saba has a queue of its own, with the capacity outside C_saba.
+/// Section 5.3.2: a job that does not use Saba uses a separate queue, with the capacity outside C_saba.
 #[test]
 fn who_does_not_comply_has_the_reserved_queue() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };

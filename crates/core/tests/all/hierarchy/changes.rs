@@ -19,7 +19,7 @@ fn flows_come_and_go_one_by_one() {
     let first = hierarchy.add_flow(0, &[0, 1], INF).unwrap();
     let other = hierarchy.add_flow(1, &[0], INF).unwrap();
     assert_eq!(hierarchy.add_flow(0, &[0, 1], INF).unwrap(), first);
-    // A flow with another demand, path or service is a class of its own.
+    // A flow with another demand, path or service is a separate class.
     let less = hierarchy.add_flow(0, &[0, 1], 1.0).unwrap();
     assert!(less != first && hierarchy.add_flow(0, &[1, 0], INF).unwrap() != first);
     assert_eq!((hierarchy.flows(first), hierarchy.classes()), (2, 4));

@@ -26,7 +26,7 @@ fn check_all(net: &Net) -> Result<(), String> {
         if rate < low * (1.0 - 1e-9) {
             return Err(format!("class {class}: {rate}, but {low} is assured"));
         }
-        // A service's rate on a link is at least its weighted share, or all that it can use.
+        // A service's rate on a link is at least its weighted share, or its whole demand.
         let of = |l: u32| assured_alone(net, l as usize, f.service);
         let least = f.links.iter().map(|&l| of(l)).fold(f.demand, f64::min);
         if rate < least * (1.0 - 1e-9) {

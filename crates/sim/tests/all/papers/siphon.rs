@@ -61,7 +61,7 @@ fn figure_1_the_flow_that_is_shorter_with_a_higher_probability_goes_first() {
 
 #[test]
 fn constant_bandwidth_needs_no_simulation() {
-    // A is short on both links and B is long: every order by remaining time is optimal.
+    // A has fewer bytes than B on both links: every order by remaining time is optimal.
     for spec in ["siphon", "mrtf", "siphon:depth=1", "siphon:detours=off"] {
         let constant = area(3, &[&[10.0]]);
         let coflow = |arrival, bytes| Demand {
