@@ -1,5 +1,5 @@
-//! No input makes the reader of the coflow-benchmark format panic, and what it takes comes back from the
-//! writer.
+//! The reader of the coflow-benchmark format does not panic on any input, and accepted input survives a round
+//! trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

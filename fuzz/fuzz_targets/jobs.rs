@@ -1,4 +1,4 @@
-//! No input makes the reader of jobs panic, and what it takes holds together.
+//! The reader of jobs does not panic on any input, and accepted jobs are consistent.
 #![no_main]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use weir_trace::jobs::{MAX_STAGES, Of, read_from};
 
 fuzz_target!(|input: &[u8]| {
-    // Files that it names are not found.
+    // Files that the input refers to do not exist.
     let Ok(read) = read_from(input, "input", Path::new("no/such/folder"), &["LR", "PR"]) else { return };
     assert!(!read.jobs.is_empty() && read.workloads.iter().all(|workload| workload.stages.len() <= MAX_STAGES));
     for job in read.jobs {

@@ -1,4 +1,4 @@
-//! No input makes the reader of predictors panic, and what it takes comes back from the writer.
+//! The reader of predictors does not panic on any input, and accepted input survives a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! No input makes the reader of policy trees panic.
+//! The reader of policy trees does not panic on any input.
 #![no_main]
 
 use std::path::Path;
@@ -7,6 +7,6 @@ use libfuzzer_sys::fuzz_target;
 use weir_trace::tree::read_from;
 
 fuzz_target!(|input: &[u8]| {
-    // Sensitivity tables in files of their own are not found.
+    // Sensitivity tables that the input refers to do not exist.
     let _ = read_from(input, "input", Path::new("no/such/folder"), None);
 });

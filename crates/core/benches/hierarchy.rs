@@ -1,8 +1,8 @@
-//! Hierarchical max-min for 20 services over a fabric of 16 cores and 128 edges: a solution from the start, one after a
-//! single flow came or went, and what rates are assured by a plain solver in the same run.
+//! Hierarchical max-min for 20 services over a fabric of 16 cores and 128 edges: a full solution, an update
+//! after one flow arrives or ends, and the lower bounds from a reference solver in the same run.
 //!
-//! NetShare (3.3) speaks of "16 cores, 128 edge switches and 128 million flows" in less than 100 ms. Here flows of one
-//! service over one path are a class: 128 x 127 x 16 x 20 = 5.2 million at most.
+//! NetShare (3.3) claims "16 cores, 128 edge switches and 128 million flows" in less than 100 ms. Here, flows
+//! of one service over one path are a class: up to 128 x 127 x 16 x 20 = 5.2 million classes.
 
 #[path = "hierarchy/plain.rs"]
 mod plain;
@@ -16,19 +16,20 @@ use weir_core::solve::{ClassId, Hierarchy, Shares, Solved};
 const CORES: u64 = 16;
 const EDGES: u64 = 128;
 const SERVICES: u64 = 20;
-/// Every link: 10 Gbit/s.
+/// Capacity of every link: 10 Gbit/s in bytes per second.
 const CAPACITY: f64 = 1.25e9;
-/// Solutions from the start, of which the median is told.
+/// Number of full solutions; the benchmark reports their median.
 const REPEATS: usize = 3;
-/// What a solution from the start may take, in milliseconds, and a change, as a part of one.
+/// Targets: milliseconds for a full solution, and the duration of an update as a fraction of that.
 const AIMS: (f64, f64) = (100.0, 0.01);
-/// Single changes, of which the mean is told.
+/// Number of single changes; the benchmark reports their mean.
 const CHANGES: usize = 201;
-/// The first so many changes are looked at for the rates that they move: the same ones however fast the machine is.
+/// Changes whose effect on rates is inspected. The number is fixed, so it does not depend on the machine's
+/// speed.
 const LOOKED_AT: usize = 10;
-/// A rate that moves by less than this part stays: rounding.
+/// Relative changes of a rate below this are rounding errors.
 const MOVED: f64 = 1e-12;
-/// Of bounds of rates with bottlenecks.
+/// Rounds that compute the bounds of rates with bottlenecks.
 const ROUNDS: usize = 31;
 
 const HEAD: &str = "\
@@ -62,7 +63,7 @@ Random flows. Rates where every flow has a bottleneck are between bounds, here t
 bounds are apart, and how far a rate is from their middle, as parts of it. Total: all rates against all middles.
 ";
 
-/// SplitMix64: the same instances on every machine.
+/// SplitMix64: equal instances on every machine.
 struct Chance(u64);
 
 impl Chance {
@@ -80,8 +81,8 @@ fn class(service: u64, from: u64, core: u64, to: u64) -> Class {
     Class { service: service as usize, links, flows: 1, demand: f64::INFINITY }
 }
 
-/// So many flows between random edges, over random cores, of random services. With `demands`, half of them want
-/// less than 2 % of a link.
+/// Random flows between edges, over random cores, of random services. With `demands`, half of them have a
+/// demand below 2 % of a link.
 fn random(flows: usize, demands: bool) -> Vec<Class> {
     let mut chance = Chance(7);
     let mut keys: Vec<u64> = (0..flows)
@@ -107,7 +108,7 @@ fn random(flows: usize, demands: bool) -> Vec<Class> {
     classes
 }
 
-/// Every service between all edges over all cores, with as many flows as `flows` says.
+/// Every service between all pairs of edges over all cores. `flows` gives the number of flows of each class.
 fn all_pairs(mut flows: impl FnMut() -> u32) -> Vec<Class> {
     let mut classes = Vec::new();
     for service in 0..SERVICES {
@@ -131,7 +132,7 @@ fn build(capacities: &[f64], weights: &[f64], classes: &[Class]) -> (Hierarchy, 
     (hierarchy, ids)
 }
 
-/// Milliseconds of processor time that a call takes.
+/// CPU time of a call, in milliseconds.
 fn milliseconds(call: impl FnOnce()) -> f64 {
     let spent = || {
         Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has this clock"))
@@ -146,7 +147,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// The greatest difference, as a part of the rate.
+/// The greatest relative difference.
 fn apart(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     a.zip(b).map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() / a.abs().max(b.abs()) }).fold(0.0, f64::max)
 }
@@ -164,7 +165,8 @@ fn spread(mut parts: Vec<f64>) -> String {
     format!("{:.2} % | {:.2} %", 100.0 * mean, 100.0 * parts[parts.len() * 99 / 100])
 }
 
-/// How far rates are from those with bottlenecks, which are between the bounds: from the middle.
+/// Prints the relative distance of the rates from rates with bottlenecks, taken as the middle between the
+/// bounds.
 fn compare(name: &str, classes: &[Class]) {
     let (capacities, weights) = fabric();
     let (mut hierarchy, ids) = build(&capacities, &weights, classes);
@@ -261,7 +263,7 @@ fn met(is: bool) -> &'static str {
     if is { "met" } else { "**missed**" }
 }
 
-/// What solutions took, in classes at a link.
+/// Work of solutions, counted in classes visited at a link.
 #[derive(Default)]
 struct Work {
     bounds: u64,
@@ -280,25 +282,25 @@ impl Work {
         self.marks += solved.marks;
     }
 
-    /// As parts of this many.
+    /// Each counter divided by `of`.
     fn parts(&self, of: f64) -> [f64; 5] {
         [self.bounds, self.follows, self.sweeps, self.limits, self.marks].map(|count| count as f64 / of)
     }
 }
 
-/// Where a row's time went.
+/// Breakdown of a row's time.
 struct Row {
     name: String,
     full: f64,
-    /// Of the solution from the start, for each class at each of its links.
+    /// For the full solution, per class and link.
     first: [f64; 5],
-    /// Of a change, as a part of all classes at their links.
+    /// For a change, as a fraction of all classes at their links.
     change: [f64; 5],
-    /// The part of the changes that swept.
+    /// The fraction of the changes that needed a sweep.
     swept: f64,
 }
 
-/// What the times are made of.
+/// Prints the breakdown of the times.
 fn explain(rows: &[Row]) {
     println!("{WORK}");
     println!(
@@ -354,8 +356,8 @@ fn rates(hierarchy: &Hierarchy, ids: &[ClassId]) -> Vec<f64> {
     ids.iter().map(|&id| hierarchy.rate(id)).collect()
 }
 
-/// Rows whose names contain one of the arguments, and how far rates are from bottlenecks if one is `bottlenecks`; all without
-/// any.
+/// Runs the rows whose names contain one of the arguments, and the comparison with bottlenecks if one is
+/// `bottlenecks`. Without arguments, runs everything.
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));

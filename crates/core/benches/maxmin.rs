@@ -1,5 +1,5 @@
-//! The max-min solver alone: flows over a fabric of 16 cores and 128 edges, each flow a class of its own or one class
-//! a route, with the textbook's solver in the same run.
+//! The max-min solver alone: flows over a fabric of 16 cores and 128 edges, with one class per flow or one
+//! class per route. The textbook solver runs for comparison.
 
 mod two_tier;
 

@@ -1,5 +1,6 @@
-//! A decision of Siphon's (ATC '18, section 3.1.3) from nothing: an order of coflows over the six links between three regions, against
-//! the number of coflows, the depth and the samples; with every round simulated, and with branches closed on the way.
+//! A decision of Siphon (ATC '18, section 3.1.3) from scratch: an order of coflows over the six links between
+//! three regions, by number of coflows, depth and samples. Compares simulating every round with closing
+//! branches early.
 
 use std::hint::black_box;
 

@@ -1,4 +1,5 @@
-//! Eq. 2 at one port (Saba, EuroSys '23, section 5.1), of ever more applications. No two have the same model.
+//! Eq. 2 at one port (Saba, EuroSys '23, section 5.1) for increasing numbers of applications. All models
+//! differ.
 
 use std::hint::black_box;
 
@@ -17,7 +18,8 @@ impl Chance {
     }
 }
 
-/// A job that computes for 1 and sends for up to 8, part of that meanwhile, profiled with some noise.
+/// Model of a profiled job with measurement noise. It computes for 1 and communicates for up to 8, partly
+/// overlapped.
 fn model(chance: &mut Chance, degree: Degree) -> Polynomial {
     let (network, overlap) = (0.05 + 8.0 * chance.next(), chance.next());
     let time = |b: f64| 1f64.max(network * overlap / b) + network * (1.0 - overlap) / b;

@@ -1,6 +1,6 @@
-//! Weighted queues on a leaf-spine of 512 hosts, 32 leaves and 8 spines, two times oversubscribed: one queue a link, eight
-//! with the same weights everywhere (NetShare), and eight with weights of each port's own (Saba). Every class is one of so many
-//! flows between two hosts.
+//! Weighted queues on a leaf-spine fabric of 512 hosts, 32 leaves and 8 spines with 2:1 oversubscription.
+//! Compares one queue per link, eight queues with the same weights everywhere (NetShare), and eight queues
+//! with weights per port (Saba). A class is a number of flows between two hosts.
 
 use std::hint::black_box;
 

@@ -1,4 +1,5 @@
-//! Saba's calculation time (EuroSys '23, section 8.5, Fig. 12): the weights of all ports of 1,944 servers, from nothing.
+//! Saba's calculation time (EuroSys '23, section 8.5, Fig. 12): the weights of all ports of 1,944 servers,
+//! from scratch.
 
 use std::cell::LazyCell;
 use std::hint::black_box;

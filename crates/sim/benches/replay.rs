@@ -1,4 +1,4 @@
-//! Replays of the trace that ships with Weir, with straightforward per-flow code in the same run.
+//! Replays of the trace that ships with Weir, with per-flow reference code in the same run.
 
 mod naive;
 

@@ -1,7 +1,7 @@
-//! Prints the tables of `docs/results/bench.md`; `make bench` runs it.
+//! Prints the tables of `docs/results/bench.md`; `make bench` runs this program.
 //!
-//! Every replay is a process of its own, so that the peak of its memory is its own too. On systems without
-//! `/proc` the peak is left out.
+//! Every replay runs in a separate process, so that peak memory is per replay. On systems without `/proc` the
+//! peak is omitted.
 
 #[path = "../../core/benches/two_tier/mod.rs"]
 mod two_tier;
@@ -30,16 +30,16 @@ use weir_trace::{Limits, TraceUnit};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Policies whose growth is shown: one of each kind of work.
+/// Policies of the growth tables: one per kind of computation.
 const GROWTH: [&str; 6] = ["saath", "aalo", "fair", "varys", "sincronia", "pfp"];
 
-/// Coflows of each replay that shows what more hosts cost.
+/// Number of coflows of the replays with growing numbers of hosts.
 const HOSTS_COFLOWS: usize = 200;
 
 /// Runs that take more seconds than this are not repeated.
 const SLOW: f64 = 2.0;
 
-/// Replays that take longer, repeats and reading included, are given up.
+/// Time limit of a replay, including repeats and reading.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The seed of the generated trace.
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
 
 // Input.
 
-/// The public trace, if it is somewhere: where `WEIR_FB_TRACE` says, or in `data/` here or in a directory beside.
+/// Path of the public trace, if it exists: from `WEIR_FB_TRACE`, in `data/` here, or in a sibling directory.
 fn public() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("WEIR_FB_TRACE") {
         return Some(path.into());
@@ -80,16 +80,17 @@ fn source() -> Result<Workload> {
     }
 }
 
-/// What there is more of.
+/// Dimension that grows.
 #[derive(Debug, Clone, Copy)]
 enum Axis {
-    /// The trace so many times, one after the other.
+    /// The trace `times` times in sequence.
     Longer,
-    /// The trace so many times at once, each time with other ports.
+    /// The trace `times` times concurrently, each time on other ports.
     Denser,
-    /// So many tasks where there was one mapper, each with its part of the bytes.
+    /// Each mapper split into `times` tasks with equal parts of its bytes.
     Flows,
-    /// So many ports where there was one, and arrivals so many times as fast: ports are as busy as before.
+    /// Each port split into `times` ports, and arrivals `times` times as fast: the load of ports is
+    /// unchanged.
     Ports,
 }
 
@@ -180,16 +181,16 @@ fn with_flows(coflow: &CoflowSpec, change: impl Fn(&FlowSpec) -> Vec<FlowSpec>) 
     CoflowSpec { flows: coflow.flows.iter().flat_map(change).collect(), ..coflow.clone() }
 }
 
-// Measuring.
+// Measurements.
 
-/// What a process found of a replay.
+/// Results of one replay process.
 struct Measured {
     /// The fastest of the repeats.
     seconds: f64,
     schedules: usize,
     mean_us: f64,
     p99_us: f64,
-    /// Kilobytes.
+    /// Peak memory in kilobytes.
     peak: Option<u64>,
 }
 
@@ -239,7 +240,7 @@ impl Measured {
         })
     }
 
-    /// In a process of its own; nothing if it takes too long.
+    /// Measures a replay in a separate process. Returns `None` if it exceeds the time limit.
     fn elsewhere(axis: Axis, times: u32, policy: &str, repeats: u32) -> Result<Option<Measured>> {
         eprintln!("{policy}: {} x {times}", axis.name());
         let mut program = Command::new(std::env::current_exe()?);
@@ -266,15 +267,15 @@ impl Measured {
     }
 }
 
-/// The most memory that this process had, in kilobytes.
+/// Peak memory of this process, in kilobytes.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Measures seconds of a processor that this thread, which does all the work here, is given: other processes' work does
-/// not add to them.
+/// Measures CPU seconds of this thread, which does all the work here. Load from other processes does not
+/// count.
 struct Clock(Duration);
 
 impl Clock {
@@ -291,7 +292,7 @@ impl Clock {
     }
 }
 
-/// The fastest of several runs, of which slow ones are not repeated, and what the last one gave.
+/// The fastest of several runs and the result of the last one. Slow runs are not repeated.
 fn fastest<T>(runs: usize, mut run: impl FnMut() -> T) -> (f64, T) {
     let mut timed = || {
         let clock = Clock::start();
@@ -311,7 +312,7 @@ fn fastest<T>(runs: usize, mut run: impl FnMut() -> T) -> (f64, T) {
 
 // Tables.
 
-/// A table in Markdown whose columns line up.
+/// A Markdown table with aligned columns.
 struct Table(Vec<Vec<String>>);
 
 impl Table {
@@ -344,13 +345,13 @@ impl Table {
     }
 }
 
-/// Three digits that count.
+/// Formats with three significant digits.
 fn short(value: f64) -> String {
     let digits = if value <= 0.0 { 0 } else { (2 - value.log10().floor() as i32).clamp(0, 6) };
     format!("{value:.*}", digits as usize)
 }
 
-/// Stands for the time of a replay that was given up.
+/// Placeholder for the time of a replay that exceeded the limit.
 fn over() -> String {
     format!("over {}", PATIENCE.as_secs())
 }
@@ -363,10 +364,9 @@ fn strings(cells: &[&dyn Display]) -> Vec<String> {
     cells.iter().map(ToString::to_string).collect()
 }
 
-/// Prints a table.
 type Print = fn() -> Result<()>;
 
-/// Prints these tables, or all.
+/// Prints the named tables, or all tables without names.
 fn tables(names: &[String]) -> Result<()> {
     let known: [(&str, Print); 6] = [
         ("policies", policies),

@@ -1,11 +1,12 @@
 //! Writes `examples/wide-area/private-cloud.toml`: three regions, as in section 5.3 of Siphon (ATC '18).
 //!
-//! The paper measured more than 1,000 samples of each link and shows them as a figure (Fig. 14) that its text does not put in
-//! numbers. What is made here has its parts and none of its numbers: three regions, a distribution of its own for each link. A link's
-//! samples are the hundred percentiles 0.5, 1.5, ..., 99.5 of what is fast most of the time and falls behind now and then: the best
-//! rate, less an exponential part, but never less than a tenth. Links differ in their best rates and in how far they fall.
+//! The paper measured more than 1,000 samples of each link and shows them in Fig. 14, without numbers in the
+//! text. This example has the same structure (three regions, a separate distribution per link) but no numbers
+//! of the paper. A link's samples are the hundred percentiles 0.5, 1.5, ..., 99.5 of its distribution: the
+//! best rate minus an exponential loss, with a minimum of a tenth of the best rate. Links differ in their
+//! best rates and mean losses.
 
-/// From, to, the best rate in Mbit/s, and the mean of what is missing of it, as a part.
+/// From, to, the best rate in Mbit/s, and the mean loss as a fraction of it.
 const LINKS: [(&str, &str, f64, f64); 6] = [
     ("victoria", "toronto", 240.0, 0.15),
     ("victoria", "montreal", 200.0, 0.4),

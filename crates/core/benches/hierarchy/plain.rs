@@ -1,4 +1,4 @@
-//! Bounds of rates, by rounds over all links and all of their classes, written as plainly as that can be.
+//! Reference computation of rate bounds, by rounds over all links and all of their classes.
 
 /// Flows of one service over two links.
 #[derive(Debug, Clone)]
@@ -11,12 +11,12 @@ pub struct Class {
 
 type Offers = Vec<Vec<f64>>;
 
-/// What all rates are assured: lower bounds after three rounds.
+/// Lower bounds of all rates after three rounds.
 pub fn plain(capacities: &[f64], weights: &[f64], classes: &[Class]) -> Vec<f64> {
     Plain::new(capacities, weights, classes).bounds(2 * 3 - 1)
 }
 
-/// Lower and upper bounds of all rates that have bottlenecks, after so many rounds of each.
+/// Lower and upper bounds of all rates that have bottlenecks, after this number of rounds each.
 pub fn between(
     capacities: &[f64],
     weights: &[f64],
@@ -31,7 +31,7 @@ struct Plain<'a> {
     capacities: &'a [f64],
     weights: &'a [f64],
     classes: &'a [Class],
-    /// By link and service, who is there.
+    /// Classes by link and service.
     on: Vec<Vec<Vec<usize>>>,
 }
 
@@ -46,7 +46,7 @@ impl Plain<'_> {
         Plain { capacities, weights, classes, on }
     }
 
-    /// Bounds of rates after so many stages: lower ones if that is odd, else upper ones.
+    /// Bounds of rates after this number of stages: lower bounds if odd, upper bounds if even.
     fn bounds(&self, stages: usize) -> Vec<f64> {
         let mut offers: Offers = vec![vec![f64::INFINITY; self.weights.len()]; self.capacities.len()];
         for _ in 0..stages {
@@ -61,7 +61,7 @@ impl Plain<'_> {
     }
 }
 
-/// The offers of one link.
+/// Computes the offers of one link.
 fn divide(
     link: usize,
     capacity: f64,
@@ -86,7 +86,8 @@ fn divide(
     let wanted: Vec<f64> =
         limits.iter().map(|l| l.iter().map(|(limit, flows)| limit * flows).sum()).collect();
     let part = |own: usize| {
-        // As if its flows had no limits; others drop out of the sharing while they want less than their part.
+        // The offer assumes unlimited demand of the service's own flows. Other services leave the division
+        // while their demand is below their share.
         let (mut left, mut sum) = (capacity, 0.0);
         let mut short: Vec<usize> = (0..on.len()).filter(|&s| !on[s].is_empty()).collect();
         short.iter().for_each(|&s| sum += weights[s]);

@@ -1,28 +1,28 @@
-//! Flows over a fabric of 16 cores and 128 edges, and a plain solver to compare with.
+//! Flows over a fabric of 16 cores and 128 edges, and a reference solver.
 
-/// Switches that every edge has a link to and a link from.
+/// Number of core switches; every edge has an uplink and a downlink to each.
 const CORES: u64 = 16;
-/// Switches that flows begin and end at.
+/// Number of edge switches, where flows start and end.
 const EDGES: u64 = 128;
 
 /// The links of a flow: from its edge up to a core, and from there down to its other edge.
 pub type Route = [u32; 2];
 
-/// Flows on links.
+/// A network and its flows.
 pub struct Instance {
-    /// Of each link, in bytes per second.
+    /// Capacity of each link, in bytes per second.
     pub capacities: Vec<f64>,
-    /// Of each flow.
+    /// Route of each flow.
     pub routes: Vec<Route>,
 }
 
 impl Instance {
-    /// So many flows between edges, each over a core of its own choice, as hashing would spread them. Some edges
-    /// receive more than others, so that the shares differ.
+    /// Creates `flows` flows between edges, each over a hashed core. Some edges receive more than others, so
+    /// the shares differ.
     pub fn new(flows: usize) -> Instance {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut below = |bound: u64| {
-            // SplitMix64: the same flows on every machine.
+            // SplitMix64: equal flows on every machine.
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut z = state;
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,7 +37,7 @@ impl Instance {
         Instance { routes: routes.collect(), capacities: vec![1.25e9; (2 * EDGES * CORES) as usize] }
     }
 
-    /// The flows by their routes: each route once, with the number of flows that take it.
+    /// Distinct routes, with the number of flows on each.
     pub fn classes(&self) -> Vec<(Route, f64)> {
         let mut routes = self.routes.clone();
         routes.sort_unstable();
@@ -51,8 +51,8 @@ impl Instance {
         classes
     }
 
-    /// Max-min fair rates by the textbook: find the link with the smallest share, fix its flows, begin again.
-    /// O(links x (links + flows)).
+    /// Max-min fair rates by the textbook algorithm: find the link with the smallest share, fix its flows,
+    /// repeat. O(links x (links + flows)).
     pub fn textbook(&self) -> Vec<f64> {
         let mut left = self.capacities.clone();
         let mut open = vec![0.0; left.len()];

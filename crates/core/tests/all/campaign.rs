@@ -1,6 +1,6 @@
-//! How much of a slow test runs: a part by default, all of it with `WEIR_TEST_ALL=1`, as `make test-all` sets it.
+//! Size of slow tests: reduced by default, full with `WEIR_TEST_ALL=1`, as `make test-all` sets it.
 
-/// `part`, or `all` with `WEIR_TEST_ALL`.
+/// Returns `part`, or `all` if `WEIR_TEST_ALL` is set.
 pub fn campaign<T>(part: T, all: T) -> T {
     if std::env::var_os("WEIR_TEST_ALL").is_some() { all } else { part }
 }

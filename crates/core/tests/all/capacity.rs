@@ -1,11 +1,12 @@
-//! Checks the rates that are in force on a network.
+//! Checks the current rates of a network against its port capacities.
 
 use weir_core::model::Network;
 
-/// Checks that no rate is negative or infinite, and that no port exceeds its capacity by more than a part in 10^9.
+/// Checks that no rate is negative or infinite, and that no port exceeds its capacity by more than one part
+/// in 10^9.
 ///
 /// # Errors
-/// The first flow or port for which that does not hold.
+/// Returns the first flow or port that fails a check.
 pub fn check_rates(network: &Network) -> Result<(), String> {
     let ports = network.fabric().ports();
     let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);

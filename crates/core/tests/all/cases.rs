@@ -1,11 +1,11 @@
-//! Coflows between three regions, by chance.
+//! Random coflows between three regions.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use weir_core::model::wide_area::Measured;
 use weir_core::model::{Past, WideArea};
 use weir_core::units::{Rate, Time};
 
-/// Numbers by chance from 0 up to 1: a linear congruential generator, which is enough for tests.
+/// Random numbers in [0, 1), from a linear congruential generator.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -15,7 +15,8 @@ impl Chance {
     }
 }
 
-/// Links of 20 to 30 MB/s at their best, from which they fall to a quarter; this many samples of each.
+/// Three regions with `samples` samples for each link. The best rate of a link is 20 to 30 MB/s; samples fall
+/// to a quarter of it.
 pub fn three_regions(samples: usize) -> Past {
     let mut chance = Chance(7);
     let regions = ["a", "b", "c"].map(str::to_owned).to_vec();
@@ -28,7 +29,7 @@ pub fn three_regions(samples: usize) -> Past {
     WideArea::new(regions, measured, Time::new(10.0).expect("a time"), 0.0).expect("all links").past()
 }
 
-/// So many coflows with at most this many flows over different links, of 1 MB to 1 GB.
+/// Generates `count` coflows with up to `flows` flows over distinct links, of 1 MB to 1 GB each.
 pub fn coflows(seed: u64, count: usize, flows: usize) -> Vec<Vec<(u32, f64)>> {
     let mut chance = Chance(seed);
     (0..count)

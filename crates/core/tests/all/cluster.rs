@@ -1,4 +1,5 @@
-//! Saba section 5.3: k-means and the hierarchy, by hand and against definitions.
+//! Saba section 5.3: k-means and hierarchical clustering against examples by hand and against their
+//! definitions.
 
 use std::num::NonZeroUsize;
 
@@ -26,12 +27,12 @@ fn mask(members: &[usize]) -> Mask {
     mask
 }
 
-/// Points of which some are equal.
+/// Points with some duplicates.
 fn points() -> impl Strategy<Value = Vec<Point>> {
     proptest::collection::vec(proptest::array::uniform4((-4..=4i32).prop_map(f64::from)), 1..14)
 }
 
-/// What the points of a partition cost: squared distances to the means of their clusters.
+/// Cost of a partition: the sum of squared distances to the cluster means.
 fn cost(points: &[Point], of: &[usize]) -> f64 {
     (0..points.len())
         .map(|cluster| {
@@ -66,7 +67,7 @@ proptest! {
                 prop_assert!((mean - centre[i]).abs() < 1e-12);
             }
         }
-        // Numbered by first points.
+        // Clusters are numbered in the order of their first points.
         let mut seen = 0;
         for &own in &found.of {
             prop_assert!(own <= seen);
@@ -85,7 +86,8 @@ proptest! {
 
     #[test]
     fn groups_that_are_far_apart_are_found(sizes in proptest::collection::vec(1usize..5, 1..5), shake in proptest::collection::vec(-1.0..1.0f64, 20)) {
-        // No partition is better: each group is far smaller than the way to the next. Checked for the small ones.
+        // The groups are optimal: each is far smaller than the distance to the next one. Small instances are
+        // checked exhaustively.
         let truth: Vec<usize> = sizes.iter().enumerate().flat_map(|(g, &n)| (0..n).map(move |_| g)).collect();
         let points: Vec<_> = truth.iter().zip(&shake).map(|(&g, s)| [100.0 * g as f64, *s, 0.0, 0.0]).collect();
         let weighted: Vec<_> = points.iter().map(|&p| (p, 1)).collect();
@@ -98,7 +100,7 @@ proptest! {
 
     #[test]
     fn the_hierarchy_merges_the_closest_into_their_midpoint(points in points()) {
-        // The definition of 5.3.2, without remembering any neighbour.
+        // Definition in section 5.3.2, without cached nearest neighbours.
         let dendrogram = Dendrogram::new(&points);
         let mut clusters: Vec<(usize, usize, Point)> = points.iter().enumerate().map(|(i, &p)| (i, i, p)).collect();
         for (round, merge) in dendrogram.merges().iter().enumerate() {
@@ -124,7 +126,6 @@ proptest! {
         let members: Vec<usize> = (0..points.len()).filter(|&p| present[p]).collect();
         let dendrogram = Dendrogram::new(&points);
         let cut = dendrogram.cut(&mask(&members), k(queues));
-        // Levels as lists of lists.
         let mut level: Vec<Vec<usize>> = (0..points.len()).map(|p| vec![p]).collect();
         let mut names: Vec<usize> = (0..points.len()).collect();
         let concerned = |level: &[Vec<usize>]| level.iter().filter(|c| c.iter().any(|p| present[*p])).count();
@@ -146,7 +147,7 @@ proptest! {
         prop_assert_eq!(cut.clusters, concerned(&level));
         prop_assert!(cut.clusters <= queues);
         for cluster in &level {
-            // Together, whoever is in it.
+            // All members of a cluster stay together.
             prop_assert!(cluster.iter().all(|&p| cut.of[p] == cut.of[cluster[0]]));
         }
         for (i, a) in level.iter().enumerate() {
@@ -161,7 +162,7 @@ proptest! {
     }
 }
 
-/// All ways to put `n` points into `most` clusters.
+/// All partitions of `n` points into at most `most` clusters.
 fn partitions(n: usize, most: usize) -> Vec<Vec<usize>> {
     (0..n).fold(vec![Vec::new()], |all, _| {
         all.iter()
@@ -172,7 +173,8 @@ fn partitions(n: usize, most: usize) -> Vec<Vec<usize>> {
 
 #[test]
 fn k_means_of_a_line_by_hand() {
-    // Mean 4: the seeds are 3 (first nearest), 10 and 0. The means of {0, 1}, {2, 3} and {10, 8} settle it.
+    // The mean is 4, so the seeds are 3 (first of the nearest), 10 and 0. The final clusters are {0, 1}, {2,
+    // 3} and {10, 8}.
     let points: Vec<_> = [0.0, 1.0, 2.0, 3.0, 10.0, 8.0].iter().map(|&x| (line(x), 1)).collect();
     let found = k_means(&points, k(3));
     assert_eq!(found.of, [0, 0, 1, 1, 2, 2]);
@@ -189,19 +191,20 @@ fn no_points_have_no_clusters() {
 
 #[test]
 fn each_port_finds_its_own_level() {
-    // 5.3.2, steps (a) to (c). Priority levels at 0, 1, 4, 6, 20: first 0 and 1 merge (into 0.5), then 4 and 6 (into 5), then
-    // 0.5 and 5 (into 2.75), then all.
+    // Section 5.3.2, steps (a) to (c). Priority levels are 0, 1, 4, 6 and 20. The merge order is 0 and 1
+    // (into 0.5), 4 and 6 (into 5), 0.5 and 5 (into 2.75), then all.
     let dendrogram = Dendrogram::new(&[0.0, 1.0, 4.0, 6.0, 20.0].map(line));
     let centres: Vec<f64> = dendrogram.merges().iter().map(|m| m.centre[0]).collect();
     assert_eq!(centres, [0.5, 5.0, 2.75, 11.375]);
     let at = |present: &[usize], queues| dendrogram.cut(&mask(present), k(queues));
     let all = at(&[0, 1, 2, 3, 4], 3);
     assert_eq!((all.level, all.clusters, all.of), (3, 3, vec![0, 0, 1, 1, 2]));
-    // A port that few pass keeps them apart, with as many queues.
+    // A port that carries fewer applications separates them with the same number of queues.
     let few = at(&[0, 1, 4], 3);
     assert_eq!((few.level, few.clusters), (1, 3));
     assert_eq!((few.of[0], few.of[1], few.of[4]), (0, 1, 2));
-    // 4 and 6 are not there: they are where they would be merged, with 0 and 1, of whom 0 is the first.
+    // Points 4 and 6 do not use this port. They take the cluster that they would merge into, with 0 and 1;
+    // its first point is 0.
     assert_eq!(few.of[2..4], [0, 0]);
     let two = at(&[0, 1, 4], 2);
     assert_eq!((two.level, two.clusters, two.of), (2, 2, vec![0, 0, 0, 0, 1]));

@@ -1,10 +1,11 @@
-//! What tests of the core share, and those of the simulator.
+//! Settings shared by the tests of the core and of the simulator.
 
 use crate::campaign::campaign;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
-/// So many cases, ten times as many with `WEIR_TEST_ALL`; always the same ones unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` is set.
+/// Configuration for `cases` cases, or ten times as many with `WEIR_TEST_ALL`. The cases are the same in
+/// every run unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` is set.
 pub fn cases(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {

@@ -1,4 +1,4 @@
-//! What open connections settle at, against its definition.
+//! Steady-state rates of open connections, against their definition.
 
 use crate::common::cases;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn rates(send: &[f64], recv: &[f64], open: &[Connection]) -> Vec<f64> {
 fn senders_go_by_rank() {
     let open = [connection(0, 0, 1), connection(0, 1, 0)];
     assert_eq!(rates(&[1.0], &[1.0, 1.0], &open), [0.0, 1.0]);
-    // What the first cannot take is there for the second.
+    // The second connection receives the capacity that the first cannot use.
     assert_eq!(rates(&[1.0], &[1.0, 0.25], &open), [0.75, 0.25]);
 }
 
@@ -37,12 +37,13 @@ fn equal_ranks_share_a_sender() {
 
 #[test]
 fn a_receiver_that_gains_lets_another_sender_send() {
-    // Sender 0 serves receiver 0 first, which shares with sender 1; what that leaves goes to receiver 1.
+    // Sender 0 serves receiver 0 first, which it shares with sender 1. Receiver 1 gets the residual capacity
+    // of sender 0.
     let open = [connection(0, 0, 0), connection(1, 0, 0), connection(0, 1, 1)];
     assert_eq!(rates(&[1.0, 0.25], &[1.0, 1.0], &open), [0.75, 0.25, 0.25]);
 }
 
-/// Each pass of the solver moves 1e-5 from one connection to the other.
+/// Regression: each pass of the solver moves only 1e-5 from one connection to the other.
 #[test]
 fn rates_are_exact_where_a_receiver_is_slightly_faster_than_its_sender() {
     let open = [connection(0, 0, 0), connection(0, 0, 1)];
@@ -56,8 +57,8 @@ fn a_link_that_is_down_carries_nothing() {
     assert_eq!(rates(&[0.0, 1.0], &[1.0, 0.0], &open), [0.0, 1.0, 0.0]);
 }
 
-/// Whether each connection has a reason for not being faster: its receiver is full and has no faster one, or its sender is, with
-/// those that go before it and those of its rank, of which none is faster.
+/// Checks that each connection has a bottleneck. Either its receiver is full and no connection there is
+/// faster, or its sender is full with connections of higher or equal rank, and none of equal rank is faster.
 fn check(send: &[f64], recv: &[f64], open: &[Connection], rates: &[f64]) -> Result<(), TestCaseError> {
     const NEAR: f64 = 1e-6;
     let sum = |here: &dyn Fn(&Connection) -> bool| -> f64 {

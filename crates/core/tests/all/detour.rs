@@ -1,4 +1,5 @@
-//! Siphon's detours (ATC '18, section 3.3): the paper's equation, the optimum of small cases, and what holds for all.
+//! Siphon's detours (ATC '18, section 3.3): the paper's equation, the optimum of small cases, and properties
+//! of all cases.
 
 use proptest::prelude::*;
 use weir_core::model::wide_area::Measured;
@@ -6,7 +7,7 @@ use weir_core::model::{Past, WideArea};
 use weir_core::units::{Rate, Time};
 use weir_core::wide_area::detour::{Routes, direct, links, relieve};
 
-/// Regions whose links carry what `rate` says from one to the other, in bytes per second.
+/// Regions whose links have the bandwidth `rate(from, to)`, in bytes per second.
 fn past(regions: usize, rate: impl Fn(usize, usize) -> f64) -> Past {
     let names = (0..regions).map(|number| format!("r{number}")).collect();
     let pairs = (0..regions).flat_map(|from| (0..regions).map(move |to| (from, to)));
@@ -48,9 +49,9 @@ fn all_detours_end_together() {
     });
     let bottleneck = past.link(0, 1).unwrap();
     let routes = relieve(&past, &[(bottleneck, 140.0)]);
-    // All three ways end together: 1 + 3 + 10 bytes a second.
+    // All three routes complete together, at 1 + 3 + 10 bytes per second.
     assert!((routes.time(&past) - 10.0).abs() < 1e-3, "{routes:?}");
-    // Each way carries what it can in that time.
+    // Each route carries its bandwidth times that duration.
     for (relay, part) in [(None, 1.0), (Some(2), 3.0), (Some(3), 10.0)] {
         assert!((share(&routes, bottleneck, relay) - part / 14.0).abs() < 1e-3, "{routes:?}");
     }
@@ -63,7 +64,7 @@ fn a_detour_that_does_not_help_is_not_taken() {
     assert_eq!(relieve(&slow, &[(pair, 1.0)]).parts.len(), 1, "it would gain less than a part in a million");
     let other = slow.link(0, 2).unwrap();
     let loaded = [(pair, 1.0), (other, 1.0)];
-    // The detour's own link is the slowest; its bytes have no better way.
+    // The second link of the detour is the slowest; its own bytes have no better route.
     let routes = relieve(&slow, &loaded);
     assert_eq!(share(&routes, pair, None), 1.0);
     let two = past(2, |_, _| 1.0);
@@ -72,7 +73,8 @@ fn a_detour_that_does_not_help_is_not_taken() {
 
 #[test]
 fn small_cases_come_out_best() {
-    // Three regions, so one detour a pair, and two pairs with bytes: all shares on a grid.
+    // Three regions with one possible detour per pair, and two pairs with bytes: compare with all shares on a
+    // grid.
     let mut chance = crate::cases::Chance(11);
     for case in 0..60 {
         let rates: Vec<f64> = (0..9).map(|_| 1.0 + 9.0 * chance.part()).collect();
@@ -126,7 +128,7 @@ proptest! {
             for part in parts {
                 prop_assert!(part.share > 0.0);
                 prop_assert!(part.relay.is_none_or(|relay| relay as usize != from && relay as usize != to));
-                // A way begins where the bytes are and ends where they go, and its links meet.
+                // A route starts at the source, ends at the destination, and its links are contiguous.
                 let way: Vec<(usize, usize)> = links(&past, part).iter().flatten().map(|&l| past.ends(l)).collect();
                 prop_assert_eq!((way[0].0, way[way.len() - 1].1), (from, to));
                 prop_assert!(way.windows(2).all(|pair| pair[0].1 == pair[1].0));

@@ -1,4 +1,4 @@
-//! The engine as a driver uses it.
+//! The engine's interface as a driver calls it.
 
 use crate::capacity::check_rates;
 use weir_core::engine::Engine;
@@ -25,7 +25,7 @@ fn finished_coflows_leave_nothing_behind() {
             }
             engine.schedule(now);
             if engine.allocation().queues().is_some() {
-                // The transport moves the flows: somebody sees them end.
+                // The transport moves the bytes, so the driver observes the completions.
                 now += 5.0;
                 for slot in engine.network().active().to_vec() {
                     let live: Vec<u32> = engine.network().coflow(slot).live_flows().collect();

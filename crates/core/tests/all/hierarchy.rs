@@ -1,4 +1,4 @@
-//! Weighted hierarchical max-min against NetShare's examples, its definition, and a plain implementation of it.
+//! Weighted hierarchical max-min against NetShare's examples, its definition, and a reference implementation.
 
 mod changes;
 mod definition;

@@ -1,4 +1,4 @@
-//! What measurements of incast say, by hand.
+//! Incast measurements against results by hand.
 
 use weir_core::model::{Incast, IncastError, IncastRun};
 use weir_core::units::Rate;
@@ -11,7 +11,8 @@ fn rate(value: f64) -> Rate {
     Rate::new(value).unwrap()
 }
 
-/// A kind on a link of 10 bytes/s, whose first 20 bytes take no time.
+/// Runs with this buffer and number of connections on a link of 10 bytes/s, whose first 20 bytes take no
+/// time.
 fn kind(buffer: u32, connections: u32, stall: f64, loss: f64) -> IncastRun {
     let bytes = 100.0 * f64::from(connections);
     run(buffer, connections, bytes / ((bytes - 20.0) / 10.0 + stall), loss)
@@ -38,7 +39,7 @@ fn near(found: f64, expected: f64) {
 #[test]
 fn stalls_stay_on_other_links() {
     let incast = Incast::new(&grid()).unwrap();
-    // Though every kind gains by the start.
+    // The link rate is exact although the free first bytes raise all goodputs.
     near(incast.link(), 10.0);
     let same = incast.goodput(10, rate(10.0)).unwrap();
     for (connections, part) in
@@ -71,13 +72,14 @@ fn buffers_between_are_between() {
     near(between.loss(4), 0.1);
     assert!(incast.goodput(9, rate(10.0)).is_none() && incast.goodput(21, rate(10.0)).is_none());
     assert_eq!(incast.goodput(20, rate(10.0)).unwrap().best(), 4);
-    // Two buffers leave none to hold out.
+    // Cross-validation needs a third buffer size.
     assert_eq!(incast.interpolation_error(rate(10.0)), None);
 }
 
 #[test]
 fn the_fit_does_not_rise_where_medians_do() {
-    // Parts of 1, 0.2 and 0.6 with connections: in the middle of what may be there. Another buffer says what the link carries.
+    // Goodput fractions of 1, 0.2 and 0.6 by connections: the estimate is in the middle of the feasible
+    // range. The other buffer size gives the link rate.
     let medians = [(5, 1, 10.0), (5, 2, 2.0), (5, 4, 6.0), (6, 1, 10.0), (6, 2, 10.0), (6, 4, 10.0)];
     let incast = Incast::new(&medians.map(|(buffer, n, goodput)| run(buffer, n, goodput, 0.0))).unwrap();
     let goodput = incast.goodput(5, rate(10.0)).unwrap();
@@ -85,7 +87,7 @@ fn the_fit_does_not_rise_where_medians_do() {
     near(goodput.part(2), 0.4);
     near(goodput.part(4), 0.4);
     near(incast.goodput(6, rate(10.0)).unwrap().part(4), 1.0);
-    // The median counts: one bad run of three does not.
+    // The median counts: one outlier of three runs has no effect.
     let bad = [10.0, 10.0, 0.1].map(|goodput| run(5, 1, goodput, 0.0));
     near(Incast::new(&bad).unwrap().goodput(5, rate(10.0)).unwrap().part(1), 1.0);
 }
@@ -100,7 +102,7 @@ fn interpolation_error_is_the_difference_at_buffers_left_out() {
         }
         Incast::new(&runs).unwrap().interpolation_error(rate(10.0)).unwrap()
     };
-    // Halfway between its neighbours, and 0.1 below that with one of the two numbers of connections.
+    // Halfway between its neighbours, and 0.1 below that for one of the two connection counts.
     near(error(0.75), 0.0);
     near(error(0.65), 0.05);
 }

@@ -1,4 +1,5 @@
-//! The engine as hosts drive it: what was sent, and what ended, is what they say, not what was decided.
+//! The engine as live hosts drive it: reported bytes and completions are authoritative, not the computed
+//! schedule.
 
 use crate::capacity::check_rates;
 use std::collections::BTreeMap;
@@ -13,17 +14,17 @@ const PORTS: u32 = 4;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A coflow of these flows: ends, and bytes.
+    /// Registers a coflow of flows: source, destination and bytes.
     Register(Vec<(u32, u32, u32)>),
-    /// One more flow, or another end of one, of the n-th coflow under way.
+    /// Adds a flow to the n-th active coflow, or changes the ports of one.
     Respecify(usize, (u32, u32, u32), bool),
-    /// The n-th coflow's n-th flow has sent this part of what it has.
+    /// The n-th coflow's n-th flow has sent this fraction of its bytes.
     Sent(usize, usize, f64),
-    /// It ended, here.
+    /// The n-th coflow's n-th flow has completed.
     Closed(usize, usize),
-    /// The n-th coflow leaves.
+    /// Withdraws the n-th coflow.
     Withdraw(usize),
-    /// Time passes, and there is a schedule.
+    /// Advances the time and schedules.
     Schedule(f64),
 }
 
@@ -48,8 +49,8 @@ fn spec(id: u64, flows: &[(u32, u32, u32)]) -> CoflowSpec {
     CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect())
 }
 
-/// Reports, corrections and departures in any order, under a policy: what hosts said is what is known, no port is over its
-/// capacity, and nothing is left behind.
+/// Applies reports, corrections and withdrawals in any order under a policy. Checks that reported values are
+/// stored, no port exceeds its capacity, and no state leaks.
 fn drive(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
     let fabric = Fabric::big_switch(PORTS, Rate::new(10.0).unwrap());
     let mut engine = Engine::new(fabric, build(policy).unwrap(), &Names::default()).unwrap();

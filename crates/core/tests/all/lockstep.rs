@@ -1,4 +1,5 @@
-//! Groups of flows in lockstep: against the solver of single flows where both say the same, and by what defines the rates.
+//! Groups of flows at a common rate: against the per-flow solver where both are defined, and against the
+//! definition.
 
 use proptest::prelude::*;
 use weir_core::solve::wfq::{Class, Queue, Source};
@@ -9,7 +10,7 @@ use crate::common::cases;
 const LINKS: usize = 6;
 const QUEUES: u32 = 3;
 
-/// Capacities, weights and groups: the links of each and its flows there, and its queue.
+/// Capacities, weights and groups. A group has its links, its flows on each link, and its queue.
 type Net = (Vec<f64>, Vec<f64>, Vec<(Vec<(u32, f64)>, u32)>);
 
 fn net() -> impl Strategy<Value = Net> {
@@ -28,7 +29,7 @@ fn queues(weights: &[f64]) -> Vec<Queue> {
     weights.iter().enumerate().map(queue).collect()
 }
 
-/// How much of each link is used.
+/// Load of each link.
 fn loads(groups: &[(Vec<(u32, f64)>, u32)], rates: &[f64]) -> Vec<f64> {
     let mut loads = vec![0.0; LINKS];
     for ((links, _), rate) in groups.iter().zip(rates) {
@@ -44,7 +45,7 @@ proptest! {
 
     #[test]
     fn groups_with_as_many_flows_everywhere_are_classes((capacities, weights, groups) in net()) {
-        // With one queue a link, rates are unique, so that both solvers have to say the same.
+        // With one queue per link, rates are unique, so both solvers must agree.
         let queues: Vec<Queue> = (0..LINKS as u32).map(|link| Queue { link, weight: weights[link as usize] }).collect();
         let same = |links: &[(u32, f64)]| links.iter().map(|&(link, _)| (link, links[0].1)).collect::<Vec<_>>();
         let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| same(links)).collect();
@@ -76,7 +77,8 @@ proptest! {
             prop_assert!(*load <= capacity * (1.0 + 1e-6), "{load} of {capacity}");
         }
         prop_assume!(residual == 0.0);
-        // Each group has a link that is full, where its queue has no less than its share by weight, and it is as fast as any there.
+        // Each group has a full link where its queue gets at least its weighted share, and no group of the
+        // queue is faster.
         for ((links, queue), rate) in groups.iter().zip(&rates) {
             let limits = links.iter().any(|&(link, _)| {
                 let at = link as usize;
@@ -109,7 +111,7 @@ proptest! {
             for ((rank, a), b) in some.iter().zip(&all).zip(lockstep.rates()) {
                 prop_assert_eq!(if rank.is_some() { *a } else { 0.0 }, *b);
             }
-            // Whoever is served has a full link on which it is as fast as all others of its rank.
+            // Each served group has a full link on which it is as fast as all others of its rank.
             let loads = loads(&groups, lockstep.rates());
             for ((links, rank), rate) in groups.iter().zip(lockstep.rates()) {
                 let limits = |&(link, _): &(u32, f64)| {

@@ -1,4 +1,4 @@
-//! Tests of the engine, one module for each part.
+//! Tests of the engine: one module per component.
 
 mod campaign;
 mod capacity;

@@ -1,10 +1,11 @@
-//! Max-min solvers against the definition, and against water-filling written as plainly as it can be.
+//! Max-min solvers against the definition, and against a reference water-filling.
 
 use crate::common::cases;
 use proptest::prelude::*;
 use weir_core::solve::{Class, Levels, max_min};
 
-/// Raises all rates together and stops those over a link that is full, until all are stopped.
+/// Raises all rates together and freezes the flows of each link that becomes full, until all flows are
+/// frozen.
 fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {
     let mut rates = vec![0.0; classes.len()];
     let mut rising: Vec<bool> = vec![true; classes.len()];
@@ -21,7 +22,7 @@ fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {
             }
         }
         let Some(fullest) = fullest else {
-            // Nothing limits the others.
+            // The remaining flows cross no link.
             for c in (0..classes.len()).filter(|&c| rising[c]) {
                 rates[c] = f64::INFINITY;
             }
@@ -37,7 +38,7 @@ fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {
     rates
 }
 
-/// The definition: no link over its capacity, and every flow has a link with nothing left where nobody has more.
+/// The definition: no link exceeds its capacity, and every flow has a full link on which no flow is faster.
 fn check_definition(capacities: &[f64], classes: &[(Vec<u32>, f64)], rates: &[f64]) -> Result<(), String> {
     let most = capacities.iter().copied().fold(0.0, f64::max);
     let over = |link: usize| (0..classes.len()).filter(move |&c| classes[c].0.contains(&(link as u32)));
@@ -100,13 +101,13 @@ proptest! {
 #[derive(Debug, Clone)]
 enum Step {
     Add(usize, usize),
-    /// The flow at this place among those that are there.
+    /// Removes the n-th present flow.
     Remove(usize),
     Capacities(Vec<f64>),
     Solve,
 }
 
-/// Capacities are alike, as most are, or not at all.
+/// Switches with equal capacities (the common case) or with random ones.
 fn switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
     (1usize..=7).prop_flat_map(|ports| {
         let capacities = prop_oneof![
@@ -120,7 +121,7 @@ fn switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
             1 => capacities.clone().prop_map(Step::Capacities),
             8 => Just(Step::Solve),
         ];
-        // A good start, and then ends one by one, as replays have them.
+        // Many arrivals at first, then completions one by one, as in replays.
         let start = prop::collection::vec((0..ports, 0..ports).prop_map(|(s, d)| Step::Add(s, d)), 0..60);
         let ends = prop_oneof![
             1 => prop::collection::vec(step, 0..60),
@@ -203,7 +204,7 @@ proptest! {
 
 #[test]
 fn levels_stay_max_min_while_many_flows_end() {
-    // 24 ports, 1,500 flows, one end after the other.
+    // 24 ports and 1,500 flows, which end one after the other.
     let ports = 24;
     let mut state = 7u64;
     let mut next = |n: usize| {
@@ -212,7 +213,7 @@ fn levels_stay_max_min_while_many_flows_end() {
     };
     let mut steps: Vec<Step> = (0..1500)
         .map(|_| {
-            // Some ports have far more than others.
+            // Some ports have far more flows than others.
             let (src, dst) = (next(ports), next(ports));
             Step::Add(src.min(next(ports)), dst.max(next(ports)))
         })

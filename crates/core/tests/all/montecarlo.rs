@@ -1,4 +1,5 @@
-//! Siphon's search (ATC '18, section 3.1.3): against every order on small cases, and the same answer whatever the threads.
+//! Siphon's search (ATC '18, section 3.1.3): against all orders in small cases, and equal results for any
+//! number of threads.
 
 use proptest::prelude::*;
 use weir_core::model::wide_area::Measured;
@@ -23,7 +24,7 @@ fn found(past: &Past, coflows: &[Left], how: &Search) -> Found {
     search(past, &coflows, how, |_| false)
 }
 
-/// Three regions whose links have these samples one after the other, in bytes per second.
+/// Three regions with these bandwidth samples for successive links, in bytes per second.
 fn past(samples: &[&[f64]]) -> Past {
     let names = ["a", "b", "c"].map(str::to_owned).to_vec();
     let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
@@ -35,7 +36,7 @@ fn past(samples: &[&[f64]]) -> Past {
     WideArea::new(names, measured.collect(), Time::new(1.0).unwrap(), 0.0).unwrap().past()
 }
 
-/// All orders of so many.
+/// All permutations of `count` items.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for _ in 0..count {
@@ -47,7 +48,7 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The sum of the coflows' ends if each flow takes so many seconds alone.
+/// The sum of completion times if `seconds` gives the duration of each flow alone.
 fn cost(order: &[usize], coflows: &[Left], seconds: impl Fn(usize, usize) -> f64) -> f64 {
     let (mut busy, mut sum) = ([0.0f64; 6], 0.0);
     for &coflow in order {
@@ -61,8 +62,8 @@ fn cost(order: &[usize], coflows: &[Left], seconds: impl Fn(usize, usize) -> f64
     sum
 }
 
-/// The probability of each order to be the cheapest, the first of equals, and its expected cost: over all that can be drawn, if each link has
-/// so many samples.
+/// For each order, the probability that it is the cheapest (ties go to the first) and its expected cost, over
+/// all draws of `samples` samples per link.
 fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64, f64)> {
     let starts: Vec<usize> = coflows
         .iter()
@@ -73,7 +74,7 @@ fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64,
         .collect();
     let flows: usize = coflows.iter().map(Vec::len).sum();
     let all = orders(coflows.len());
-    // As the search breaks ties: by places in the order of remaining time.
+    // Ties break as in the search: by rank in the order of remaining time.
     let keyed: Vec<Coflow<'_>> = coflows.iter().zip(10..).map(|(left, key)| Coflow { key, left }).collect();
     let ranks = by_remaining(past, &keyed);
     let all: Vec<Vec<usize>> =
@@ -114,7 +115,7 @@ fn with_constant_bandwidth_it_finds_the_best_of_all_orders() {
 
 #[test]
 fn it_chooses_the_order_that_is_best_most_often() {
-    // Three coflows with two flows each, three samples of each link: 729 cases, six orders.
+    // Three coflows with two flows each and three samples per link: 729 cases and six orders.
     let uncertain = past(&[&[10.0, 30.0, 35.0], &[8.0, 9.0, 40.0], &[5.0, 20.0, 22.0]]);
     let mut own = (0.0, 0.0);
     let mut mrtf = (0.0, 0.0);
@@ -133,7 +134,8 @@ fn it_chooses_the_order_that_is_best_most_often() {
             coflows.iter().zip(10..).map(|(left, key)| Coflow { key, left }).collect();
         let rival = of(&by_remaining(&uncertain, &keyed));
         let most = table.iter().map(|line| line.1).fold(0.0, f64::max);
-        // Two that are equally likely to 0.03 are not told apart by so many samples.
+        // Two orders whose probabilities differ by less than 0.03 cannot be distinguished with this many
+        // samples.
         assert!(chosen.0 >= most - 0.03, "seed {seed}: best in {} of all cases, another in {most}", chosen.0);
         let lowest = table.iter().map(|line| line.2).fold(f64::INFINITY, f64::min);
         own = (own.0 + chosen.0, own.1 + chosen.1 / lowest);
@@ -150,13 +152,13 @@ fn it_chooses_the_order_that_is_best_most_often() {
         mrtf.1 / least
     );
     assert!(own.0 > mrtf.0, "best more often than MRTF: {} and {}", own.0, mrtf.0);
-    // What is best most often is not always what is best on average.
+    // The most frequent winner is not always the best on average.
     assert!(own.1 < mrtf.1, "cheaper than MRTF: {} and {}", own.1, mrtf.1);
 }
 
 #[test]
 fn a_flow_that_is_shorter_with_a_higher_probability_goes_first() {
-    // Fig. 1, reconstructed: A1 and B2 take equally long on average, and A1 is shorter in three of four cases.
+    // Fig. 1, reconstructed: A1 and B2 have equal mean durations, and A1 is shorter in three of four cases.
     let skewed = past(&[&[100.0, 100.0, 100.0, 20.0], &[50.0]]);
     assert_eq!(skewed.slowness(0).iter().sum::<f64>() / 4.0, skewed.slowness(1)[0]);
     let coflows = [vec![(0, 100.0), (1, 10.0)], vec![(0, 10.0), (1, 100.0)]];
@@ -167,7 +169,8 @@ fn a_flow_that_is_shorter_with_a_higher_probability_goes_first() {
 
 #[test]
 fn wins_and_mean_cost_choose_differently_if_rare_losses_are_great() {
-    // The first way round is cheaper by 1 to 4 s in three of four cases, and dearer by some 48 s in most of the others.
+    // The first order is cheaper by 1 to 4 s in three of four cases, and costs about 48 s more in most of the
+    // others.
     let skewed = past(&[&[100.0, 100.0, 100.0, 2.0], &[50.0]]);
     let coflows = [vec![(0, 100.0), (1, 10.0)], vec![(0, 10.0), (1, 100.0)]];
     let often = Search { confidence: 1.0, ..HOW };
@@ -178,13 +181,13 @@ fn wins_and_mean_cost_choose_differently_if_rare_losses_are_great() {
 #[test]
 fn rounds_end_when_the_level_is_reached() {
     let past = past(&[&[10.0, 11.0]]);
-    // Far apart: after the first look.
+    // Far apart: the search stops at its first check.
     let coflows = [vec![(0, 1.0)], vec![(0, 100.0)]];
     assert_eq!(found(&past, &coflows, &HOW).rounds, 64);
-    // Alike: never, for one order is as good as the other.
+    // Identical: the search never stops early, since both orders cost the same.
     let coflows = [vec![(0, 10.0)], vec![(0, 10.0)]];
     assert_eq!(found(&past, &coflows, &Search { confidence: 1.0, ..HOW }).rounds, 1000);
-    // One coflow: nothing to choose.
+    // A single coflow needs no search.
     assert_eq!(found(&past, &coflows[..1], &HOW).rounds, 0);
     assert_eq!(found(&past, &[], &HOW).order, Vec::<usize>::new());
 }
@@ -207,7 +210,7 @@ fn branches_that_never_win_are_closed_and_nothing_else_changes() {
     }
     println!("{:.3} of the branches stay open; the same order {same} times of 50", simulated / 50.0);
     assert!(simulated / 50.0 < 0.2, "{} of the branches stay open", simulated / 50.0);
-    // At a level of 0.95 one in twenty may differ, and some more as it looks several times.
+    // At a confidence of 0.95, one in twenty may differ. Repeated checks add a few more.
     assert!(same >= 40, "the same order only {same} times of 50");
 }
 

@@ -23,31 +23,33 @@ fn assert_close(values: &[f64], expected: &[f64]) {
 
 #[test]
 fn overshoot_ends_at_ten_percent() {
-    // 3.2: last 94, now 100: by Algorithm 1 the limit is 120 (the text says "roughly 114"); then 110.
+    // Section 3.2: the last rate is 94, the new one 100. By Algorithm 1 the limit is 120 (the text says
+    // "roughly 114"), then 110.
     assert_close(&limits(1.0, &[94.0, 100.0, 100.0, 100.0]), &[112.8, 120.0, 110.0, 110.0]);
 }
 
 #[test]
 fn small_changes_leave_the_limit_alone() {
-    // 4 % up and 4 % down after things were settled; 5 % counts.
+    // Changes of +4 % and -4 % after the rate has settled are ignored; a change of 5 % is not.
     assert_close(
         &limits(0.0, &[100.0, 100.0, 104.0, 100.0, 95.0, 99.75]),
         &[120.0, 110.0, 110.0, 110.0, 104.5, 119.7],
     );
-    // A slow fall is not followed.
+    // The limit does not follow a slow decrease.
     assert_close(&limits(0.0, &[100.0, 100.0, 96.0, 93.0, 90.0, 87.0])[2..], &[110.0; 4]);
 }
 
 #[test]
 fn a_slow_rise_is_not_followed() {
-    // After a fall the limit is 94.6. What arrives goes up to that by less than 5 % at a time, and there it stays, though the link has 100.
+    // After a decrease the limit is 94.6. The measured rate rises to that in steps below 5 %, so the limit
+    // stays there although the link has 100.
     let measured = [100.0, 84.0, 86.0, 90.0, 94.0, 94.6];
     assert_close(&limits(0.0, &measured)[1..], &[92.4, 94.6, 94.6, 94.6, 94.6]);
 }
 
 #[test]
 fn a_fall_leaves_ten_percent() {
-    // And the flag of the rise before stays set: the small change after it sets the limit once more.
+    // The flag of the previous rise stays set, so the small change after it sets the limit again.
     assert_close(&limits(0.0, &[100.0, 50.0, 51.0, 52.0]), &[120.0, 55.0, 56.1, 56.1]);
 }
 
@@ -61,8 +63,9 @@ fn nothing_is_limited_before_anything_arrives() {
     assert_close(&limits(5.0, &[0.0, 0.0, 10.0]), &[f64::INFINITY, f64::INFINITY, 12.0]);
 }
 
-/// 5.3: A1 (TCP, weight 1) and A2 (UDP, weight 3) share E1 to C; A2 goes on over C to E3, where A3 leaves it `there`.
-/// What A2 and A1 receive, with A2's limit after each period.
+/// Section 5.3: A1 (TCP, weight 1) and A2 (UDP, weight 3) share E1-C. A2 continues over C to E3, where
+/// `there` is the bandwidth that A3 does not use. Returns the received rates of A2 and A1 under A2's limit
+/// after each period.
 fn two_links(throttle: &mut Throttle, there: f64, periods: usize) -> Vec<(f64, f64)> {
     let step = |_| {
         let sent = throttle.limit().map_or(1000.0, Rate::get).min(1000.0);
@@ -75,13 +78,14 @@ fn two_links(throttle: &mut Throttle, there: f64, periods: usize) -> Vec<(f64, f
 
 #[test]
 fn throttling_gives_a1_what_a2_cannot_use() {
-    // Fig. 12, 95 to 125 s: A2 is limited to 275 (250 * 1.1), and A1 gets 725. Fig. 14: before any limit it gets 250.
+    // Fig. 12, 95 to 125 s: A2 is limited to 275 (250 * 1.1), and A1 gets 725. Fig. 14: before any limit A1
+    // gets 250.
     let mut throttle = Throttle::new(rate(1.0));
     let received = two_links(&mut throttle, 250.0, 4);
     assert_close(&received.iter().map(|r| r.0).collect::<Vec<_>>(), &[250.0; 4]);
     assert_close(&received.iter().map(|r| r.1).collect::<Vec<_>>(), &[250.0, 700.0, 725.0, 725.0]);
     assert_close(&[throttle.limit().unwrap().get()], &[275.0]);
-    // A3 stops: 20 % more each period, and 750 again in the seventh (350 ms).
+    // A3 stops: the limit rises by 20 % each period and reaches 750 in the seventh (350 ms).
     let received = two_links(&mut throttle, 1000.0, 10);
     let growth = [275.0, 330.0, 396.0, 475.2, 570.24, 684.288, 750.0, 750.0];
     assert_close(&received[..8].iter().map(|r| r.0).collect::<Vec<_>>(), &growth);
@@ -100,7 +104,7 @@ fn demand_follows_the_line_through_five_measurements() {
     assert_close(&[predict(&[7.0]).unwrap()], &[7.0]);
     assert_close(&[predict(&[7.0, 9.0]).unwrap()], &[11.0]);
     assert_close(&[predict(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
-    // The sixth pushes out the first.
+    // The sixth sample replaces the first.
     assert_close(&[predict(&[900.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
     assert_close(&[predict(&[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap()], &[0.0]);
     // Least squares: mean 4, slope 1.2.
@@ -123,7 +127,7 @@ proptest! {
             if let Some(limit) = limit {
                 prop_assert!(limit >= floor);
             }
-            // After a change that counts, the limit is 10 or 20 % above the rate, or the floor.
+            // After a significant change, the limit is 10 or 20 % above the rate, or the minimum limit.
             if (now - last).abs() > 0.0501 * last {
                 let part = if now > last { 1.2 } else { 1.1 };
                 prop_assert!((limit.unwrap() - (part * now).max(floor)).abs() <= 1e-9 * now.max(1.0));
@@ -134,7 +138,7 @@ proptest! {
     #[test]
     fn predictions_are_least_squares(measured in prop::collection::vec(0.0f64..1e12, 2..12)) {
         let recent = &measured[measured.len().saturating_sub(5)..];
-        // The normal equations, with time counted from the first.
+        // The normal equations, with time counted from the first sample.
         let n = recent.len() as f64;
         let (mut t, mut y, mut tt, mut ty) = (0.0, 0.0, 0.0, 0.0);
         for (at, value) in recent.iter().enumerate() {

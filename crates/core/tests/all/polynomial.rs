@@ -1,11 +1,11 @@
-//! Least squares against the definition: no other polynomial is closer to the samples.
+//! Least-squares fits against the definition: no other polynomial has a smaller squared error.
 
 use proptest::prelude::*;
 use weir_core::solve::polynomial::{
     Degree, MAX_COEFFICIENT, Polynomial, PolynomialError, determination, fit,
 };
 
-/// Saba section 7.1.
+/// Bandwidth fractions of Saba section 7.1.
 const PROFILED: [f64; 7] = [0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 1.0];
 
 fn squares(polynomial: &Polynomial, samples: &[(f64, f64)]) -> f64 {
@@ -24,7 +24,7 @@ fn degree() -> impl Strategy<Value = Degree> {
 proptest! {
     #[test]
     fn what_the_fit_misses_is_orthogonal_to_every_power(samples in samples(), degree in degree()) {
-        // The normal equations, which only the least squares solve.
+        // The normal equations, which only the least-squares solution satisfies.
         let fitted = fit(&samples, degree).unwrap();
         prop_assert!(fitted.polynomial.degree() <= degree as usize);
         for power in 0..=degree as i32 {
@@ -57,7 +57,7 @@ proptest! {
 
     #[test]
     fn r2_rises_with_the_degree(samples in samples()) {
-        // Section 4.2: as the degree of polynomials increases, so does R^2.
+        // Section 4.2: R^2 grows with the degree of the polynomial.
         let r2: Vec<f64> = Degree::ALL.iter().map(|&d| fit(&samples, d).unwrap().r2).collect();
         prop_assert!(r2[0] >= -1e-12 && r2[2] <= 1.0);
         prop_assert!(r2.is_sorted_by(|a, b| *a <= b + 1e-12), "{:?}", r2);
@@ -69,7 +69,7 @@ proptest! {
         let grid: Vec<f64> = (0..=2000).map(|i| f64::from(i) / 2000.0).collect();
         let steepest = grid.iter().map(|&x| polynomial.slope(x)).fold(f64::NEG_INFINITY, f64::max);
         let least = grid.iter().map(|&x| polynomial.curvature(x)).fold(f64::INFINITY, f64::min);
-        // The top of the slope can lie between two points of the grid.
+        // The maximum of the slope may lie between two grid points.
         prop_assume!(steepest.abs() > 1e-4 && least.abs() > 1e-4);
         prop_assert_eq!(polynomial.falls(0.0, 1.0), steepest < 0.0);
         prop_assert_eq!(polynomial.is_convex(0.0, 1.0), least > 0.0);
@@ -119,7 +119,7 @@ fn refuses_samples_that_determine_nothing() {
     assert_eq!(error.to_string(), "samples at 2 different places: expected at least 3 for degree 2");
     let error = fit(&[(0.5, f64::NAN)], Degree::One).unwrap_err();
     assert_eq!(error.to_string(), "sample 0: `(0.5, NaN)`: expected two finite numbers");
-    // Two places that differ by the last bit: the line through them is too steep to be of use.
+    // Two abscissas that differ in the last bit: the line through them is too steep to use.
     let steep = fit(&[(0.5, 0.0), (0.5f64.next_up(), 1.0)], Degree::One).unwrap_err();
     assert!(matches!(steep, PolynomialError::Coefficient { .. }), "{steep}");
 }

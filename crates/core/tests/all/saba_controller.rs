@@ -1,4 +1,4 @@
-//! Saba's controller against its definition, worked out anew for each port after every step.
+//! Saba's controller against its definition, recomputed for each port after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -22,7 +22,7 @@ fn settings(c_saba: f64, levels: u16) -> Settings {
     }
 }
 
-/// Models of all kinds: convex, bent down, rising, flat.
+/// Models of several shapes: convex, concave, increasing, constant.
 fn table() -> Vec<Sensitivity> {
     vec![
         model(&[4.0, -6.0, 3.0]),
@@ -59,7 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// What happened, kept in the simplest way.
+/// A log of the applied steps, in plain data structures.
 #[derive(Default)]
 struct Record {
     apps: BTreeMap<AppId, usize>,
@@ -67,7 +67,7 @@ struct Record {
 }
 
 impl Record {
-    /// Does a step. Answers whether it should succeed.
+    /// Applies a step. Returns whether it should succeed.
     fn apply(&mut self, step: &Step) -> bool {
         match step {
             Step::Register(app, model) => {
@@ -111,7 +111,7 @@ fn apply(controller: &mut Controller, step: &Step) -> Result<Update, ControllerE
     }
 }
 
-/// Checks every port's plan by the definition.
+/// Checks every port's plan against the definition.
 fn check(
     controller: &Controller,
     record: &Record,
@@ -130,7 +130,7 @@ fn check(
         };
         let found: BTreeSet<AppId> = plan.shares.apps.iter().map(|(app, _)| *app).collect();
         prop_assert_eq!(&found, &apps);
-        // Eq. 2, feasible and as good as solved alone.
+        // Eq. 2: the weights are feasible, and as good as those of a separate solution.
         let costs: Vec<Polynomial> =
             plan.shares.apps.iter().map(|(app, _)| *table[record.apps[app]].model()).collect();
         let weights: Vec<f64> = plan.shares.apps.iter().map(|(_, weight)| *weight).collect();
@@ -141,7 +141,7 @@ fn check(
         let alone = Solver::default().minimise(&problem, 1000).unwrap();
         prop_assert!((value(&costs, &weights) - alone.value).abs() < 1e-8);
         prop_assert!((plan.shares.slowdown - alone.value).abs() < 1e-8 && plan.shares.gap < 1e-8);
-        // 5.3.2: a queue's weight is the sum of its applications' weights.
+        // Section 5.3.2: a queue's weight is the sum of its applications' weights.
         let own = usize::from(queues[port as usize]) - usize::from(c_saba < 1.0);
         let mut sums = vec![0.0; queues[port as usize].into()];
         for (app, weight) in &plan.shares.apps {
@@ -156,7 +156,7 @@ fn check(
             prop_assert!((sum - weight).abs() < 1e-12);
         }
         prop_assert_eq!(plan.queue_of.len(), mapping.levels());
-        // The first level of the hierarchy that fits.
+        // The first level of the hierarchy that fits into the queues.
         let levels: BTreeSet<u16> = apps.iter().map(|app| mapping.level(record.apps[app]).unwrap()).collect();
         prop_assert_eq!(plan.level == 1, levels.len() <= own);
     }
@@ -210,7 +210,7 @@ proptest! {
             match step {
                 _ if !good => {}
                 Step::Open(connection, app, path) => {
-                    // 5.4: each controller tells the next one on the path.
+                    // Section 5.4: each controller forwards the request to the next one on the path.
                     let mut left = path.clone();
                     while let Some(&next) = left.first() {
                         let part = &mut parts[owners[next as usize]];
@@ -219,7 +219,7 @@ proptest! {
                 }
                 Step::Close(_) => {
                     for part in &mut parts {
-                        // Those that it does not pass know nothing of it.
+                        // Controllers outside the path receive no request.
                         let _ = apply(part, step);
                     }
                 }
@@ -238,7 +238,7 @@ proptest! {
     }
 }
 
-/// Two applications, four ports of two queues.
+/// Two applications and four ports with two queues each.
 fn small() -> Controller {
     let mut controller = Controller::central(table(), settings(1.0, 4), &[2; 4]).unwrap();
     controller.register(AppId(1), 0).unwrap();
@@ -253,15 +253,15 @@ fn only_new_sets_are_solved_and_equal_sets_once() {
     controller.open(ConnectionId(2), AppId(2), &[1, 2, 3]).unwrap();
     // {1} at port 0, {1, 2} at 1 and 2, {2} at 3.
     assert_eq!(controller.update(), Update { changed: vec![0, 1, 2, 3], solved: 3 });
-    // The same application once more: nobody's share changes.
+    // Another connection of the same application changes no shares.
     controller.open(ConnectionId(3), AppId(1), &[0, 1, 2]).unwrap();
     assert_eq!(controller.update(), Update::default());
     controller.close(ConnectionId(1)).unwrap();
     assert_eq!(controller.update(), Update::default());
-    // {1, 2} is known already.
+    // The solution for {1, 2} is cached.
     controller.open(ConnectionId(4), AppId(2), &[0]).unwrap();
     assert_eq!(controller.update(), Update { changed: vec![0], solved: 0 });
-    // Someone registers: queues may change, shares do not.
+    // A registration may change queues, but not shares.
     controller.register(AppId(3), 7).unwrap();
     assert_eq!(controller.update().solved, 0);
     controller.close(ConnectionId(3)).unwrap();
@@ -270,7 +270,8 @@ fn only_new_sets_are_solved_and_equal_sets_once() {
 
 #[test]
 fn lr_gets_more_than_pr() {
-    // Section 2.2: LR is the more sensitive one. Slowdowns by the text of 2 and 4.2, as parabolas through them.
+    // Section 2.2: LR is the more sensitive workload. Slowdowns from the text of sections 2 and 4.2, fitted
+    // with parabolas.
     use weir_core::solve::polynomial::{Degree, fit};
     let lr = fit(&[(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3), (1.0, 1.0)], Degree::Two)
         .unwrap()
@@ -285,14 +286,15 @@ fn lr_gets_more_than_pr() {
     controller.update();
     let shares = &controller.plan(0).unwrap().shares;
     assert!(shares.apps[0].1 > 0.75, "{shares:?}");
-    // Better than equal parts, and than the skewed 75 and 25 % of Fig. 1b.
+    // Better than equal shares, and than the skewed 75 and 25 % of Fig. 1b.
     assert!(shares.slowdown < lr.at(0.75) + pr.at(0.25));
     assert!(lr.at(0.75) + pr.at(0.25) < lr.at(0.5) + pr.at(0.5));
 }
 
 #[test]
 fn an_application_that_joins_can_move_others() {
-    // Lines: D = 2 - s b. Levels of the slopes 1, 1.1 and 5, and then of 1, 1.1, 5 and 50 with two levels to have.
+    // Lines: D = 2 - s b. Levels form from the slopes 1, 1.1 and 5, then from 1, 1.1, 5 and 50 with two
+    // available levels.
     let table: Vec<_> = [1.0, 5.0, 1.1, 50.0].iter().map(|s| model(&[2.0, -s])).collect();
     let mut controller = Controller::central(table, settings(1.0, 2), &[2]).unwrap();
     assert_eq!(controller.register(AppId(10), 0).unwrap().level, Some(0));

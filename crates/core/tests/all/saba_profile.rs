@@ -1,4 +1,4 @@
-//! The profiler and its models against section 4 of Saba.
+//! The profiler and its models, against section 4 of Saba.
 
 use proptest::prelude::*;
 use weir_core::saba::profile::{FRACTIONS, ProfileError};
@@ -14,7 +14,7 @@ fn fraction(value: f64) -> Fraction {
     Fraction::new(value).unwrap()
 }
 
-/// A profile of these slowdowns.
+/// A profile with these slowdowns.
 fn profile(slowdowns: &[(f64, f64)]) -> Profile {
     let fractions: Vec<Fraction> = slowdowns.iter().map(|&(b, _)| fraction(b)).collect();
     let mut job = |bandwidth: Fraction| {
@@ -23,7 +23,8 @@ fn profile(slowdowns: &[(f64, f64)]) -> Profile {
     Profile::of(&mut job, &fractions).unwrap()
 }
 
-/// LR by the text: 4.5, 3.4 and 1.3 at 10, 25 and 75 % (4.2), 2.26 at 50 % (2.2).
+/// Slowdowns of LR from the text: 4.5, 3.4 and 1.3 at 10, 25 and 75 % (section 4.2), 2.26 at 50 % (section
+/// 2.2).
 const LR: [(f64, f64); 4] = [(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3)];
 
 #[test]
@@ -31,7 +32,7 @@ fn runs_once_at_each_of_the_papers_fractions_from_all_bandwidth_down() {
     let mut runs = Vec::new();
     let mut job = |bandwidth: Fraction| {
         runs.push(bandwidth.get());
-        // Computes for 3 s, sends for 1 s.
+        // 3 s of computation, then 1 s of communication at full bandwidth.
         seconds(3.0 + 1.0 / bandwidth.get())
     };
     let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
@@ -52,7 +53,7 @@ fn the_run_with_all_bandwidth_is_never_left_out() {
 
 #[test]
 fn higher_degrees_explain_lr_as_figure_6a_says() {
-    // k = 1 explains most of LR, k = 2 far more, and k = 3 adds little.
+    // k = 1 explains most of the variance of LR, k = 2 far more, and k = 3 adds little.
     let profile = profile(&LR);
     let r2 = Degree::ALL.map(|degree| profile.fit(degree).unwrap().r2);
     assert!(r2[0] > 0.84, "{r2:?}");
@@ -63,7 +64,7 @@ fn higher_degrees_explain_lr_as_figure_6a_says() {
 
 #[test]
 fn a_model_is_tried_on_another_profile() {
-    // 4.2: the accuracy at other settings is R^2 of the old model over the new runs.
+    // Section 4.2: the accuracy at other settings is the R^2 of the old model over the new runs.
     let small = profile(&LR);
     let large = profile(&LR.map(|(b, d)| (b, 1.5 * d)));
     let fit = small.fit(Degree::Three).unwrap();
@@ -114,7 +115,7 @@ fn refuses_what_is_no_part_of_the_bandwidth() {
 proptest! {
     #[test]
     fn the_shape_of_a_fit_is_what_a_grid_says(slowdowns in proptest::array::uniform6(1.0..12.0f64)) {
-        // Any slowdowns, also of jobs that are not monotone.
+        // Any slowdowns, including those of non-monotone jobs.
         let samples: Vec<_> = FRACTIONS.iter().map(|b| b.get()).zip(slowdowns).collect();
         let fit = profile(&samples).fit(Degree::Three).unwrap();
         let model = fit.sensitivity.model();
@@ -126,7 +127,7 @@ proptest! {
         if shape.convex {
             prop_assert!(values.windows(3).all(|w| w[0] + w[2] >= 2.0 * w[1] - 1e-6));
         }
-        // And something is seen of it on the grid if one is missing, but for what is too small.
+        // Conversely, a rising model shows on the grid unless the rise is tiny.
         if values.windows(2).any(|w| w[1] > w[0] + 1e-6) {
             prop_assert!(!shape.falls);
         }
@@ -139,7 +140,7 @@ proptest! {
     fn a_cubic_through_a_steep_profile_rises_although_the_job_does_not(
         at_5 in 2.2..6.0f64, rest in proptest::array::uniform3(0.0..0.2f64),
     ) {
-        // SQL in 4.2: 2.2 at 10 %, 1.2 at 25 %, and whatever lies between that and 1 from 50 % on.
+        // SQL in section 4.2: 2.2 at 10 %, 1.2 at 25 %, and a value between 1 and 1.2 from 50 % on.
         let mut rest = rest;
         rest.sort_by(|a, b| b.total_cmp(a));
         let [at_50, at_75, at_90] = rest;

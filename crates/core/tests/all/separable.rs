@@ -1,4 +1,4 @@
-//! Saba's Eq. 2 against answers found in other ways: by hand, on a grid, and by SLSQP, which the paper used.
+//! Saba's Eq. 2 against solutions by hand, on a grid, and by SLSQP, which the paper uses.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -10,7 +10,7 @@ use weir_core::solve::Solver;
 use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, fit};
 use weir_core::solve::separable::{Problem, SeparableError, Solution, value};
 
-/// More than these tests take to a proof.
+/// Search budget: more splits than these tests need to prove optimality.
 const SPLITS: usize = 20_000;
 
 fn solve(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Solution {
@@ -30,13 +30,13 @@ fn check_feasible(solution: &Solution, total: f64, lower: f64, upper: f64) -> Re
     Ok(())
 }
 
-/// Cubics of any form.
+/// Cubics of any shape.
 fn cubic() -> impl Strategy<Value = Polynomial> {
     proptest::array::uniform4(-5.0..5.0f64).prop_map(|c| poly(&c))
 }
 
-/// What the profiler makes of a job that computes for 1 and sends for `network` if it has all bandwidth, of which
-/// `overlap` runs beside the computation, measured with some noise.
+/// Models of profiled jobs with measurement noise. A job computes for 1 and communicates for `network` at
+/// full bandwidth; the fraction `overlap` of the communication overlaps with computation.
 fn profiled() -> impl Strategy<Value = Polynomial> {
     let parts = (0.05..8.0f64, 0.0..1.0f64, proptest::array::uniform7(0.97..1.03f64), 0usize..3);
     parts.prop_map(|(network, overlap, noise, degree)| {
@@ -50,9 +50,9 @@ fn profiled() -> impl Strategy<Value = Polynomial> {
     })
 }
 
-/// The best of all shares that are multiples of `total / steps`.
+/// The minimum over all shares that are multiples of `total / steps`.
 fn grid(costs: &[Polynomial], total: f64, steps: usize) -> f64 {
-    // What the first so many parts cost at least, by the steps that they take together.
+    // Minimal cost of the first applications, by the number of steps that they use together.
     let mut least = vec![f64::INFINITY; steps + 1];
     least[0] = 0.0;
     for cost in costs {
@@ -80,14 +80,15 @@ proptest! {
 
     #[test]
     fn any_answer_is_between_its_bound_and_the_best(costs in proptest::collection::vec(cubic(), 1..30), total in 0.1..1.0f64) {
-        // The dual bound alone, with no search: one application's distance to its envelope at most.
+        // The dual bound alone, without a search: the gap is at most one application's distance to its convex
+        // envelope.
         let problem = Problem { costs: &costs, total, lower: 0.0, upper: 1.0 };
         let quick = Solver::default().minimise(&problem, 0).unwrap();
         let exact = Solver::default().minimise(&problem, SPLITS).unwrap();
         check_feasible(&quick, total, 0.0, 1.0)?;
         prop_assert!(quick.bound <= exact.value + 1e-9 && exact.value <= quick.value + 1e-9);
         prop_assert!(quick.bound <= exact.bound + 1e-9);
-        // A cubic with coefficients up to 5 is at most that far above a line between two of its points.
+        // A cubic with coefficients up to 5 exceeds a chord of it by at most that.
         prop_assert!(quick.gap() <= 20.0);
     }
 
@@ -97,7 +98,7 @@ proptest! {
         let problem = Problem { costs: &costs, total: 1.0, lower: 0.0, upper: 1.0 };
         let solution = Solver::default().minimise(&problem, 0).unwrap();
         prop_assert!(solution.is_proven(), "gap {}", solution.gap());
-        // No application would gain from what another has.
+        // No application gains from bandwidth of another.
         let slopes: Vec<f64> = costs.iter().zip(&solution.weights).map(|(c, &w)| c.slope(w)).collect();
         let steepest_taker = slopes.iter().copied().fold(f64::INFINITY, f64::min);
         for (slope, &weight) in slopes.iter().zip(&solution.weights) {
@@ -146,7 +147,7 @@ fn hostile() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// SLSQP from even shares. The last share is what the others leave.
+/// SLSQP from equal shares. The last share is the remainder.
 fn slsqp(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Option<f64> {
     let others = costs.len() - 1;
     let last = |x: &[f64]| total - x.iter().sum::<f64>();
@@ -174,15 +175,15 @@ fn slsqp(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Option<f64
     let even = vec![total / costs.len() as f64; others];
     let stop = StopTols { ftol_rel: 1e-12, ..StopTols::default() };
     let bounds = vec![(lower, upper); others];
-    // Stopped by rounding it calls a failure, but has found something.
+    // A stop due to rounding counts as a failure, but still returns a point.
     let found = minimize(objective, &even, &bounds, &constraints, (), 1000, Some(stop));
     let x = found.map_or_else(|(_, x, _)| x, |(_, x, _)| x);
-    // It may end outside.
+    // The returned point may violate the constraints.
     let inside = x.iter().chain(&[last(&x)]).all(|w| (lower - 1e-9..=upper + 1e-9).contains(w));
     inside.then(|| value(&costs[..others], &x) + costs[others].at(last(&x)))
 }
 
-/// The weights that ports have, with what Saba's controllers spend on a search.
+/// Port weights with the search budget of Saba's controllers.
 #[test]
 fn shares_of_a_port_are_never_worse_than_slsqp() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -202,7 +203,7 @@ fn shares_of_a_port_are_never_worse_than_slsqp() {
 
 #[test]
 fn never_worse_than_slsqp() {
-    // Section 7.2: the paper's weights are what SLSQP makes of Eq. 2.
+    // Section 7.2: the paper computes its weights with SLSQP from Eq. 2.
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut compared, mut better) = (0, 0);
     for case in 0..200 {
@@ -211,7 +212,7 @@ fn never_worse_than_slsqp() {
         let lower = 0.05 / size as f64;
         let Some(rival) = slsqp(&costs, 1.0, lower, 1.0) else { continue };
         let own = solve(&costs, 1.0, lower, 1.0);
-        // What SLSQP gains by ending a little outside: slopes stay below 100.
+        // Tolerance for SLSQP points slightly outside the constraints: slopes stay below 100.
         assert!(own.value <= rival + 1e-6, "case {case}: {} but SLSQP {rival}", own.value);
         compared += 1;
         better += usize::from(own.value < rival - 1e-4 * rival.abs());

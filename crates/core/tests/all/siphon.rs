@@ -1,5 +1,5 @@
-//! Siphon's decisions one after the other: what stays of a search when coflows come and go (ATC '18, section 3.1.3, "online incremental
-//! simulation").
+//! Consecutive decisions of Siphon: the search state that survives arrivals and completions of coflows (ATC
+//! '18, section 3.1.3, "online incremental simulation").
 
 use proptest::prelude::*;
 use weir_core::model::Past;
@@ -16,7 +16,8 @@ const HOW: Search = Search {
     threads: 1,
 };
 
-/// Arrivals and ends by chance: those that wait at each decision. Between two decisions the first ones move.
+/// Random arrivals and completions: the waiting coflows at each decision. Between two decisions the first
+/// ones make progress.
 fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
     let mut chance = crate::cases::Chance(seed);
     let mut arriving = crate::cases::coflows(seed, steps, 6).into_iter().zip(0..);
@@ -39,7 +40,7 @@ fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
     all
 }
 
-/// Seven coflows of six flows.
+/// Seven coflows of six flows each.
 fn waiting() -> Vec<Waiting> {
     let coflows = crate::cases::coflows(3, 7, 6).into_iter().zip(0..);
     coflows.map(|(left, seq)| Waiting { seq, leaf: 0, left }).collect()
@@ -56,16 +57,16 @@ fn what_did_not_change_is_not_simulated_again() {
     let mut siphon = Siphon::new(HOW, true);
     let first = siphon.search(&waiting, &past);
     assert_eq!(first.branches, 7 * 6 * 5);
-    // Nothing happened: what was closed is closed.
+    // No change: closed branches stay closed.
     let again = siphon.search(&waiting, &past);
     assert_eq!(again.branches, first.branches - first.closed.len());
     assert_eq!(again.order, first.order);
-    // One arrives: its branches are open, and the others as they were.
+    // An arrival opens its own branches and leaves the others unchanged.
     let mut more = waiting.clone();
     more.push(Waiting { seq: 7, leaf: 0, left: vec![(0, 5e6)] });
     let with = siphon.search(&more, &past);
     assert_eq!(with.branches, again.branches - again.closed.len() + (8 * 7 * 6 - 7 * 6 * 5));
-    // One moves: all of its branches are open.
+    // Progress of a coflow opens all of its branches.
     let mut siphon = Siphon::new(HOW, true);
     siphon.search(&waiting, &past);
     let mut moved = waiting.clone();
@@ -82,11 +83,11 @@ fn when_one_ends_what_was_closed_behind_it_stays_closed() {
     let first = siphon.search(&waiting, &past);
     let gone = first.order[0];
     let left: Vec<Waiting> = waiting.iter().filter(|coflow| coflow.seq != gone as u64).cloned().collect();
-    // Behind it pairs were closed; each is the beginning of four branches now.
+    // Closed pairs behind it each become the prefix of four branches.
     let pairs = first.closed.iter().filter(|branch| branch[0] == gone).count();
     assert!(pairs > 0, "something was closed behind the first");
     assert_eq!(siphon.search(&left, &past).branches, 6 * 5 * 4 - pairs * 4);
-    // If another ends, nothing is known.
+    // If another coflow completes, all state is discarded.
     let mut siphon = Siphon::new(HOW, true);
     siphon.search(&waiting, &past);
     let last = *first.order.last().unwrap() as u64;
@@ -135,7 +136,8 @@ proptest! {
 
 #[test]
 fn reuse_costs_no_quality() {
-    // Against all rounds of all branches: how often the same coflow goes first, with what stays and without.
+    // Compared with a full search of all branches: how often the same coflow goes first, with and without
+    // kept state.
     let past = past();
     let (mut with, mut without, mut all, mut branches, mut anew) = (0, 0, 0, 0, 0);
     for seed in 0..30 {
@@ -168,7 +170,7 @@ fn parameters_that_do_not_fit_are_refused() {
     assert!(error("siphon:detours=maybe").contains("expected `on` or `off`"));
     assert!(error("mrtf:depth=2").contains("has no parameter `depth`"));
     assert!(error("nothing").contains("unknown policy `nothing`; expected one of siphon, mrtf, fifo, fair"));
-    // Each kind of network refuses what is for the other.
+    // Each kind of network rejects policies of the other kind.
     assert_eq!(
         error("saath"),
         "policy `saath` is for ports of one switch, not for the links of a wide area: expected one of siphon, mrtf, fifo, fair"

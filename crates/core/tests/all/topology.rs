@@ -1,4 +1,4 @@
-//! Topologies and routes: the papers' figures, what is refused, and paths against a plain search.
+//! Topologies and routes: the papers' figures, invalid input, and paths against a plain search.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-/// How many links a node has.
+/// Number of links of a node.
 fn ports(topology: &Topology, name: &str) -> usize {
     topology.out(topology.node(name).unwrap()).len()
 }
@@ -59,10 +59,10 @@ fn netshare_fig6_and_fig7_have_three_pods_of_four_servers() {
         let topology = plan.build().unwrap();
         assert_eq!((topology.hosts(), topology.nodes()), (12, 15 + cores));
         assert!(topology.links().iter().all(|link| link.rate == Rate::GBIT));
-        // 5.2: two cores are oversubscribed 2:1 between pods.
+        // Section 5.2: with two cores, pods are oversubscribed 2:1.
         assert!(["E1", "E2", "E3"].iter().all(|edge| ports(&topology, edge) == 4 + cores));
     }
-    // 5.3: A2 goes from H2 to H9, over the links E1-C and C-E3.
+    // Section 5.3: A2 sends from H2 to H9, over the links E1-C and C-E3.
     let mut routes = Routes::new(Plan::NetShareFig6.build().unwrap(), 0);
     assert_eq!(walk(&mut routes, "H2", "H9", 0), ["H2", "E1", "C1", "E3", "H9"]);
 }
@@ -118,7 +118,7 @@ fn fat_tree(ports: u32, oversubscription: f64) -> Plan {
     Plan::FatTree { ports, rate: Rate::GBIT, oversubscription }
 }
 
-/// What all links from one tier to the next one up or down carry, in Gbit/s; hosts are tier 0.
+/// Total capacity of the links from one tier to the adjacent one, in Gbit/s. Hosts are tier 0.
 fn capacities(topology: &Topology) -> BTreeMap<(u8, u8), f64> {
     let tier = |node| if topology.is_host(node) { 0 } else { topology.tier(node) };
     let mut sums = BTreeMap::new();
@@ -138,7 +138,7 @@ fn oversubscribed_trees_have_as_much_less_between_switches() {
             }
         }
     };
-    // k^3/4 links between any two tiers.
+    // k^3/4 links between adjacent tiers.
     for (ports, hosts) in [(2, 2.0), (4, 16.0), (8, 128.0)] {
         for over in [0.5, 1.0, 2.0, 3.0] {
             let topology = fat_tree(ports, over).build().unwrap();
@@ -153,7 +153,7 @@ fn oversubscribed_trees_have_as_much_less_between_switches() {
             assert!((sum(&down) / sum(&up) - over).abs() <= 1e-12 * over);
         }
     }
-    // 18 servers in 108 racks with 17 links up each, and 102 leaves with 18 links up.
+    // 108 racks with 18 servers and 17 uplinks each, and 102 leaf switches with 18 uplinks each.
     for over in [1.0, 2.5] {
         let topology = Plan::SabaTiers { oversubscription: over }.build().unwrap();
         near(&capacities(&topology), [1944.0 * 56.0, 1836.0 * 56.0 / over, 1836.0 * 56.0 / over]);
@@ -169,7 +169,7 @@ fn fat_tree_of_four_port_switches_has_sixteen_hosts() {
     let mut routes = Routes::new(topology, 0);
     let mut spread = Vec::new();
     assert!(routes.spread(NodeId(0), NodeId(15), &mut spread));
-    // Two ways up, two more, and the same down again: four cores take a quarter each.
+    // Two uplinks, then two more, and the same down: each of the four cores carries a quarter.
     let mut shares: Vec<f64> = spread.iter().map(|&(_, share)| share).collect();
     shares.sort_by(f64::total_cmp);
     assert_eq!(shares, [[0.25; 8].as_slice(), &[0.5; 4], &[1.0; 2]].concat());
@@ -234,7 +234,7 @@ fn what_makes_no_sense_is_refused_where_it_is_said() {
         assert!(message.starts_with(error), "{message}");
     }
     assert!(matches!(builder.cable("b", "s", Rate::ZERO), Err(TopologyError::Rate { .. })));
-    // Two switches of their own, and a host on both: it does not forward.
+    // Two separate switches and a host on both: hosts do not forward.
     builder.switch("t", 1).unwrap();
     builder.cable("b", "t", Rate::GBIT).unwrap();
     assert_eq!(builder.clone().build().unwrap_err(), TopologyError::Unreachable("a".into(), "b".into()));
@@ -244,14 +244,14 @@ fn what_makes_no_sense_is_refused_where_it_is_said() {
     }
     assert!(matches!(builder.clone().build(), Err(TopologyError::Unreachable(..))));
     builder.cable("a", "t", Rate::GBIT).unwrap();
-    // Now all are on `t`, whatever else `a` and `c` have.
+    // All hosts are now on `t`, in addition to the other links of `a` and `c`.
     let mut routes = Routes::new(builder.build().unwrap(), 0);
     assert_eq!(walk(&mut routes, "a", "b", 0), ["a", "t", "b"]);
 }
 
 #[test]
 fn the_link_between_two_nodes_is_found_from_either_end() {
-    // Nodes with many links and with few, at both ends.
+    // Nodes with many and with few links, at both ends.
     for topology in [Plan::NetShareFig7, fat_tree(4, 1.0)].map(|p| p.build().unwrap()) {
         let nodes = || (0..topology.nodes() as u32).map(NodeId);
         for (from, to) in nodes().flat_map(|from| nodes().map(move |to| (from, to))) {
@@ -269,7 +269,7 @@ fn flows_spread_evenly_and_stay_when_others_fail() {
     let all: Vec<_> = (0..4000).map(|flow| walk(&mut routes, "h0", "h15", flow)).collect();
     for spine in 0..8 {
         let over = all.iter().filter(|path| path[2] == format!("spine{spine}")).count();
-        // 500 expected; five standard deviations of a binomial are 105.
+        // 500 expected; five standard deviations of the binomial distribution are 105.
         assert!((395..=605).contains(&over), "spine{spine} has {over} of 4000 flows");
     }
     let topology = routes.topology();
@@ -290,7 +290,7 @@ fn flows_spread_evenly_and_stay_when_others_fail() {
 
 #[test]
 fn the_hash_is_the_same_everywhere() {
-    // A change of these is a change of all results over several paths.
+    // A change of these values changes all results over multiple paths.
     let plan = Plan::LeafSpine { spines: 8, leaves: 2, hosts: 1, rate: Rate::GBIT, oversubscription: 1.0 };
     let mut routes = Routes::new(plan.build().unwrap(), 42);
     let spines: Vec<String> = (0..6).map(|flow| walk(&mut routes, "h0", "h1", flow)[2].clone()).collect();
@@ -317,7 +317,7 @@ fn a_host_that_is_cut_off_has_no_route() {
     assert_eq!(walk(&mut routes, "H1", "H12", 3)[2], "C2");
 }
 
-/// A network of up to so many switches and hosts, with links that fail and come back.
+/// A random network of switches and hosts, with links that fail and recover.
 fn networks() -> impl Strategy<Value = (Topology, Vec<(u32, bool)>)> {
     let node = 0usize..100;
     let cables = prop::collection::vec((node.clone(), node.clone()), 0..20);
@@ -328,7 +328,7 @@ fn networks() -> impl Strategy<Value = (Topology, Vec<(u32, bool)>)> {
         for switch in 0..switches {
             builder.switch(&format!("s{switch}"), 1).unwrap();
         }
-        // A tree, so that all are connected, and then anything.
+        // A spanning tree, so that the network is connected, then random cables.
         let tree = (1..switches).map(|s| (s, cables.get(s).map_or(0, |c| c.0) % s));
         for (a, b) in tree.chain(cables.iter().map(|&(a, b)| (a % switches, b % switches))) {
             let _ = builder.cable(&format!("s{a}"), &format!("s{b}"), Rate::GBIT);
@@ -343,7 +343,7 @@ fn networks() -> impl Strategy<Value = (Topology, Vec<(u32, bool)>)> {
     })
 }
 
-/// How many links it is between two nodes, by relaxing every link as often as there are nodes; hosts do not forward.
+/// Number of links between two nodes, by Bellman-Ford relaxation. Hosts do not forward.
 fn distance(routes: &Routes, from: NodeId, to: NodeId) -> Option<usize> {
     let topology = routes.topology();
     let mut distances = vec![None; topology.nodes()];
@@ -362,7 +362,8 @@ fn distance(routes: &Routes, from: NodeId, to: NodeId) -> Option<usize> {
     distances[to.index()]
 }
 
-/// Out of every node, hops to a host are all links that are up and lead to where it is one link less.
+/// Checks that the next hops of every node towards a host are exactly the links that are up and lead one link
+/// closer.
 fn check_hops(routes: &mut Routes, topology: &Topology) -> Result<(), TestCaseError> {
     let nodes = || (0..topology.nodes() as u32).map(NodeId);
     let mut hops = Vec::new();
@@ -407,7 +408,7 @@ fn check_routes(routes: &mut Routes) -> Result<(), TestCaseError> {
             }
             prop_assert!(!found || node == to);
         }
-        // What comes to a node leaves it in equal parts.
+        // Each node splits its incoming traffic equally over its next hops.
         for node in (0..topology.nodes() as u32).map(NodeId) {
             let mut come = f64::from(u8::from(node == from));
             let mut left = f64::from(u8::from(node == to));
@@ -450,7 +451,7 @@ proptest! {
             }
         }
         check_routes(&mut routes)?;
-        // What was kept on the way makes no difference.
+        // Routes cached on the way give the same results as fresh ones.
         let mut fresh = Routes::new(topology.clone(), 3);
         for link in (0..links).map(LinkId).filter(|&link| !routes.is_up(link)) {
             fresh.fail(link);

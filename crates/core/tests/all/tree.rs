@@ -1,4 +1,4 @@
-//! Policy trees: what each leaf may count on, against brute force.
+//! Policy trees: the guarantees of each leaf, against brute force.
 
 use crate::capacity::check_rates;
 use crate::common::cases;
@@ -17,7 +17,7 @@ use weir_core::units::{Bytes, Rate, Time};
 /// Policies of leaves.
 const ALL: [&str; 7] = ["saath", "fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
-/// All that a leaf may be under, and some with other parameters.
+/// All policies of leaves, some with non-default parameters.
 const ANY: [&str; 17] = [
     "fair",
     "pfp",
@@ -38,13 +38,14 @@ const ANY: [&str; 17] = [
     "saath:lcof=off",
 ];
 
-/// Those that give all flows of a coflow the same rate, or have them end together.
+/// Policies that give all flows of a coflow the same rate, or the same completion time.
 const WHOLE: [&str; 6] = ["saath", "saath:available=full", "varys", "scf", "ncf", "lcf"];
 
-/// Those that leave nothing at both ends of a live flow. (Saath's equal rates may, if nobody misses all-or-none.)
+/// Work-conserving policies: no live flow has residual capacity at both ports. (Saath's equal rates may leave
+/// capacity if every coflow passes all-or-none.)
 const BUSY: [&str; 6] = ["fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
-/// Rounding, where ports carry about 1.
+/// Tolerance for rounding; ports carry about 1.
 const CLOSE: f64 = 1e-7;
 
 fn named(name: &str) -> String {
@@ -89,23 +90,23 @@ fn engine(ports: u32, plan: Plan, names: &Names) -> Engine {
 /// A service and an application of it.
 type Owner = (u32, u32);
 
-/// A flow: from, to, bytes.
+/// A flow: source, destination, bytes.
 type Ends = (u32, u32, f64);
 
-/// How much slower an application is with the part b of the bandwidth: 1 + a (1 - b)^2 + c (1 - b)^3. It falls if
-/// c > -2 a / 3, and is convex if c >= -a / 3.
+/// Coefficients [a, c] of a slowdown curve 1 + a (1 - b)^2 + c (1 - b)^3 at the bandwidth fraction b. The
+/// curve decreases if c > -2 a / 3, and is convex if c >= -a / 3.
 type Curve = [f64; 2];
 
-/// A leaf, and by side what it uses and its weighted part.
+/// A leaf; by port side, its usage and its weighted share.
 type Part = (Owner, Vec<f64>, Vec<f64>);
 
-/// A tree, the coflows, and rates of ports.
+/// A tree, its coflows, and port rates.
 #[derive(Debug, Clone)]
 struct Case {
     ports: u32,
     /// By service: its weight, and the weight and policy of each application.
     services: Vec<(f64, Vec<(f64, &'static str)>)>,
-    /// By service: the models of its applications if they share by Saba's weights.
+    /// By service: the models of its applications if it uses Saba's weights.
     curves: Vec<Option<Vec<Curve>>>,
     coflows: Vec<(Owner, Vec<Ends>)>,
     slow: Vec<(u32, f64)>,
@@ -113,14 +114,14 @@ struct Case {
 
 const PORTS: u32 = 4;
 
-/// Applications by weights.
+/// Cases whose applications all have fixed weights.
 fn case(policies: &'static [&'static str]) -> impl Strategy<Value = Case> {
     cases_of(policies, 1..3, Just(None).boxed())
 }
 
-/// Some services by weights, others by Saba.
+/// Cases in which some services use fixed weights, others Saba.
 fn with_saba(policies: &'static [&'static str]) -> impl Strategy<Value = Case> {
-    // Slowdowns with half the bandwidth of 1.05 to 5; the cubic part is convex, nearly, or not.
+    // Slowdowns of 1.05 to 5 at half the bandwidth. The cubic part is convex, nearly convex, or not convex.
     let curve = (1.05..5.0f64, prop_oneof![Just(0.0), -0.65..2.0f64])
         .prop_map(|(slowdown, cubic)| [4.0 * (slowdown - 1.0), 4.0 * (slowdown - 1.0) * cubic]);
     cases_of(policies, 2..5, prop_oneof![1 => Just(None), 3 => vec(curve, 4).prop_map(Some)].boxed())
@@ -167,7 +168,7 @@ impl Case {
         Plan::Services(each.collect(), None)
     }
 
-    /// The same with another policy in one leaf.
+    /// The same case with another policy in one leaf.
     fn under(&self, leaf: Owner, policy: &'static str) -> Case {
         let mut case = self.clone();
         case.services[leaf.0 as usize].1[leaf.1 as usize].1 = policy;
@@ -178,7 +179,7 @@ impl Case {
         self.services[leaf.0 as usize].1[leaf.1 as usize].1
     }
 
-    /// The weights of some applications of a service where these meet.
+    /// Weights of a service's applications that share a port side.
     fn weights(&self, service: u32, applications: &[u32]) -> Vec<f64> {
         let service = service as usize;
         match &self.curves[service] {
@@ -206,8 +207,8 @@ fn sensitivity([a, c]: Curve) -> Sensitivity {
     Sensitivity::new(Polynomial::new(&coefficients).unwrap())
 }
 
-/// The weights of Eq. 2: where all curves are convex, those with the same slope, but for the least weight, by bisection of the slope.
-/// Elsewhere Saba's own solver says it, which has tests of its own.
+/// Weights of Eq. 2. If all curves are convex, bisection finds the common slope (except at the minimum
+/// weight). Other curves use Saba's solver, which has its own tests.
 fn eq_2(curves: &[Curve]) -> Vec<f64> {
     let least = FLOOR.get() / curves.len() as f64;
     if curves.iter().any(|[a, c]| *c < -a / 3.0) {
@@ -216,7 +217,7 @@ fn eq_2(curves: &[Curve]) -> Vec<f64> {
         let shares = share::Shares::of(&mut Solver::default(), &apps, &models, Fraction::ALL, FLOOR);
         return shares.apps.into_iter().map(|(_, weight)| weight).collect();
     }
-    // The slope is 2 a u + 3 c u^2 where 1 - u is the weight.
+    // The slope is 2 a u + 3 c u^2 at the weight 1 - u.
     let weights = |slope: f64| {
         let weight = |&[a, c]: &Curve| {
             if slope >= 2.0 * a + 3.0 * c {
@@ -239,10 +240,10 @@ fn eq_2(curves: &[Curve]) -> Vec<f64> {
     weights(high)
 }
 
-/// A live flow: whose it is, its two sides and its rate.
+/// A live flow: its owner, its two port sides and its rate.
 type Live = (Owner, [usize; 2], f64);
 
-/// All live flows, and what each side carries.
+/// All live flows, and the load of each side.
 fn live(engine: &Engine, case: &Case) -> (Vec<Live>, Vec<f64>) {
     let network = engine.network();
     let mut flows = Vec::new();
@@ -258,7 +259,7 @@ fn live(engine: &Engine, case: &Case) -> (Vec<Live>, Vec<f64>) {
     (flows, fabric.send().iter().chain(fabric.recv()).copied().collect())
 }
 
-/// What each leaf uses of each side, and its part of it among those that are there.
+/// For each leaf, its usage of each side and its weighted share among the active leaves.
 fn parts(case: &Case, flows: &[Live], capacities: &[f64]) -> Vec<Part> {
     let mut leaves: Vec<Owner> = flows.iter().map(|f| f.0).collect();
     leaves.sort_unstable();
@@ -284,7 +285,8 @@ fn parts(case: &Case, flows: &[Live], capacities: &[f64]) -> Vec<Part> {
     rows
 }
 
-/// At every side, a leaf of those with a flow that its part of the other side does not hold back uses its part at least.
+/// Checks every side: a leaf with a flow that is not limited by its share of the other side uses at least its
+/// share.
 fn have_their_parts(engine: &Engine, case: &Case, of: impl Fn(Owner) -> bool) -> Result<(), TestCaseError> {
     let (flows, capacities) = live(engine, case);
     for (leaf, used, part) in parts(case, &flows, &capacities).into_iter().filter(|row| of(row.0)) {
@@ -302,7 +304,7 @@ fn have_their_parts(engine: &Engine, case: &Case, of: impl Fn(Owner) -> bool) ->
     Ok(())
 }
 
-/// A network of a leaf's slices, without a tree, with the leaf's coflows.
+/// A network with the capacities of a leaf's slices, without a tree, and the leaf's coflows only.
 fn alone(engine: &Engine, case: &Case, leaf: Owner) -> Engine {
     let own = |slot: &u32| case.coflows[engine.network().coflow(*slot).index].0 == leaf;
     let slot = engine.network().active().iter().copied().find(own).unwrap();
@@ -321,7 +323,7 @@ fn alone(engine: &Engine, case: &Case, leaf: Owner) -> Engine {
     alone
 }
 
-/// When a coflow ends at the rates that it has now, of those that came at 0.
+/// Completion time of a coflow released at 0 if its current rates stay constant.
 fn end_of(engine: &Engine, case: &Case, index: usize) -> f64 {
     let network = engine.network();
     let slot = network.active().iter().copied().find(|&slot| network.coflow(slot).index == index).unwrap();
@@ -330,7 +332,7 @@ fn end_of(engine: &Engine, case: &Case, index: usize) -> f64 {
     coflow.live_flows().map(|flow| bytes(flow) / network.rate(slot, flow)).fold(0.0, f64::max)
 }
 
-/// Runs `check` after each schedule until all flows have ended.
+/// Runs `check` after each schedule until all flows have completed.
 fn run(
     mut engine: Engine,
     mut check: impl FnMut(&Engine) -> Result<(), TestCaseError>,
@@ -343,7 +345,7 @@ fn run(
             break;
         }
         ended.clear();
-        // What rounding keeps from ending now would have nothing left to be served.
+        // A coflow that rounding keeps from ending now has no bytes left to serve.
         engine.run_out(now * (1.0 + 1e-12), &mut ended);
         prop_assert!(!ended.is_empty());
         let over = |slot: &u32| {
@@ -369,19 +371,20 @@ proptest! {
         })?;
     }
 
-    /// Whatever the policies inside a leaf and inside the others.
+    /// Holds for any policies inside the leaf and inside the others.
     #[test]
     fn every_leaf_gets_its_part(case in case(&BUSY)) {
         run(case.engine(), |engine| have_their_parts(engine, &case, |_| true))?;
     }
 
-    /// The same where Saba divides between the applications that meet at a side.
+    /// The same if Saba divides a side between the applications there.
     #[test]
     fn every_leaf_gets_its_part_by_saba(case in with_saba(&BUSY)) {
         run(case.engine(), |engine| have_their_parts(engine, &case, |_| true))?;
     }
 
-    /// Without `fair` leaves, which claim only what they can get, the slice is the part.
+    /// Excludes `fair` leaves, which claim only the capacity that they can use: for the others, the slice is
+    /// the share.
     #[test]
     fn slices_are_parts(case in with_saba(&ANY[1..])) {
         run(case.engine(), |engine| {
@@ -398,7 +401,7 @@ proptest! {
         })?;
     }
 
-    /// Whatever a leaf is under: others have their parts beside it, until all has ended.
+    /// Other leaves get their shares next to any policy, until all flows complete.
     #[test]
     fn no_policy_takes_the_parts_of_others(
         case in with_saba(&BUSY),
@@ -410,8 +413,9 @@ proptest! {
         run(case.engine(), |engine| have_their_parts(engine, &case, |other| other != leaf))?;
     }
 
-    /// Another policy inside a leaf changes nothing in anybody's slices, to the last bit; `fair` may raise them, since what it does not
-    /// claim is divided among the others, and never takes one without `fair` below its part.
+    /// Another policy inside a leaf leaves the slices of all other leaves bit-identical. `fair` may raise
+    /// them, because its unclaimed capacity is divided among the others, and never reduces a leaf without
+    /// `fair` below its share.
     #[test]
     fn no_policy_changes_the_slices_of_others(
         case in with_saba(&ANY),
@@ -438,8 +442,8 @@ proptest! {
         }
     }
 
-    /// A leaf's only coflow ends no later at the rates that it has than in a network of the leaf's slices, whatever the others are, if
-    /// its policy has it end as a whole.
+    /// Under policies that complete a coflow as a whole, the only coflow of a leaf completes no later at its
+    /// current rates than on a network of the leaf's slices, for any other leaves.
     #[test]
     fn one_coflow_has_what_its_slices_give(
         case in with_saba(&ANY),
@@ -457,7 +461,7 @@ proptest! {
         prop_assert!(ends <= by_slices * (1.0 + CLOSE), "{policy} {leaf:?}: {ends} and {by_slices}");
     }
 
-    /// Likewise the coflow that Saath takes first in a leaf, whatever comes after it.
+    /// The same for the first coflow that Saath serves in a leaf, for any coflows after it.
     #[test]
     fn the_first_of_saath_has_what_its_slices_give(
         case in with_saba(&ANY),
@@ -479,8 +483,9 @@ proptest! {
         prop_assert!(ends <= by_slices * (1.0 + CLOSE), "{policy} {leaf:?}: {ends} and {by_slices}");
     }
 
-    /// With max-min inside all leaves, every flow has a bottleneck: a full side where no flow of its leaf has more, where no
-    /// leaf of its service has more for its weight, and no service has. That is weighted hierarchical max-min of three levels.
+    /// With max-min inside all leaves, every flow has a bottleneck. A bottleneck is a full side where no flow
+    /// of its leaf is faster, and no leaf of its service and no service has a higher rate per weight. This is
+    /// weighted hierarchical max-min of three levels.
     #[test]
     fn fair_leaves_get_hierarchical_max_min(case in case(&["fair"])) {
         run(case.engine(), |engine| {
@@ -508,7 +513,7 @@ proptest! {
         })?;
     }
 
-    /// NetShare by name is what its allocator computes, where there is only one such allocation.
+    /// `netshare` computes the rates of the NetShare allocator if the allocation is unique.
     #[test]
     fn netshare_is_the_hierarchy(case in case(&["fair"])) {
         let weights: Vec<f64> = case.services.iter().map(|s| s.0).collect();
@@ -543,7 +548,8 @@ proptest! {
 
 #[test]
 fn services_then_applications() {
-    // All from port 0: the first service has 3 parts of 4, and its second application 2 of 3 of those.
+    // All flows leave port 0: the first service has 3 parts of 4, and its second application has 2 of 3 of
+    // those.
     let names = names(2, 2);
     for first in ALL {
         let list = vec![application(0, 1.0, first), application(1, 2.0, "saath")];
@@ -563,7 +569,8 @@ fn services_then_applications() {
 
 #[test]
 fn what_one_leaves_another_has() {
-    // The first service's flow ends at port 1, which carries a tenth: the second has the rest of port 0, whatever is inside.
+    // The first service's flow ends at port 1, which carries a tenth. The second service gets the residual
+    // capacity of port 0 under any policy.
     let names = names(2, 1);
     for first in ALL {
         for second in ALL {
@@ -587,8 +594,9 @@ fn what_one_leaves_another_has() {
 
 #[test]
 fn a_gift_costs_a_fair_leaf_nothing() {
-    // Found by chance. The first leaf of the third service has two flows to port 1. With what `pfp` leaves, one of them got more
-    // than was claimed for it, and the other less than the leaf's parts at both of its ends.
+    // Regression, found at random: the first leaf of the third service has two flows to port 1. The residual
+    // capacity of `pfp` raised one of them above its claim, and the other fell below the leaf's shares at
+    // both of its ends.
     let fair = || (1.0, "fair");
     let case = Case {
         ports: 4,
@@ -613,9 +621,10 @@ fn a_gift_costs_a_fair_leaf_nothing() {
 
 #[test]
 fn more_bandwidth_may_serve_fewer() {
-    // Each service has half of port 0, and the first leaves 0.4 of it. With 0.5 the first coflow of Saath gets 0.5 for both of its flows,
-    // and the other three the other half of their ports: 2.5. With 0.9 it gets 1.8, and they 0.3. So only the first coflow of a
-    // leaf is sure of what slices give it.
+    // Each service has half of port 0, and the first does not use 0.4 of it. With 0.5, the first coflow of
+    // Saath gets 0.5 for both of its flows, and the other three get the other half of their ports: 2.5 in
+    // total. With 0.9 the first coflow gets 1.8, and the others get 0.3. Slices therefore give a lower bound
+    // only to the first coflow of a leaf.
     let case = Case {
         ports: 8,
         services: vec![(1.0, vec![(1.0, "fifo")]), (1.0, vec![(1.0, "saath:lcof=off")])],
@@ -640,7 +649,8 @@ fn more_bandwidth_may_serve_fewer() {
 #[test]
 fn saba_gives_the_sensitive_one_more() {
     let model = |coefficients: &[f64]| Sensitivity::new(Polynomial::new(coefficients).unwrap());
-    // Slowdowns 3 - 4 b + 2 b^2 and 1.5 - b + 0.5 b^2: their slopes meet where 4 - 4 b = 1 - (1 - b), at b = 0.8.
+    // Slowdowns 3 - 4 b + 2 b^2 and 1.5 - b + 0.5 b^2: the slopes are equal where 4 - 4 b = 1 - (1 - b), at b
+    // = 0.8.
     let table =
         vec![("n0".to_owned(), model(&[3.0, -4.0, 2.0])), ("n1".to_owned(), model(&[1.5, -1.0, 0.5]))];
     let saba = Service { between: Between::Saba(table), ..service(0, 1.0, vec![]) };
@@ -664,7 +674,7 @@ fn saba_by_name_goes_by_the_slowdown_with_half() {
         engine.schedule(0.0);
         let rates = [engine.network().rate(0, 0), engine.network().rate(1, 0)];
         assert!((rates[0] + rates[1] - 1.0).abs() < 1e-9);
-        // Of 1 + k (1 - b)^2 the slopes meet where 1 - b is as 1 / k: here as 1 to 3.
+        // Slopes of 1 + k (1 - b)^2 are equal where 1 - b is proportional to 1 / k: here 1 to 3.
         assert!((rates[0] - expected).abs() < 1e-6, "{policy}: {rates:?}");
     }
 }

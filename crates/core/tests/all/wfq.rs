@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq, WfqError};
 use weir_core::solve::{self, max_min};
 
-/// Links, the same queues at each, and classes by links, queue, flows and source.
+/// Links, the same queues at each, and classes by links, queue, number of flows and source.
 #[derive(Debug, Clone)]
 struct Net {
     capacities: Vec<f64>,
@@ -15,7 +15,7 @@ struct Net {
 }
 
 impl Net {
-    /// The same weights at all links.
+    /// A network with the same weights at all links.
     fn new(capacities: &[f64], weights: &[f64]) -> Net {
         Net {
             capacities: capacities.to_vec(),
@@ -73,7 +73,7 @@ fn netshare_fig1() {
             .class(&[3, 2], 2, TCP)
     };
     net(TCP).delivers(&[8.0, 1.0, 1.0, 9.0]);
-    // A1 needs 6 only.
+    // A1 needs only 6.
     net(Source::Capped(6.0)).delivers(&[6.0, 2.0, 2.0, 8.0]);
     let (_, rates) = net(Source::Capped(6.0)).solve();
     let limits: Vec<_> = rates.iter().map(|rates| rates.limit).collect();
@@ -82,7 +82,7 @@ fn netshare_fig1() {
 
 #[test]
 fn netshare_fig2() {
-    // Links E1-C1 and C1-E2: A1 over the second, A2 over both, A3 over the first.
+    // Links E1-C1 and C1-E2: A1 crosses the second, A2 both, A3 the first.
     let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]);
     net.class(&[1], 0, TCP).class(&[0, 1], 1, TCP).class(&[0], 2, TCP).delivers(&[8.0, 2.0, 8.0]);
 }
@@ -92,9 +92,9 @@ fn netshare_fig3() {
     let flows = |net: Net, h2| {
         net.class(&[1], 0, TCP).class(&[0, 1], 1, TCP).class(&[1], h2, TCP).class(&[0], 3, TCP)
     };
-    // Queues of services: H1 and H2 share A2's.
+    // Queues per service: H1 and H2 share A2's queue.
     flows(Net::new(&[10.0; 2], &[4.0, 1.0, 9.0, 1.0]), 1).delivers(&[8.0, 1.0, 1.0, 9.0]);
-    // Queues of connections.
+    // Queues per connection.
     let sixth = 10.0 / 6.0;
     flows(Net::new(&[10.0; 2], &[4.0, 1.0, 1.0, 1.0]), 2).delivers(&[
         4.0 * sixth,
@@ -108,21 +108,23 @@ fn netshare_fig3() {
 fn netshare_fig4_udp_wastes_what_is_dropped_later() {
     let udp = Source::Unresponsive(10.0);
     let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]);
-    // H2 would take 1 with TCP; as UDP it takes as much of what is left to A2 as it sends of what arrives.
+    // With TCP, H2 takes 1. With UDP, H2 gets a part of A2's share of C1-E2 that is proportional to its
+    // arriving traffic.
     let net = net.class(&[1], 0, TCP).class(&[0, 1], 1, udp).class(&[0], 2, TCP);
     net.delivers(&[8.0, 2.0, 5.0]);
     let (_, rates) = net.solve();
     assert_eq!((rates[1].sent, rates[1].limit), (10.0, Some(1)));
-    // H1 and H2 both: 5 and 10 arrive for A2's 2, and each loses the same part.
+    // H1 and H2 both use UDP: 5 and 10 arrive for A2's 2, and both lose the same fraction.
     net.class(&[1], 1, udp).delivers(&[8.0, 2.0 / 3.0, 5.0, 4.0 / 3.0]);
-    // H2 sends what arrives of H1: H1 delivers 1, as the text has it.
+    // H2 sends the traffic that arrives from H1. H1 delivers 1, as in the text.
     let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]).class(&[1], 0, TCP).class(&[0, 1], 1, udp);
     net.class(&[0], 2, TCP).class(&[1], 1, Source::Unresponsive(5.0)).delivers(&[8.0, 1.0, 5.0, 1.0]);
 }
 
 #[test]
 fn netshare_5_3_with_queues_and_without() {
-    // Links E1-C, C-E3, C-E2 at 1 Gbit, in Mbit. A1 is TCP from E1 to E2, A2 UDP from E1 to E3, A3 UDP to E3.
+    // Links E1-C, C-E3, C-E2 at 1 Gbit/s; rates in Mbit/s. A1 is TCP from E1 to E2, A2 UDP from E1 to E3, A3
+    // UDP to E3.
     let udp = Source::Unresponsive(1000.0);
     let net = |queues: &[f64], of: [usize; 3], active: [bool; 3]| {
         let flows: [(&[usize], Source); 3] = [(&[0, 2], TCP), (&[0, 1], udp), (&[1], udp)];
@@ -136,7 +138,7 @@ fn netshare_5_3_with_queues_and_without() {
     drr([false, true, true]).delivers(&[250.0, 750.0]);
     drr([true, false, true]).delivers(&[1000.0, 1000.0]);
     drr([true, true, true]).delivers(&[250.0, 250.0, 750.0]);
-    // Fig. 12: with A2 limited to 275 the rest of E1-C is A1's.
+    // Fig. 12: with A2 limited to 275, A1 gets the rest of E1-C.
     let mut limited = drr([true, true, true]);
     limited.classes[1].3 = Source::Unresponsive(275.0);
     limited.delivers(&[725.0, 250.0, 750.0]);
@@ -149,11 +151,13 @@ fn netshare_5_3_with_queues_and_without() {
 
 #[test]
 fn bottlenecks_in_a_circle_are_solved() {
-    // Two services; each flow that crosses both links competes with another of its service at one of them. In either queue
-    // what is left depends on what the other service's flow can use elsewhere: r = (1 - r) / 2.
+    // Two services. Each flow that crosses both links competes with another flow of its service at one of
+    // them. In either queue the residual capacity depends on the rate of the other service's flow: r = (1 -
+    // r) / 2.
     let net = Net::new(&[1.0; 2], &[1.0, 1.0]).class(&[0, 1], 0, TCP).class(&[0, 1], 1, TCP);
     net.class(&[0], 0, TCP).class(&[1], 1, TCP).delivers(&[1.0 / 3.0; 4]);
-    // Each of three flows is limited by what the next leaves. Visits in turn swing between 1/3 and 2/3 for ever.
+    // Each of three flows is limited by the residual capacity of the next one's link. Sequential updates
+    // oscillate between 1/3 and 2/3.
     let mut net = Net::new(&[1.0; 3], &[1.0, 1.0, 1.0]);
     net.weights = vec![vec![1.0, 2.0, 1.0], vec![1.0, 1.0, 2.0], vec![2.0, 1.0, 1.0]];
     net.class(&[0, 2], 0, TCP).class(&[0, 1], 1, TCP).class(&[1, 2], 2, TCP).delivers(&[0.5; 3]);
@@ -161,7 +165,7 @@ fn bottlenecks_in_a_circle_are_solved() {
 
 #[test]
 fn one_of_several_answers_is_an_answer() {
-    // Weights 2:1 at one link, 1:2 at the other: any split from 1/3 to 2/3 fits the definition.
+    // Weights are 2:1 at one link and 1:2 at the other: any split from 1/3 to 2/3 satisfies the definition.
     let mut net = Net::new(&[1.0; 2], &[1.0, 1.0]).class(&[0, 1], 0, TCP).class(&[0, 1], 1, TCP);
     net.weights = vec![vec![2.0, 1.0], vec![1.0, 2.0]];
     let (settled, rates) = net.solve();
@@ -212,9 +216,10 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-// The definition, from rates alone, with bisection where the solver fills.
+// Check of the definition from the rates alone. Bisection replaces the solver's filling.
 
-/// What each member of a link gets, of members by queue, flows, what a flow offers, and whether it is unresponsive.
+/// Rates of the members of a link. A member has a queue, a number of flows, an offered rate, and a flag for
+/// unresponsive sources.
 fn serve(capacity: f64, weights: &[f64], members: &[(usize, f64, f64, bool)]) -> Vec<f64> {
     let bisect = |low: f64, high: f64, enough: &dyn Fn(f64) -> bool| {
         let (mut low, mut high) = (low, high);
@@ -248,8 +253,9 @@ fn serve(capacity: f64, weights: &[f64], members: &[(usize, f64, f64, bool)]) ->
         .collect()
 }
 
-/// Whether no link can give any flow more than it has, the others being what they are. Unresponsive flows have to cross links in
-/// rising order, so that what arrives of them at a link is known when it is its turn.
+/// Checks that no link can give any flow a higher rate while all other rates stay the same. Unresponsive
+/// flows must cross links in increasing order, so that their arrival rate at a link is known when the link is
+/// checked.
 fn check(net: &Net, rates: &[Rates], tolerance: f64) -> Result<(), String> {
     let mut arrives: Vec<f64> = net
         .classes
@@ -336,7 +342,7 @@ fn close(a: &[Rates], b: &[Rates], factor: f64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Rates of queues can swing for ever (see the module), which the solver reports: one network of a thousand may.
+/// Queue rates can oscillate (see the module), which the solver reports. One network of a thousand may do so.
 fn settled_cases() -> ProptestConfig {
     let config = cases(2000);
     ProptestConfig { max_global_rejects: config.cases / 1000, ..config }

@@ -1,4 +1,4 @@
-//! Measurements: what is read, what is refused and where, and how they are divided.
+//! Measurements: accepted files, errors with their places, and the split into parts.
 
 use weir_predict::data::{self, MAX_CLASSES, MAX_DATA_BYTES, MAX_RECORDS};
 use weir_predict::{Loss, Records};
@@ -75,7 +75,7 @@ fn what_is_wrong_is_named_with_its_line() {
         let error = error(&format!("{good}{line}"));
         assert!(error.contains(expected), "{line}: {error}");
     }
-    // A blank line is none, and counts.
+    // A blank line is not a record, but counts as a line.
     assert!(error(&format!("{good}\n100,200,64000,1,2\n")).starts_with("d.csv:4: "));
     assert!(error("").contains("`no records`: expected a line for each run"));
     assert!(read("").unwrap_err().contains("expected a column `buffer_packets`"));
@@ -119,7 +119,7 @@ fn losses_are_parts() {
 
 #[test]
 fn every_first_part_has_its_share_of_each_class() {
-    // Twice as many at 50 as at 100, four times as many as at 150.
+    // Twice as many records at 50 as at 100, and four times as many as at 150.
     let lines =
         |buffer, runs| (0..runs).map(move |run| format!("{buffer},200,64000,{run},0.{buffer}{run:02}\n"));
     let all: Vec<String> = lines(50, 40).chain(lines(100, 20)).chain(lines(150, 10)).collect();
@@ -139,7 +139,7 @@ fn every_first_part_has_its_share_of_each_class() {
     };
     assert_eq!(by_loss(&order), by_loss(records.all()));
     assert_ne!(order, records.shuffled(&records.classes(), 2));
-    // The order of the file does not matter, and neither do classes that are not asked for.
+    // The order of the file and unselected classes have no effect.
     let mut reversed = all.clone();
     reversed.reverse();
     let reversed = read(&format!("{HEAD}{}", reversed.concat())).unwrap();

@@ -1,4 +1,4 @@
-//! Machines against what the dual problem's solution is, found by hand or by trying everything.
+//! Support vector machines against solutions of the dual problem, by hand or by exhaustive search.
 
 use weir_predict::{Loss, Machine, Predictor, Record, Settings, TrainError};
 
@@ -33,13 +33,14 @@ fn two_records_by_hand() {
             let found = machine.decide(x, 1.0);
             assert!((found - by_hand).abs() < 1e-5, "C = {c}, {x}: {found}, by hand {by_hand}");
         }
-        // The border is halfway; on it no vote is for the smaller.
+        // The decision boundary is halfway; on it the vote goes to the larger class.
         assert_eq!([0.21, 0.19].map(|loss| buffer(&predictor, loss)), [50, 100]);
         assert_eq!(predictor.scale().ends(), (0.1, 0.3));
     }
 }
 
-/// The machine of 2 and 2 points: what it decides at some x, by trying multipliers on ever finer grids.
+/// The machine of two points per class: its decisions at the given points, by a search for multipliers on
+/// finer and finer grids.
 fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) -> Vec<f64> {
     const STEPS: i32 = 8;
     let points = [smaller[0], smaller[1], larger[0], larger[1]];
@@ -50,7 +51,7 @@ fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) ->
         a.iter().sum::<f64>() - (0..4).map(|i| a[i] * signs[i] * sum(a, points[i])).sum::<f64>() / 2.0
     };
     let (mut best, mut width) = ([0.0; 4], c);
-    // The dual is concave, so its best is near the best of a grid.
+    // The dual is concave, so its optimum is near the best grid point.
     for _ in 0..50 {
         let middle = best;
         let at = |i: usize, step: i32| middle[i] + width * f64::from(step) / f64::from(STEPS);
@@ -58,7 +59,7 @@ fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) ->
             for second in -STEPS..=STEPS {
                 for third in -STEPS..=STEPS {
                     let (a, b, d) = (at(0, first), at(1, second), at(2, third));
-                    // As much on one side as on the other.
+                    // The sums of multipliers of both classes are equal.
                     let all = [a, b, d, a + b - d];
                     if all.iter().all(|a| (0.0..=c).contains(a)) && value(&all) > value(&best) {
                         best = all;
@@ -68,7 +69,8 @@ fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) ->
         }
         width *= 0.7;
     }
-    // At a free multiplier the decision is the sign; if none is free, any border between the bounds is right, and LibSVM's is the middle.
+    // At a free multiplier the decision equals the sign. If no multiplier is free, any threshold between the
+    // bounds is valid, and LibSVM uses the middle.
     let slack: Vec<f64> = (0..4).map(|i| sum(&best, points[i]) - signs[i]).collect();
     let free: Vec<f64> = (0..4).filter(|&i| best[i] > 1e-6 && best[i] < c - 1e-6).map(|i| slack[i]).collect();
     let rho = if free.is_empty() {
@@ -84,7 +86,7 @@ fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) ->
 
 #[test]
 fn four_records_by_trying_everything() {
-    // Apart, close, and in each other's way; the ends are -1 and 1 to the machine.
+    // Separate, close, and overlapping classes; features are scaled to -1 to 1.
     let cases = [
         ([1.0, 0.5], [-1.0, -0.25]),
         ([1.0, 0.125], [-1.0, 0.0]),
@@ -104,7 +106,8 @@ fn four_records_by_trying_everything() {
             let at = [-1.0, -0.6, -0.1, 0.3, 0.8, 1.0];
             for (x, best) in at.into_iter().zip(tried(smaller, larger, c, gamma, &at)) {
                 let found = only(&predictor).decide(x, gamma);
-                // LibSVM stops when no pair of multipliers is off by more than 0.001.
+                // LibSVM stops when no pair of multipliers violates the optimality conditions by more than
+                // 0.001.
                 let case = format!("{smaller:?} {larger:?} C = {c} gamma = {gamma} at {x}");
                 assert!((found - best).abs() < 3e-3, "{case}: {found}, tried {best}");
             }
@@ -128,7 +131,7 @@ fn separable_classes_are_told_apart() {
         let answer = predictor.predict(Loss::new(0.6 - 0.1 * f64::from(*class) / 50.0 + 0.005).unwrap());
         assert_eq!((answer.buffer, answer.votes), (*class, 4));
     }
-    // Beyond all that it has seen, the nearest.
+    // Beyond the range of its records, the prediction is the nearest class.
     assert_eq!([0.0, 1.0].map(|loss| buffer(&predictor, loss)), [250, 50]);
     let mut other = all.clone();
     other.reverse();

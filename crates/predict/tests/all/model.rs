@@ -1,4 +1,4 @@
-//! Models: trained, kept in a file and read back, and what is refused of a file.
+//! Models: training, writing to a file, reading back, and errors of files.
 
 use crate::edits::check_edits;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use weir_predict::data;
 use weir_predict::file::{self, MAX_FILE_BYTES};
 use weir_predict::{Fit, Loss, Model, Records, Settings, connections};
 
-/// Losses that overlap a little, of three buffers with `runs` runs each.
+/// Losses of three buffers with `runs` runs each, which overlap slightly.
 fn lines(runs: u32) -> Vec<String> {
     let line = |buffer: u32, run: u32| {
         let loss = 30.0 / f64::from(buffer) + f64::from(run * 37 % 101) / 700.0;
@@ -40,7 +40,7 @@ fn what_is_written_is_read_back() {
     assert_eq!(read(&text(&model)).unwrap(), model);
     let (trained, held) = (model.training().trained, model.training().held_out);
     assert_eq!((trained, held), (90, 30));
-    // A name that TOML and a comment have to bear.
+    // A source name with characters that TOML and comments must escape.
     let odd = Model::train(&records(&lines(8)), "a \"b\"\\\nc.csv", 1, Settings::default()).unwrap();
     assert_eq!(read(&text(&odd)).unwrap(), odd);
     assert_eq!(odd.training().data, "a \"b\"\\?c.csv");
@@ -80,7 +80,7 @@ fn the_model_that_is_shipped_is_as_good_as_it_says() {
     let order = records.shuffled(&records.classes(), training.seed);
     let (train, test) = order.split_at(training.trained);
     assert_eq!(model.predictor().right(test), training.right);
-    // The platform's exponential may differ in the last digit, so bytes may.
+    // The platform's exponential may differ in the last digit, so the bytes of the file may differ.
     let again = Model::train(&records, "classes.csv", training.seed, training.settings).unwrap();
     for record in train.iter().chain(test) {
         assert_eq!(again.predictor().predict(record.loss), model.predictor().predict(record.loss));
@@ -179,7 +179,7 @@ fn what_is_wrong_is_named_with_its_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever stands in a file, reading it ends with a model that answers or with an error.
+    /// Reading any damaged file returns a model that answers, or an error.
     #[test]
     fn a_damaged_file_does_no_harm(cuts in proptest::collection::vec((0.0..1.0f64, "[-0-9.e\\[\\],=\"a-z\n ]{0,4}"), 1..4), loss in 0.0..=1.0f64) {
         let mut bad = text(&Model::train(&records(&lines(4)), "d.csv", 1, Settings::default()).unwrap());

@@ -1,4 +1,4 @@
-//! The same replays as straightforward code does them: every flow touched at every event. Only to compare with.
+//! Reference replays that update every flow at every event, for comparison only.
 
 mod ports;
 
@@ -6,7 +6,7 @@ pub use ports::places;
 use weir_core::model::Workload;
 use weir_sim::Options;
 
-/// One flow under way.
+/// An active flow.
 struct Flow {
     coflow: usize,
     src: usize,
@@ -15,7 +15,7 @@ struct Flow {
     rate: f64,
 }
 
-/// What to do between two events.
+/// Rates between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Per-flow max-min.
@@ -25,7 +25,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Weir's name for it.
+    /// Name of the policy in Weir.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Fair => "fair",
@@ -34,7 +34,8 @@ impl Rule {
     }
 }
 
-/// The completion time of every coflow of a workload without events, parents and late data; `places` are those of its ports.
+/// The completion time of every coflow of a workload without events, parents and late data. `places` is the
+/// order of its ports.
 pub fn replay(workload: &Workload, places: &[usize], rule: Rule, options: &Options) -> Vec<f64> {
     let (count, rate) = (workload.ports as usize, options.port_rate.get());
     let interval = options.interval.get();
@@ -126,7 +127,7 @@ fn fair(flows: &mut [Flow], ports: usize, rate: f64) {
 }
 
 fn varys(flows: &mut [Flow], ports: usize, rate: f64) {
-    // Flows of a coflow follow each other, coflows in the order in which they were released.
+    // Flows of a coflow are adjacent; coflows are in order of release.
     let mut turns: Vec<(f64, std::ops::Range<usize>)> = Vec::new();
     let mut load = vec![0.0; 2 * ports];
     let mut start = 0;

@@ -1,8 +1,9 @@
-//! The order of ports, worked out pair by pair.
+//! The order of ports, by a pairwise comparison.
 
 use weir_core::model::Workload;
 
-/// By port its place in the order of a replay: next is always the one used first of those that none of those left has to precede, or of all left.
+/// Position of each port in the order of a replay. The next port is the first used among the remaining ports
+/// that no other remaining port must precede, or among all remaining ports if each has a predecessor.
 pub fn places(workload: &Workload) -> Vec<usize> {
     let count = workload.ports as usize;
     let mut arrivals: Vec<_> = workload.coflows.iter().collect();

@@ -1,4 +1,4 @@
-//! What a decision of Siphon's takes.
+//! Cost of a decision of Siphon.
 
 use weir_core::model::Past;
 use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
@@ -12,13 +12,13 @@ mod cases;
 /// Samples of each link.
 const SAMPLES: usize = 100;
 
-/// How many coflows a search chooses from.
+/// Number of coflows that a search chooses from.
 const BREADTH: usize = 10;
 
-/// Sets of coflows of each line.
+/// Number of coflow sets per line.
 const SEEDS: u64 = 10;
 
-/// Coflows, depths and rounds; first what the others differ from in one.
+/// Coflows, depths and rounds. The first case is the baseline; each other case differs from it in one value.
 const CASES: [(usize, usize, usize); 11] = [
     (10, 3, 1000),
     (2, 3, 1000),
@@ -77,7 +77,7 @@ pub fn print() -> Result<()> {
     Ok(())
 }
 
-/// Milliseconds and rounds of each set of coflows.
+/// Milliseconds and rounds of each coflow set.
 #[derive(Default)]
 struct Decided {
     times: Vec<f64>,

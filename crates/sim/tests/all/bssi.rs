@@ -1,4 +1,4 @@
-//! Sincronia's BSSI in floating point against the same in whole numbers.
+//! Sincronia's BSSI in floating point against exact integer arithmetic.
 
 use crate::common::{cases, coflow, workload};
 use crate::public_trace::public_trace;
@@ -23,8 +23,8 @@ fn gcd(mut a: BigInt, mut b: BigInt) -> BigInt {
     a
 }
 
-/// BSSI without fractions: all weights are multiplied by one factor at every step, which changes no order. Ties between ports
-/// go to the sending side, there to the highest port; ties between coflows to the later one, which is put behind.
+/// BSSI without fractions: every step multiplies all weights by one factor, which preserves their order. Ties
+/// between ports go to the sending side, there to the highest port. Of tied coflows, the later one goes last.
 fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
     let zero = BigInt::from(0);
     let mut weights: Vec<BigInt> = demands.iter().map(|d| d.weight.clone()).collect();
@@ -40,10 +40,9 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
     let mut order = Vec::new();
     while order.len() < demands.len() {
         users.iter_mut().for_each(|list| list.retain(|(c, _)| open[*c]));
-        // Later candidates win ties: receiving ports come first, then sending ports in rising order.
+        // Later candidates win ties: receiving ports come first, then sending ports in increasing order.
         let candidates = (ports / 2..ports).rev().chain(0..ports / 2).filter(|&p| !users[p].is_empty());
         let Some(bottleneck) = candidates.max_by(|&a, &b| {
-            // Among receiving ports the highest wins as well.
             totals[a].cmp(&totals[b]).then_with(|| {
                 let rank = |p: usize| if p < ports / 2 { (1, p) } else { (0, p) };
                 rank(a).cmp(&rank(b))
@@ -59,7 +58,7 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
             }
         }
         let (last, size) = last.clone();
-        // Only the ratio of sizes at this port counts.
+        // Only the ratio of sizes at this port matters.
         let common = users[bottleneck].iter().fold(zero.clone(), |g, (_, size)| gcd(g, size.clone()));
         let scale = weights[last].clone();
         let factor = &size / &common;
@@ -89,7 +88,7 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
     order
 }
 
-/// Bytes of every flow times `scale`, which have to be whole then, summed by port.
+/// Bytes of every flow times `scale`, which must be integers then, summed by port.
 fn sums(workload: &Workload, scale: &BigInt, whole: impl Fn(usize, usize) -> (BigInt, BigInt)) -> Vec<Exact> {
     let ports = workload.ports as usize;
     let exact = |(index, coflow): (usize, &weir_core::model::CoflowSpec)| {
@@ -153,7 +152,8 @@ fn is_exact_on_the_public_trace() {
     let Some(path) = public_trace() else { return };
     let w = weir_trace::read(&path, TraceUnit::MB, &Limits::default()).expect("the public trace").workload;
     assert_eq!(w.coflows.len(), 526);
-    // A reducer's whole megabytes are split evenly over the mappers, of which every line has its own number.
+    // The bytes of a reducer, in whole megabytes, are split evenly over the mappers; their number differs by
+    // line.
     let text = std::fs::read_to_string(&path).expect("it was read before");
     let mappers: Vec<u64> = text
         .lines()

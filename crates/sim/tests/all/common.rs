@@ -1,4 +1,4 @@
-//! Small workloads, by hand and by chance, and their replays.
+//! Small workloads, fixed and random, and their replays.
 
 #[path = "../../../core/tests/all/common.rs"]
 mod seeded;
@@ -83,10 +83,10 @@ pub fn check(workload: &Workload, policy: &str, expected: &[f64]) {
     assert_near(&ccts(workload, policy), expected, 1e-9, policy);
 }
 
-/// A schedule: when it begins, and coflow, flow and rate of all live flows.
+/// A schedule: its start time, and the coflow, flow and rate of every live flow.
 pub type Schedule = (f64, Vec<(usize, usize, f64)>);
 
-/// Bytes that rates add up to until each flow's end.
+/// Integral of each flow's rate until the flow ends.
 pub fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
     let mut sent: Vec<Vec<f64>> = all.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
     for (at, (from, rates)) in schedules.iter().enumerate() {
@@ -99,7 +99,7 @@ pub fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<V
     sent
 }
 
-/// The rates of the schedules add up to the bytes of every flow.
+/// Checks that the integrated rates equal the bytes of every flow.
 pub fn all_is_sent(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Result<(), TestCaseError> {
     for (sent, coflow) in moved(all, schedules, outcome).iter().zip(&all.coflows) {
         for (&sent, flow) in sent.iter().zip(&coflow.flows) {
@@ -109,8 +109,8 @@ pub fn all_is_sent(all: &Workload, schedules: &[Schedule], outcome: &Outcome) ->
     Ok(())
 }
 
-/// Every policy, and every variant that decides something else. Sizes here are a few bytes, so that
-/// thresholds have to be as well.
+/// All policies, and all variants with different decisions. Sizes here are a few bytes, so thresholds are as
+/// small.
 pub const POLICIES: &[&str] = &[
     "fair",
     "pfp",
@@ -149,19 +149,19 @@ pub const POLICIES: &[&str] = &[
     "saath",
 ];
 
-/// `cases` of them as in the core's tests, whose shrinking of whole replays ends sometime.
+/// Configuration for `cases` cases, as in the core's tests, with a bound on the shrinking of whole replays.
 pub fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { max_shrink_iters: 4000, ..seeded::cases(cases) }
 }
 
-/// What workloads by chance may have.
+/// Features of random workloads.
 #[derive(Debug, Clone, Copy)]
 pub struct Kinds {
-    /// Sizes and times with no two alike.
+    /// Sizes and times that are all distinct.
     pub generic: bool,
     /// Sizes of zero.
     pub empty: bool,
-    /// Flows whose data comes later than their coflow, and data that goes away for a while.
+    /// Flows whose data arrives after their coflow, and data that is temporarily unavailable.
     pub late: bool,
     pub restarts: bool,
     pub ports: bool,
@@ -194,7 +194,7 @@ impl Kinds {
     }
 }
 
-/// A number up to `most`; not all of them have few digits if `generic`.
+/// A number up to `most`. With `generic`, some have many digits.
 fn number(generic: bool, most: u32) -> BoxedStrategy<f64> {
     if generic {
         (0.05..f64::from(most)).boxed()
@@ -264,7 +264,7 @@ fn event_draft(ports: u32, kinds: Kinds) -> BoxedStrategy<EventDraft> {
     prop::strategy::Union::new(all).boxed()
 }
 
-/// Workloads on 2 to 8 ports, of up to 8 coflows of up to 6 flows. All ports are healthy in the end.
+/// Workloads on 2 to 8 ports, of up to 8 coflows of up to 6 flows. All ports have recovered at the end.
 pub fn workloads(kinds: Kinds) -> BoxedStrategy<Workload> {
     let drafts = (2u32..=8).prop_flat_map(move |ports| {
         let events = if kinds.ports || kinds.restarts || kinds.late {
@@ -283,7 +283,7 @@ fn assemble(ports: u32, drafts: &[CoflowDraft], events: &[(f64, EventDraft)]) ->
         let mut c = coflow(100 + index as u64, *arrival, &[]);
         c.weight = *weight;
         c.deadline = deadline.map(time);
-        // Parents come before their children, so that nothing waits for itself.
+        // Parents precede their children, so there are no cycles.
         if let Some(parent) = parent
             && index > 0
         {

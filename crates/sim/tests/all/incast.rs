@@ -1,4 +1,5 @@
-//! Ports that carry less if many flows send to them: by hand, and what holds for every policy.
+//! Incast: ports whose goodput falls with the number of senders. Examples by hand, and properties of every
+//! policy.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use weir_core::policy;
 use weir_core::units::Rate;
 use weir_sim::{NetworkModel, NoObserver, Observer, Options, Outcome, Snapshot, replay};
 
-/// What was measured with a byte for each connection, on a link of 1 byte/s; another buffer, where nothing costs, says that it was.
+/// Measurements with a buffer of one byte per connection, on a link of 1 byte/s. A second buffer size without
+/// loss gives the link rate.
 fn measured(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
     let run =
         |buffer, connections, goodput| IncastRun { buffer, connections, bytes: 1.0, loss: 0.0, goodput };
@@ -29,7 +31,7 @@ fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {
     replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
-/// When the flows of the first coflow end.
+/// Checks the completion times of the first coflow's flows.
 #[track_caller]
 fn check(all: &Workload, policy: &str, options: &Options, ends: &[f64]) {
     assert_near(&run(all, policy, options).coflows[0].flow_ends, ends, 1e-9, policy);
@@ -40,20 +42,20 @@ fn two_senders_halve_a_receiver() {
     let goodput = measured(&[(1, 1.0), (2, 0.5)], 1.0);
     let one = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 2, 2.0)])]);
     let through = through(&goodput, 1.0, 0.0);
-    // Both at a quarter until the shorter ends at 8; what the other has left then gets all of the port.
+    // Both at a quarter until the shorter one ends at 8. The remaining flow then gets the whole port.
     for policy in ["fair", "aalo", "aalo+", "aalo:at=both", "saath"] {
         check(&one, policy, &through, &[10.0, 8.0]);
     }
-    // All ends together, at half of the rate.
+    // Both flows end together, at half of the port rate.
     check(&one, "varys", &through, &[12.0, 12.0]);
-    // One connection at a time costs nothing.
+    // One concurrent connection costs no goodput.
     let django = run(&one, "django:connections=1", &through).coflows[0].cct();
     assert!(near(django, 6.0, 1e-9), "{django}");
 }
 
 #[test]
 fn a_faster_link_waits_as_long() {
-    // 2 bytes take 1 s at 2 bytes/s, and the stall is the 2 s that it was: a third of the port.
+    // 2 bytes take 1 s at 2 bytes/s, and the stall stays 2 s: a third of the port rate.
     let goodput = measured(&[(1, 1.0), (2, 0.5)], 2.0);
     let one = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 2, 4.0)])]);
     for policy in ["fair", "aalo+", "varys", "saath"] {
@@ -64,16 +66,16 @@ fn a_faster_link_waits_as_long() {
 #[test]
 fn only_the_crowded_receiver_pays() {
     let goodput = measured(&[(1, 1.0), (2, 0.5)], 1.0);
-    // Port 2 has two senders, port 3 one, which shares its sending port.
+    // Port 2 has two senders. Port 3 has one sender, whose port is shared.
     let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 3.0), (0, 3, 3.0), (1, 2, 3.0)])]);
     let through = through(&goodput, 1.0, 0.0);
-    // Plain TCP gives the rest of port 0, three quarters, to the flow to port 3.
+    // Per-flow TCP gives the residual capacity of port 0, three quarters, to the flow to port 3.
     check(&one, "fair", &through, &[12.0, 4.0, 12.0]);
-    // Saath gives each a half, and only those to port 2 get half of that.
+    // Saath gives each flow a half; the flows to port 2 achieve half of that.
     check(&one, "saath", &through, &[12.0, 6.0, 12.0]);
 }
 
-/// Keeps the schedules.
+/// Records the schedules.
 struct Recorder<'a> {
     goodput: &'a Goodput,
     schedules: Vec<Schedule>,
@@ -119,7 +121,7 @@ proptest! {
             let outcome = replay(&all, built, &through(&goodput, 1.0, interval), &mut recorder);
             prop_assert_eq!(&recorder.broken, &None, "{}", policy);
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
-            // Data that was put off may have been sent in part before.
+            // Flows whose data became unavailable may have sent some bytes before.
             if all.events.is_empty() {
                 all_is_sent(&all, &recorder.schedules, &outcome)?;
             }

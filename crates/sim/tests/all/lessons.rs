@@ -1,4 +1,4 @@
-//! What earlier simulators of coflows got wrong, checked for every policy that it can be checked for.
+//! Regression tests for errors of earlier coflow simulators, on every policy to which they apply.
 
 use crate::common::{POLICIES, assert_near, coflow, event, run, run_with, time, workload};
 use weir_core::model::{Change, Side};
@@ -28,7 +28,8 @@ fn ports_idle_from_an_end_until_the_next_schedule() {
     for policy in POLICIES {
         let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 3.0)]), coflow(2, 0.0, &[(0, 2, 9.0)])]);
         let out = run_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
-        // One after the other: 0 to 3 and 8 to 17. `fair` gives each a half until 8, when 5 are left of the second.
+        // One after the other: 0 to 3 and 8 to 17. `fair` gives each a half until 8, when the second has 5
+        // left.
         let expected = if *policy == "fair" { [6.0, 13.0] } else { [3.0, 17.0] };
         if !policy.contains("2B") {
             assert_near(&out.ccts(), &expected, 1e-9, policy);
@@ -38,7 +39,8 @@ fn ports_idle_from_an_end_until_the_next_schedule() {
 
 #[test]
 fn rates_are_new_at_every_event() {
-    // Not only when a coflow comes or goes: the end of one flow speeds up the other.
+    // Rates change at flow completions too, not only when a coflow arrives or ends: the end of one flow
+    // speeds up the other.
     let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 1.0), (0, 2, 3.0)])]);
     for policy in POLICIES {
         assert_near(&run(&w, policy).ccts(), &[4.0], 1e-9, policy);
@@ -47,13 +49,13 @@ fn rates_are_new_at_every_event() {
 
 #[test]
 fn fair_is_max_min() {
-    // P4 gets four flows, a quarter each. So P0, which sends one of them, has 3/8 for each of its other two, where
-    // min(1/senders, 1/receivers) says 1/3.
+    // P4 receives four flows at a quarter each. P0 sends one of them, so its other two flows get 3/8 each,
+    // whereas min(1/senders, 1/receivers) gives 1/3.
     let flows = [(0, 4, 1.0), (1, 4, 1.0), (2, 4, 1.0), (3, 4, 1.0), (0, 5, 0.375), (0, 6, 0.75)];
     let coflows = flows.iter().enumerate().map(|(id, &flow)| coflow(id as u64, 0.0, &[flow]));
     let ends = run(&workload(7, coflows.collect()), "fair").ccts();
     assert_near(&ends[4..5], &[1.0], 1e-9, "3/8 until 1");
-    // Then 3/4 for what is left of the last.
+    // Then 3/4 for the remaining bytes of the last flow.
     assert_near(&ends[5..], &[1.5], 1e-9, "3/4 from 1 on");
 }
 
@@ -68,7 +70,7 @@ fn orders_are_by_arrival_and_not_by_position() {
     }
 }
 
-/// Counts the coflows that the network knows at most.
+/// Records the maximum number of coflows that the network holds at once.
 #[derive(Default)]
 struct Most {
     coflows: usize,
@@ -112,7 +114,7 @@ fn a_failed_port_stops_its_flows_at_once() {
         let rate = |at, factor| event(at, Change::PortRate { port: 0, side, factor });
         w.events = vec![rate(1.0, 0.0), rate(3.0, 0.5), rate(5.0, 1.0)];
         for policy in POLICIES {
-            // 1, nothing, 1, and the other 2.
+            // 1, a pause, 1, and then the other 2.
             assert_near(&run(&w, policy).ccts(), &[7.0], 1e-9, policy);
         }
         w.events.truncate(1);
@@ -136,7 +138,7 @@ fn events_are_on_time_even_while_a_coflow_waits_for_the_next_schedule() {
 
 #[test]
 fn late_data_is_there_at_a_schedule_of_the_same_time() {
-    // Multiples of the interval that rounding puts a little after the schedule, or before it.
+    // Multiples of the interval that rounding moves slightly after or before the schedule.
     for k in 1..60 {
         let until = f64::from(8 * k) / 1000.0 + f64::from(k % 3) * 1e-10;
         let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
@@ -144,7 +146,7 @@ fn late_data_is_there_at_a_schedule_of_the_same_time() {
         for policy in ["saath", "fair", "varys", "aalo"] {
             let out = run_with(&w, policy, 1.0, 0.008, &mut NoObserver);
             let end = out.unwrap_or_else(|e| panic!("{policy}, until {until}: {e}")).coflows[0].end;
-            // It sent for a millisecond before.
+            // The flow sent for a millisecond before.
             assert_near(&[end], &[until + 0.999], 1e-9, policy);
         }
     }
@@ -152,7 +154,8 @@ fn late_data_is_there_at_a_schedule_of_the_same_time() {
 
 #[test]
 fn a_flow_without_bytes_ends_when_its_data_is_there() {
-    // Not at the next schedule, which it does not need; and what waits for its coflow is released then.
+    // An empty coflow completes at once, without waiting for the next schedule, and releases its dependants
+    // then.
     let empty = coflow(1, 0.0, &[(0, 1, 0.0)]);
     let mut w = workload(2, vec![empty.clone(), empty, coflow(3, 0.0, &[(0, 1, 1.0)])]);
     w.coflows[0].flows[0].release = time(1.0);
@@ -177,7 +180,7 @@ fn data_that_comes_later_by_less_than_the_clock_can_say_comes() {
 
 #[test]
 fn data_is_never_early() {
-    // It is late for another reason until 3, but exists from 10 on only.
+    // The flow is delayed by an event until 3, but its data only exists from 10 on.
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
     w.coflows[0].flows[0].release = time(10.0);
     let late = |at, until| event(at, Change::Late { coflow: 0, flow: 0, until: time(until) });
@@ -187,7 +190,7 @@ fn data_is_never_early() {
             assert_near(&run(&w, policy).ccts(), &[11.0], 1e-9, policy);
         }
     }
-    // What was said first holds, although something else is over sooner.
+    // The first event stays in effect although the second one ends sooner.
     w.events = vec![late(0.0, 20.0), late(2.0, 12.0)];
     for policy in POLICIES {
         assert_near(&run(&w, policy).ccts(), &[21.0], 1e-9, policy);
@@ -196,8 +199,9 @@ fn data_is_never_early() {
 
 #[test]
 fn a_flow_that_passes_another_goes_first() {
-    // P0 sends a quarter: its 2 bytes are the shorter ones, and the other 3 have the rest of P0's receiving side. At 2 both have
-    // 1.5 left, to the last bit; from then on the second is the shorter.
+    // P0 sends at a quarter rate. Its 2 bytes are the shorter flow, and the other 3 get the residual capacity
+    // of P0's receiving side. At 2 both have exactly 1.5 left; from then on the second flow is the shorter
+    // one.
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 2.0)]), coflow(2, 0.0, &[(1, 0, 3.0)])]);
     w.events = vec![event(0.0, Change::PortRate { port: 0, side: Side::Send, factor: 0.25 })];
     assert_near(&run(&w, "pfp").ccts(), &[9.5, 3.5], 1e-6, "pfp");
@@ -205,20 +209,21 @@ fn a_flow_that_passes_another_goes_first() {
 
 #[test]
 fn a_flow_that_gets_less_leaves_the_rest_of_its_other_port() {
-    // P1 sends a quarter. Its flow, which comes later and is the shortest, takes a quarter of what P0 receives from the second; what
-    // P0 can send more is for the third.
+    // P1 sends at a quarter rate. Its flow arrives later and is the shortest, and takes a quarter of P0's
+    // receiving rate from the second. The third flow gets the residual sending rate of P0.
     let mut w = workload(
         3,
         vec![coflow(1, 1.0, &[(1, 0, 1.0)]), coflow(2, 0.0, &[(0, 0, 5.0)]), coflow(3, 0.0, &[(0, 2, 6.0)])],
     );
     w.events = vec![event(0.0, Change::PortRate { port: 1, side: Side::Send, factor: 0.25 })];
-    // Until 5: 1 + 3 of the second, 1 of the third.
+    // Until 5: 1 + 3 bytes of the second flow, 1 of the third.
     assert_near(&run(&w, "pfp").ccts(), &[4.0, 6.0, 11.0], 1e-9, "pfp");
 }
 
 #[test]
 fn what_the_shortest_flow_cannot_take_goes_to_the_next_shortest() {
-    // P2 sends at half rate, so from 1 to 9 the second shares P0 with the third, not with the fourth, which is longer.
+    // P2 sends at half rate. From 1 to 9 the second flow shares P0 with the third, not with the longer
+    // fourth.
     let sizes: [(u32, f64); 4] = [(0, 1.0), (2, 4.0), (1, 5.0), (0, 6.0)];
     let coflows = (1..).zip(sizes).map(|(id, (src, bytes))| coflow(id, 0.0, &[(src, 0, bytes)]));
     let mut w = workload(3, coflows.collect());
@@ -228,7 +233,7 @@ fn what_the_shortest_flow_cannot_take_goes_to_the_next_shortest() {
 
 #[test]
 fn rounding_never_keeps_a_flow_from_ending() {
-    /// Ends a replay that makes far more schedules than there are flows to end.
+    /// Aborts a replay with far more schedules than flow completions.
     struct Patience(usize);
     impl Observer for Patience {
         fn scheduled(&mut self, _: &Snapshot<'_>) -> bool {
@@ -236,7 +241,8 @@ fn rounding_never_keeps_a_flow_from_ending() {
             self.0 > 0
         }
     }
-    // Two traces on which a time found anew came a moment after the time found before, at every schedule.
+    // Two traces on which a recomputed wake-up time was slightly later than the previous one at every
+    // schedule.
     for seed in [3, 6] {
         let spec = Preset::Small.spec(seed);
         let w = generate(&spec, TraceUnit::MB, &Limits::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the simulator, one module for each part.
+//! Tests of the simulator: one module per component.
 
 mod bssi;
 #[path = "../../../core/tests/all/campaign.rs"]

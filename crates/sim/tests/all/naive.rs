@@ -1,14 +1,14 @@
-//! The engine against a second simulator, written from the definitions of the policies and as plainly as can be: every flow
-//! has its bytes and its rate, every schedule is made from nothing.
+//! The engine against a reference simulator, written directly from the definitions of the policies. Every
+//! flow has its bytes and rate, and every schedule is computed from scratch.
 
 use crate::common::{Kinds, cases, near, run_with, workloads};
 use proptest::prelude::*;
 use weir_core::model::{Change, Side, Workload};
 use weir_sim::NoObserver;
 
-/// What rounding leaves of a port is not capacity.
+/// Residual port capacity below this is rounding error.
 const DUST: f64 = 1e-9;
-/// Things closer than this happen at once.
+/// Events closer than this are simultaneous.
 const EPS: f64 = 1e-9;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ struct Flow {
     sent: f64,
     rate: f64,
     at: At,
-    /// When its data is there; before its coflow is released, how long after that.
+    /// Time at which its data is available; before the coflow's release, the delay after the release.
     there: f64,
     not_before: f64,
     end: f64,
@@ -37,9 +37,10 @@ struct Flow {
 struct Coflow {
     arrival: f64,
     deadline: f64,
-    /// In the order in which they are served: by ports, a second flow between two ports in a second round of its sender.
+    /// In service order: by ports; a second flow between the same two ports comes in a second round of its
+    /// sender.
     flows: Vec<Flow>,
-    /// Their places in the workload.
+    /// Indices in the workload.
     places: Vec<usize>,
     parents: Vec<usize>,
     seq: Option<usize>,
@@ -48,7 +49,7 @@ struct Coflow {
     expires: f64,
     lengths: Vec<f64>,
     admitted: Option<bool>,
-    /// What flows sent before they started anew.
+    /// Bytes that restarted flows had sent before.
     lost: f64,
 }
 
@@ -95,7 +96,7 @@ impl Saath {
         (0..self.queues - 1).find(|&q| !past(self.upper(q))).unwrap_or(self.queues - 1)
     }
 
-    /// What the least advanced flow has left if it is as long as the median of those that are done.
+    /// Remaining bytes of the least advanced flow if its length is the median of the completed flows.
     fn estimate(&self, c: &Coflow) -> Option<(f64, f64)> {
         if !self.requeue || !self.per_flow || c.lengths.is_empty() {
             return None;
@@ -125,7 +126,8 @@ impl Saath {
         }
     }
 
-    /// When a coflow's queue may change at the rates in force: each time at which a flow, or all of them, reach something.
+    /// Next time at which a coflow's queue may change at the current rates: when a flow, or the whole coflow,
+    /// reaches a threshold.
     fn changes(&self, c: &Coflow, now: f64) -> f64 {
         let width = c.flows.len() as f64;
         let mut next = f64::INFINITY;
@@ -152,7 +154,7 @@ impl Saath {
     }
 }
 
-/// Queues by what coflows have sent.
+/// Queues by the bytes that coflows have sent.
 #[derive(Debug, Clone)]
 struct Aalo {
     start: f64,
@@ -161,10 +163,10 @@ struct Aalo {
     at: Ports,
 }
 
-/// Which ports have the queues.
+/// Ports with queues.
 #[derive(Debug, Clone, Copy)]
 enum Ports {
-    /// Both, in strict order.
+    /// Both sides, in strict priority order.
     All,
     Senders {
         strict: bool,
@@ -189,7 +191,7 @@ impl Aalo {
         (0..self.queues - 1).find(below).unwrap_or(self.queues - 1)
     }
 
-    /// When a coflow reaches the next threshold at the rates in force.
+    /// Time at which a coflow reaches the next threshold at the current rates.
     fn changes(&self, c: &Coflow, now: f64) -> f64 {
         let rate: f64 = c.live().map(|f| f.rate).sum();
         (0..self.queues - 1)
@@ -216,8 +218,8 @@ struct World<'a> {
     recv: Vec<f64>,
     released: usize,
     next_event: usize,
-    /// Whether two coflows ever had the same deadline (Saath) or time left (Varys) but for rounding, which then decided who
-    /// went first.
+    /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
+    /// errors, which then decided their order.
     tied: bool,
 }
 
@@ -274,7 +276,7 @@ impl World<'_> {
         }
     }
 
-    /// Coflows under way in the order of their release.
+    /// Active coflows in the order of their release.
     fn active(&self) -> Vec<usize> {
         let mut active: Vec<usize> = (0..self.coflows.len())
             .filter(|&c| self.coflows[c].seq.is_some() && self.coflows[c].end.is_none())
@@ -283,7 +285,7 @@ impl World<'_> {
         active
     }
 
-    /// When a coflow can be released; nobody knows while a parent is under way.
+    /// Release time of a coflow; unknown while a parent is active.
     fn release_time(&self, c: usize) -> f64 {
         let parents = &self.coflows[c].parents;
         let ends = parents.iter().map(|&p| self.coflows[p].end.unwrap_or(f64::INFINITY));
@@ -297,12 +299,12 @@ impl World<'_> {
         ((at - self.slack()) / self.interval).ceil() * self.interval
     }
 
-    /// What is this close to a schedule is in time for it.
+    /// Events within this distance of a schedule are part of it.
     fn slack(&self) -> f64 {
         (1e-6 * self.interval).clamp(EPS, 1e-8)
     }
 
-    /// Every coflow's completion time, and whether rounding may have decided some order.
+    /// Runs the replay. Returns all completion times, and whether rounding may have decided an order.
     fn run(mut self) -> (Vec<f64>, bool) {
         for _ in 0..200_000 {
             if self.coflows.iter().all(|c| c.end.is_some()) {
@@ -330,7 +332,7 @@ impl World<'_> {
                 wake = wake.min(self.wake(coflow));
             }
             if self.tick(wake) <= self.now {
-                // A threshold that this schedule missed by rounding is for the next one.
+                // A threshold that this schedule missed by rounding waits for the next one.
                 wake = self.now + self.interval.max(EPS);
             }
             let soon = soon.min(wake);
@@ -355,7 +357,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets the flows run until `next`. What ends before keeps its own time.
+    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time.
     fn advance(&mut self, next: f64) {
         let (from, slack) = (self.now, self.slack());
         for coflow in &mut self.coflows {
@@ -386,11 +388,11 @@ impl World<'_> {
         }
     }
 
-    /// Arrivals, data and events until now.
+    /// Applies arrivals, data and events until now.
     fn happen(&mut self) {
         let now = self.now + self.slack();
         loop {
-            // Data before events: what an event takes away at the same time is taken away.
+            // Data before events: an event at the same time overrides data arrivals.
             for coflow in &mut self.coflows {
                 for flow in coflow.flows.iter_mut().filter(|f| f.at == At::Waiting && f.there <= now) {
                     flow.at = At::Live;
@@ -400,7 +402,8 @@ impl World<'_> {
                 }
             }
             self.complete();
-            // One release at a time: a coflow without bytes is done at once, and may let another go before the next.
+            // One release per iteration: a coflow without bytes completes at once, and may release another
+            // one before the next.
             let ready = (0..self.coflows.len())
                 .filter(|&c| self.coflows[c].seq.is_none() && self.release_time(c) <= now)
                 .min_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)));
@@ -472,7 +475,7 @@ impl World<'_> {
         }
     }
 
-    /// Flow by flow, what both ports have left.
+    /// Gives each flow in turn the residual capacity of its two ports.
     fn fill(&mut self, c: usize, send: &mut [f64], recv: &mut [f64]) {
         for flow in self.coflows[c].flows.iter_mut().filter(|f| f.at == At::Live) {
             let rate = send[flow.src].min(recv[flow.dst]);
@@ -520,7 +523,7 @@ impl World<'_> {
         }
         let expired: Vec<f64> = turns.iter().filter(|turn| turn.0 == 0).map(|turn| turn.1).collect();
         self.tied |= (1..expired.len()).any(|i| expired[..i].iter().any(|e| (e - expired[i]).abs() < EPS));
-        // Stable: the active coflows are in order of release.
+        // The sort is stable: active coflows are in order of release.
         turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         for group in 0..=saath.queues {
             let mut missed = Vec::new();
@@ -560,7 +563,7 @@ impl World<'_> {
         }
     }
 
-    /// The time in which a coflow can end with what is left of the ports.
+    /// Minimum completion time of a coflow on the residual port capacity.
     fn least_time(&self, c: usize, send: &[f64], recv: &[f64]) -> f64 {
         let coflow = &self.coflows[c];
         let at = |f: &Flow| {
@@ -624,7 +627,7 @@ impl World<'_> {
     }
 
     fn aalo(&mut self, aalo: &Aalo, send: &mut [f64], recv: &mut [f64]) {
-        // Stable: the active coflows are in order of release.
+        // The sort is stable: active coflows are in order of release.
         let mut order: Vec<(usize, usize)> =
             self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
         order.sort_by_key(|turn| turn.0);
@@ -640,7 +643,7 @@ impl World<'_> {
                 for flow in self.coflows.iter().flat_map(Coflow::live) {
                     send[flow.src] -= flow.rate;
                 }
-                // What is left of the senders is passed on.
+                // Work conservation: later coflows use the residual capacity of the senders.
                 for (_, c) in order {
                     self.fill(c, send, recv);
                 }
@@ -648,7 +651,7 @@ impl World<'_> {
         }
     }
 
-    /// One sender: each queue's share goes to the first coflow that has a flow there, evenly over its flows.
+    /// One sender: each queue's share goes to the first coflow with a flow there, evenly over its flows.
     fn offer(&mut self, src: usize, rate: f64, order: &[(usize, usize)], strict: bool, aalo: &Aalo) {
         let mut served: Vec<(usize, usize)> =
             order.iter().copied().filter(|&(_, c)| self.coflows[c].live_at(src, true) > 0).collect();
@@ -666,7 +669,8 @@ impl World<'_> {
         }
     }
 
-    /// One receiver, max-min: from the least offer on, each gets no more than an even share of what is left.
+    /// One receiver, max-min: from the lowest offer on, each flow gets at most an even share of the remaining
+    /// capacity.
     fn take(&mut self, dst: usize, left: &mut f64) {
         let flows = self.coflows.iter_mut().flat_map(|c| &mut c.flows);
         let mut offers: Vec<&mut f64> =
@@ -680,7 +684,8 @@ impl World<'_> {
 
     fn coordinated(&mut self, order: &[(usize, usize)], send: &mut [f64], recv: &mut [f64]) {
         for &(_, c) in order {
-            // Each flow gets the smaller of its even shares, among those whose other port has anything left.
+            // Each flow gets the smaller of its even shares, among flows whose other port has residual
+            // capacity.
             let open: Vec<usize> = (0..self.coflows[c].flows.len())
                 .filter(|&f| {
                     let flow = &self.coflows[c].flows[f];
@@ -716,7 +721,7 @@ fn compare(w: &Workload, name: &str, policy: &Policy) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// All switches by chance, with a threshold that no sum of sizes hits.
+/// Random combinations of all Saath options. No sum of sizes equals a threshold.
 fn saaths() -> impl Strategy<Value = (String, Policy)> {
     let switches = prop::collection::vec(prop::bool::weighted(0.75), 9);
     (switches, prop::sample::select(vec![0.31, 1.07, 2.03, f64::INFINITY]), 0.9f64..4.0).prop_map(

@@ -1,4 +1,4 @@
-//! What holds for every policy on every workload.
+//! Properties of every policy on every workload.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use weir_core::model::{Change, FlowState, Workload};
 use weir_core::policy;
 use weir_sim::{NoObserver, Observer, Outcome, Snapshot, bound, replay};
 
-/// One flow with its rate, from one schedule to the next.
+/// A flow and its rate between two schedules.
 #[derive(Debug, Clone, Copy)]
 struct Rated {
     src: usize,
     dst: usize,
     rate: f64,
-    /// Order of its coflow, and its place in it.
+    /// Sequence number of its coflow, and its index there.
     seq: u64,
     flow: u32,
-    /// Its place in the workload.
+    /// Its index in the workload.
     key: (usize, usize),
-    /// What its coflow's rates follow.
+    /// The rule for its coflow's rates.
     rule: Rule,
 }
 
-/// Keeps the rates of all live flows, and checks them at every schedule.
+/// Records the rates of all live flows, and checks them at every schedule.
 struct Checker<'a> {
     policy: &'a str,
     schedules: Vec<(f64, Vec<Rated>)>,
@@ -38,8 +38,9 @@ impl<'a> Checker<'a> {
         Checker { policy, schedules: Vec::new(), broken: None }
     }
 
-    /// Those that say so. Even shares at both ends do not, nor does all-or-none alone, nor who limits connections. What all flows of
-    /// a coflow get at once may be less than what some of them could use.
+    /// Only some policies are work-conserving. Even shares at both ports are not, all-or-none alone is not,
+    /// and neither are policies that limit connections. A common rate for all flows of a coflow may be below
+    /// the rate that some of them could use.
     fn conserves_work(&self, flow: &Rated) -> bool {
         !self.policy.contains("at=both")
             && !self.policy.contains("work-conservation=off")
@@ -114,7 +115,7 @@ impl Observer for Checker<'_> {
     }
 }
 
-/// Bytes that the rates add up to until each flow's end, or from its last start on.
+/// Integral of the rates until each flow's end, or since its last restart.
 fn moved(
     workload: &Workload,
     schedules: &[(f64, Vec<Rated>)],
@@ -127,7 +128,7 @@ fn moved(
             if let Change::Restart { coflow, flow } = event.what
                 && (*from - event.at.get()).abs() <= 1e-9
             {
-                // What was sent is lost, unless the flow had ended.
+                // Sent bytes are lost unless the flow had completed.
                 if outcome.coflows[coflow].flow_ends[flow] > *from + 1e-9 {
                     bytes.insert((coflow, flow), 0.0);
                 }
@@ -148,7 +149,7 @@ fn fingerprint(outcome: &Outcome) -> String {
     format!("{:?} {:?} {}", outcome.coflows, outcome.jobs, outcome.schedule_ns.len())
 }
 
-/// All that holds for one policy on one workload.
+/// Checks all properties of one policy on one workload.
 fn check_all(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Outcome, String> {
     let fail = |what: String| Err(format!("{policy}, interval {interval}: {what}"));
     let mut checker = Checker::new(policy);
@@ -187,7 +188,7 @@ fn check_all(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Out
         for (place, flow) in spec.flows.iter().enumerate() {
             let sent = moved.get(&(index, place)).copied().unwrap_or(0.0);
             let size = flow.bytes.get();
-            // What rounding does to the time of an end counts with the rate.
+            // A rounding error in the end time is multiplied by the rate.
             let rounding = 1e-6 * size + 1e-12 * rate * (1.0 + outcome.makespan) * 1e3;
             if (sent - size).abs() > rounding {
                 return fail(format!("flow {place} of coflow {} sent {sent} of {size}", spec.id));
@@ -233,7 +234,7 @@ proptest! {
 
     #[test]
     fn promises_hold_where_ends_come_just_after_schedules(w in workloads(Kinds { parents: true, ..Kinds::PLAIN })) {
-        // At this rate a megabyte takes an interval, and a byte 8 ns, which is as good as nothing.
+        // At this rate a megabyte takes one interval, and a byte 8 ns, which is negligible.
         let mut w = scaled(&w, 1e6, 0.008);
         for (extra, flow) in w.coflows.iter_mut().flat_map(|c| &mut c.flows).enumerate() {
             flow.bytes = crate::common::bytes(flow.bytes.get().round() + (extra % 3) as f64);
@@ -253,7 +254,7 @@ proptest! {
 
 #[test]
 fn sizes_may_be_anything() {
-    // Nothing, very little, and very much, between the same ports and at one port.
+    // Zero, tiny and huge sizes, between the same ports and at one port.
     for sizes in [[0.0, 0.0, 0.0], [1e-6, 1e15, 0.0], [1e15, 1e15, 1e-6], [1.0, 1e-6, 1e15], [1e15, 1.0, 1.0]]
     {
         let [a, b, c] = sizes;
@@ -296,7 +297,7 @@ fn renumbered(w: &Workload) -> Workload {
     other
 }
 
-/// `w` with port `p` called `names[p]`.
+/// `w` with port `p` renamed to `names[p]`.
 fn replugged(w: &Workload, names: &[u32]) -> Workload {
     let port = |p: u32| names[p as usize];
     let mut other = w.clone();
@@ -311,7 +312,7 @@ fn replugged(w: &Workload, names: &[u32]) -> Workload {
     other
 }
 
-/// `w` with the flows of each coflow listed the other way round.
+/// `w` with the flows of each coflow in reverse order.
 fn relisted(w: &Workload) -> Workload {
     let mut other = w.clone();
     other.coflows.iter_mut().for_each(|coflow| coflow.flows.reverse());
@@ -323,7 +324,7 @@ fn relisted(w: &Workload) -> Workload {
     other
 }
 
-/// Leaves each coflow one flow at each port.
+/// Keeps at most one flow of each coflow at each port.
 fn matchings(mut w: Workload) -> Workload {
     for coflow in &mut w.coflows {
         let (mut from, mut to) = (Vec::new(), Vec::new());
@@ -343,7 +344,7 @@ fn matchings(mut w: Workload) -> Workload {
     w
 }
 
-/// `w` with sizes times `bytes` and times times `times`.
+/// `w` with sizes multiplied by `bytes` and times by `times`.
 fn scaled(w: &Workload, bytes: f64, times: f64) -> Workload {
     let by = |t: &mut weir_core::units::Time| *t = time(t.get() * times);
     let mut other = w.clone();
@@ -370,7 +371,8 @@ fn same(a: &[f64], b: &[f64], tolerance: f64, what: &str) -> Result<(), TestCase
     Ok(())
 }
 
-/// Everything but parents: a child's place in the order of releases follows from an end, and two ends may tie.
+/// Everything except parents: the release order of a child depends on a completion, and two completions may
+/// tie.
 const DYNAMIC: Kinds = Kinds {
     generic: true,
     empty: true,
@@ -386,7 +388,7 @@ proptest! {
 
     #[test]
     fn ids_and_positions_decide_nothing(mut w in workloads(DYNAMIC)) {
-        // No two arrive together: then the order of the trace decides.
+        // No two arrivals are simultaneous: ties are broken by trace order.
         for (index, coflow) in w.coflows.iter_mut().enumerate() {
             coflow.arrival = time(coflow.arrival.get() + 1e-3 * index as f64);
         }
@@ -424,8 +426,8 @@ proptest! {
             let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
             same(&a, &b, 1e-6, policy)?;
         }
-        // The others serve the flows of one coflow in the order of ports, which are numbered as they are listed, where something is
-        // left over; with one flow at each port, none of them takes anything from another.
+        // The other policies serve the flows of one coflow in the order of ports, numbered by first use, for
+        // residual capacity. With one flow at each port, no flow takes capacity from another.
         let w = matchings(w);
         for policy in POLICIES {
             let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
@@ -440,7 +442,7 @@ proptest! {
             for interval in [0.0, 0.7] {
                 let a = run_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
                 let b = run_with(&scaled(&w, 4.0, 1.0), &scaled_policy, 4.0, interval, &mut NoObserver);
-                // Powers of two: not even rounding differs. (Default thresholds are far away.)
+                // Powers of two: even rounding is identical. (Default thresholds are out of reach.)
                 same(&a, &b.unwrap().ccts(), 1e-12, policy)?;
             }
         }
@@ -457,7 +459,7 @@ proptest! {
     }
 }
 
-/// Max-min between flows, as plain as can be.
+/// Reference max-min between flows.
 fn water_filling(send: &[f64], recv: &[f64], flows: &[Rated]) -> Vec<f64> {
     let mut rates = vec![None; flows.len()];
     while rates.contains(&None) {
@@ -501,7 +503,7 @@ impl Observer for Fair {
     }
 }
 
-/// Compares `pfp` with the sorted greedy at every schedule.
+/// Compares `pfp` with the sorted greedy algorithm at every schedule.
 struct Greedy<'a> {
     workload: &'a Workload,
     left: BTreeMap<(usize, usize), f64>,
@@ -533,7 +535,7 @@ impl Observer for Greedy<'_> {
         flows.sort_by(|a, b| left(a).total_cmp(&left(b)).then((a.seq, a.flow).cmp(&(b.seq, b.flow))));
         let tie = |pair: &[Rated]| (left(&pair[0]) - left(&pair[1])).abs() < 1e-9;
         if flows.windows(2).any(tie) {
-            // What rounding decides is checked by none.
+            // Orders that rounding decides are not checked.
             return true;
         }
         let (mut send, mut recv) = (moment.fabric().send().to_vec(), moment.fabric().recv().to_vec());

@@ -1,4 +1,5 @@
-//! Services over time against NetShare (UCSD 2010): the examples of sections 2 and 3, and the phases of 5.3.
+//! Services over time against NetShare (UCSD 2010): the examples of sections 2 and 3, and the phases of
+//! section 5.3.
 
 use std::path::Path;
 
@@ -28,7 +29,7 @@ fn assert_close(found: &[f64], expected: &[f64], what: &str) {
     }
 }
 
-/// What arrives at the end of each phase, in Mbit/s.
+/// Received rates at the end of each phase, in Mbit/s.
 fn ends(shared: &Shared) -> Vec<Vec<f64>> {
     shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / MBIT).collect()).collect()
 }
@@ -75,9 +76,10 @@ fn fig_14_queues_alone() {
 
 #[test]
 fn fig_15_throttling_alone() {
-    // In the last phase A1 gets "nearly 450-500Mbps", since A2 is limited to "a little over 500Mbps". Of two flows that meet,
-    // the one that was there falls to 500 and is allowed 550, the one that comes rises from nothing to 500 and is allowed
-    // 600. Of what they send then, 522 of the latter arrive: within 5 %, so it is allowed 574, and there it stays.
+    // In the last phase A1 gets "nearly 450-500Mbps", since A2 is limited to "a little over 500Mbps". Of two
+    // flows that compete, the earlier one falls to 500 and has a limit of 550; the later one rises from zero
+    // to 500 and has a limit of 600. Of these 600, 522 arrive: within 5 %, so the limit becomes 574 and stays
+    // there.
     let later = 1.1 * 1000.0 * 600.0 / 1150.0;
     let parts = [1000.0 * 550.0 / (550.0 + later), 1000.0 * later / (550.0 + later)];
     assert_ends(
@@ -89,7 +91,7 @@ fn fig_15_throttling_alone() {
             [1000.0 - later, parts[1], parts[0]],
         ],
     );
-    // Where they begin together, both are allowed 550.
+    // If both start together, both limits are 550.
     let mut together = section_5_3();
     let begin = Time::new(95.0).unwrap();
     for demand in &mut together.demands {
@@ -110,7 +112,7 @@ fn the_first_periods_of_throttling() {
     assert_close(&a1, &[250.0, 700.0, 725.0], "A1 gets");
     let until: Vec<f64> = first.iter().map(|segment| segment.to.get()).collect();
     assert_close(&until, &[95.05, 95.1, 125.0], "until");
-    // So the mean is that of two periods and the rest.
+    // The mean is over two periods and the rest of the phase.
     let mean = (250.0 * 0.05 + 700.0 * 0.05 + 725.0 * 29.9) / 30.0;
     assert_close(&[shared.phases[3].mean[0] / MBIT], &[mean], "A1's mean");
 }
@@ -182,7 +184,8 @@ fn fig_1_on_its_fabric() {
 
 #[test]
 fn fig_4_udp_is_throttled_in_the_loop() {
-    // H1 and H2 send all they can. A3 gets 5 with queues alone (3.2); throttled, H1 is let in at what arrives and a tenth.
+    // H1 and H2 send at full rate. A3 gets 5 with queues alone (3.2). With throttling, H1 is limited to its
+    // received rate plus a tenth.
     let udp = Sending::Unresponsive(gbit(10.0));
     let flows = scenario(Plan::NetShareFig3, &[4.0, 1.0, 1.0])
         .flow(0, "H5", "H6", Sending::Elastic)
@@ -201,8 +204,9 @@ fn fig_4_udp_is_throttled_in_the_loop() {
 
 #[test]
 fn limits_alone_do_not_save_tcp_from_udp() {
-    // 3.3 without queues: UDP is let in at 10 % more than its part, TCP in the same queue gets what that leaves, is
-    // measured at that, and is allocated no more the next time. With queues it keeps its part.
+    // Section 3.3 without queues: the limit of UDP is 10 % above its share. TCP in the same queue gets the
+    // residual capacity, is measured at that rate, and gets no higher limit the next time. With queues TCP
+    // keeps its share.
     let flows = scenario(Plan::NetShareFig6, &[1.0, 1.0]).flow(0, "H1", "H5", Sending::Elastic).flow(
         1,
         "H2",
@@ -234,7 +238,8 @@ fn a_new_connection_is_not_limited_by_an_old_one() {
 
 #[test]
 fn skipping_steady_periods_changes_nothing() {
-    // Another service far away that comes and goes every 50 ms keeps every period from being skipped.
+    // Another, distant service that starts and stops every 50 ms prevents the simulator from skipping any
+    // period.
     let mut plain = section_5_3();
     plain.services.push(service("A4", 1.0));
     let mut busy = plain.clone();
@@ -265,7 +270,7 @@ fn skipping_steady_periods_changes_nothing() {
 
 #[test]
 fn long_paths_count_towards_the_size_of_an_outcome() {
-    // Over an hour, 694 demands alone stay 60,000 numbers below the limit.
+    // Over an hour, 694 demands alone are 60,000 numbers below the limit.
     let of_chain = |switches: usize| {
         let mut chain = Builder::new();
         ["a", "b"].iter().for_each(|host| chain.host(host).unwrap());

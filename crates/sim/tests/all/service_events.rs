@@ -1,4 +1,4 @@
-//! Services on a network whose cables fail, come back and change their rates.
+//! Services on a network whose cables fail, recover and change their rates.
 
 use weir_core::model::scenario::{Change, Demand, Event, Scenario, Sending, Service};
 use weir_core::model::{LinkId, NodeId, Plan, Routes};
@@ -15,8 +15,8 @@ fn rate(gbit: f64) -> Rate {
     Rate::new(gbit * GBIT).unwrap()
 }
 
-/// Two leaves with two hosts each under two spines, all cables at 1 Gbit; a service of weight 1 and one of weight 3, with a
-/// connection each from the first leaf to the second.
+/// Two leaves with two hosts each under two spines, all cables at 1 Gbit/s. Services of weight 1 and 3 have
+/// one connection each from the first leaf to the second.
 fn two_spines(seed: u64) -> Scenario {
     let plan = Plan::LeafSpine { spines: 2, leaves: 2, hosts: 2, rate: rate(1.0), oversubscription: 1.0 };
     let service = |name: &str, weight| Service { name: name.to_owned(), weight, excess: None };
@@ -50,7 +50,7 @@ fn uplinks(scenario: &Scenario) -> [LinkId; 2] {
     out.collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// Whether each of the two connections goes by the first spine if both are up.
+/// For each of the two connections, whether it crosses the first spine if both spines are up.
 fn by_first(scenario: &Scenario) -> [bool; 2] {
     let first = uplinks(scenario)[0];
     let mut routes = Routes::new(scenario.topology.clone(), scenario.seed);
@@ -62,7 +62,7 @@ fn by_first(scenario: &Scenario) -> [bool; 2] {
     })
 }
 
-/// What arrives at the end of each phase, in Gbit/s.
+/// Received rates at the end of each phase, in Gbit/s.
 fn ends(shared: &Shared) -> Vec<Vec<f64>> {
     shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / GBIT).collect()).collect()
 }
@@ -90,7 +90,7 @@ fn cables_fail_slow_down_and_come_back() {
         ];
         let by_first = by_first(&scenario);
         met[usize::from(by_first[0] == by_first[1])] = true;
-        // With a queue for each service, spines that carry so much when both are up.
+        // Expected rates with a queue per service, for these spine capacities with both spines up.
         let shares = |capacities: [f64; 2]| {
             let part = |flow: usize| {
                 let capacity = capacities[usize::from(!by_first[flow])];
@@ -108,7 +108,7 @@ fn cables_fail_slow_down_and_come_back() {
         }
         let stranded: Vec<&[u32]> = shared.phases.iter().map(|phase| &phase.stranded[..]).collect();
         assert_eq!(stranded, [[0, 0], [0, 0], [0, 0], [1, 1], [0, 0], [0, 0]]);
-        // What crosses the links: nothing where a cable is down.
+        // Link loads: zero while a cable is down.
         let loads = |link| -> Vec<f64> {
             shared.phases.iter().map(|phase| shared.load(phase, link).iter().sum::<f64>() / GBIT).collect()
         };
@@ -122,7 +122,7 @@ fn cables_fail_slow_down_and_come_back() {
 fn a_host_that_is_cut_off_leaves_the_others_their_part() {
     for mechanism in Mechanism::ALL {
         let mut scenario = two_spines(0);
-        // One spine only, which both share; then the first host's cable fails.
+        // A single spine, which both share; then the first host's cable fails.
         let [first, _] = uplinks(&scenario);
         let host = scenario.topology.out(NodeId(0))[0];
         let event = |at, cable, change| Event { at: time(at), cable, change };
@@ -146,8 +146,8 @@ fn a_host_that_is_cut_off_leaves_the_others_their_part() {
 
 #[test]
 fn a_connection_on_a_new_path_is_measured_anew() {
-    // 1 Gbit of UDP into a receiver's cable of 400 Mbit is throttled to 440. On another spine all of it is let in until it is
-    // measured there, and so it is once it is back.
+    // 1 Gbit/s of UDP into a receiver's cable of 400 Mbit/s is throttled to 440. On another spine, the
+    // traffic is not limited until it is measured there; the same applies once the spine recovers.
     let mut scenario = two_spines(0);
     scenario.demands.truncate(1);
     scenario.demands[0].sending = Sending::Unresponsive(rate(1.0));
@@ -164,7 +164,7 @@ fn a_connection_on_a_new_path_is_measured_anew() {
     let shared = share(&scenario, Mechanism::QueuesThrottling, |_| true).unwrap();
     let sent: Vec<(f64, f64)> =
         shared.segments.iter().map(|segment| (segment.from.get(), segment.sent[0] / GBIT)).collect();
-    // 1 until measured at 0.4; 20 % more, as that is a rise; then 10 %.
+    // 1 until measured at 0.4; then 20 % above, since that is a rise; then 10 %.
     let rises = |from: f64| [(from, 1.0), (from + 0.05, 0.48), (from + 0.1, 0.44)];
     let expected: Vec<(f64, f64)> = rises(0.0).into_iter().chain(rises(2.0)).chain(rises(4.0)).collect();
     for (n, (from, rate)) in expected.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! Guarantees on links and excess weights (NetShare, UCSD 2010, 3.3) in a scenario, against rates by hand.
+//! Guarantees on links and excess weights (NetShare, UCSD 2010, section 3.3) in a scenario, against rates by
+//! hand.
 //!
-//! Sources are unresponsive and send more than they get, unless a test says otherwise: the allocator sees their demands, so hosts
-//! limit them to exactly their allocations, and these arrive.
+//! Unless a test says otherwise, sources are unresponsive and send more than they receive. The allocator
+//! knows their demands, so hosts limit them to exactly their allocations, and these rates arrive.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use weir_core::model::scenario::{Change, Event, Guarantee, Scenario};
 use weir_core::units::{Rate, Time};
 use weir_sim::service::{Mechanism, Shared, share};
 
-/// Two switches; three services send from left to right, A until 40 s, and back. What is guaranteed together is 6 of 10.
+/// Two switches. Three services send from left to right (A until 40 s) and back. The guarantees sum to 6 of
+/// 10.
 const SCENARIO: &str = r#"
 weir-scenario = 1
 end = "60s"
@@ -42,7 +44,7 @@ fn scenario(text: &str) -> Scenario {
     weir_trace::scenario::read_from(text.as_bytes(), "scenario", Path::new("")).unwrap()
 }
 
-/// What arrives at the end of each phase, in Gbit/s.
+/// Received rates at the end of each phase, in Gbit/s.
 fn ends(scenario: &Scenario) -> Vec<Vec<f64>> {
     let shared = share(scenario, Mechanism::Central, |_| true).unwrap();
     shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / 125e6).collect()).collect()
@@ -59,8 +61,8 @@ fn assert_ends(scenario: &Scenario, expected: &[[f64; 6]]) {
 
 #[test]
 fn guarantees_first_and_the_rest_by_excess_weights() {
-    // From left to right 4 and 2 are guaranteed, of 10 and then of 8, and the rest goes 3:1:2; without A, 1:2. Back, weights
-    // guarantee: 3:1:1.
+    // From left to right, 4 and 2 are guaranteed, of 10 and then of 8, and the rest is divided 3:1:2; without
+    // A, 1:2. In the other direction, weights give 3:1:1.
     assert_ends(
         &scenario(SCENARIO),
         &[
@@ -74,7 +76,7 @@ fn guarantees_first_and_the_rest_by_excess_weights() {
 #[test]
 fn a_service_without_excess_weight_gets_its_guarantee_and_no_more() {
     let text = SCENARIO.replacen("weight = 3 }", "weight = 3, excess = 0 }", 1);
-    // On all other links, its hosts' own among them, A may have the part that its weight gives it: 6 of 10.
+    // On all other links, including its hosts' own, A is limited to its weighted share: 6 of 10.
     assert_ends(
         &scenario(&text),
         &[
@@ -87,7 +89,7 @@ fn a_service_without_excess_weight_gets_its_guarantee_and_no_more() {
 
 #[test]
 fn a_guarantee_stays_with_its_link() {
-    // A cable that is down carries nothing of anybody; up again, the guarantees are as before.
+    // A cable that is down carries no traffic. Once it is up again, the guarantees are restored.
     let change = |at: &str, change: &str| {
         format!("{{ at = \"{at}\", cable = [\"L\", \"R\"], change = \"{change}\" }}")
     };
@@ -127,8 +129,8 @@ fn what_no_file_can_say_is_refused_too() {
     );
 }
 
-/// Two services, of which `web` has 300 of 1,000 and then of 400 Mbit/s guaranteed, at equal weights. The link falls in the
-/// middle of a measuring period.
+/// Two services of equal weights. `web` has a guarantee of 300 of 1,000 and then of 400 Mbit/s. The link rate
+/// falls in the middle of a measuring period.
 const LOWERED: &str = r#"
 weir-scenario = 1
 end = "4s"
@@ -146,7 +148,7 @@ guarantee = [ { service = "web", from = "L", to = "R", rate = "300Mbit" } ]
 event = [ { at = "2.02s", cable = ["L", "R"], change = "rate", rate = "400Mbit" } ]
 "#;
 
-/// The start, the end and what arrives of each demand, in Mbit/s, of every time with constant rates.
+/// Intervals of constant rates: start, end, and received rate of each demand, in Mbit/s.
 fn segments(shared: &Shared) -> Vec<(f64, f64, Vec<f64>)> {
     let mbit = |delivered: &[f64]| delivered.iter().map(|rate| rate / 125e3).collect();
     let segments = shared.segments.iter();
@@ -165,8 +167,8 @@ fn guarantee_holds_on_a_lowered_link_with_unresponsive_sources() {
         let shared = share(&scenario, mechanism, |_| true).unwrap();
         let mut checked = 0.0;
         for (from, to, rates) in segments(&shared) {
-            // The allocator knows the sources from the end of the first period on, and a lowered link from the end of the
-            // period in which it falls.
+            // The allocator knows the sources from the end of the first period on, and a lowered link rate
+            // from the end of the period in which the rate falls.
             let adjusting = from < 0.05 - 1e-9 || (2.02 - 1e-9..2.05 - 1e-9).contains(&from);
             if !adjusting {
                 let batch = if from < 2.0 { 700.0 } else { 100.0 };
@@ -174,7 +176,7 @@ fn guarantee_holds_on_a_lowered_link_with_unresponsive_sources() {
                 assert!((rates[1] - batch).abs() < 1e-6, "{mechanism} from {from} s: {rates:?}");
                 checked += to - from;
             } else if mechanism == Mechanism::QueuesCentral {
-                // The queues have the guarantee as a weight, so it holds in these periods too.
+                // The queue weights include the guarantee, so it holds in these periods too.
                 assert!(rates[0] > 300.0 - 1e-6, "{mechanism} from {from} s: {rates:?}");
             }
         }
@@ -216,7 +218,7 @@ queues = [ { weight = 1, services = ["web"] }, { weight = 1, services = ["batch"
 "#;
     let shared = share(&scenario(&format!("{LOWERED}{port}")), Mechanism::QueuesCentral, |_| true).unwrap();
     let rates: Vec<Vec<f64>> = segments(&shared).into_iter().map(|(_, _, rates)| rates).collect();
-    // Halves until the allocator knows the sources, and until it knows the new rate of the link.
+    // Halves until the allocator knows the sources, and again until it knows the new rate of the link.
     let expected = [[500.0, 500.0], [300.0, 700.0], [200.0, 200.0], [300.0, 100.0]];
     for (rates, expected) in rates.iter().zip(&expected) {
         assert!(rates.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{rates:?}, not {expected:?}");
@@ -262,11 +264,11 @@ fn guarantees_above_a_lowered_link_shrink_by_one_factor_until_it_carries_them() 
 #[derive(Debug, Clone)]
 struct Tenant {
     weight: f64,
-    /// No excess weight, or one.
+    /// The excess weight, if set.
     excess: Option<f64>,
-    /// The switches between which it sends, out of L, M and R.
+    /// First and last switch of its path, out of L, M and R.
     path: (usize, usize),
-    /// Its guarantees from L to M and from M to R, as parts of the sum there.
+    /// Its guarantees from L to M and from M to R, as fractions of the total there.
     guarantees: [Option<f64>; 2],
 }
 
@@ -279,8 +281,9 @@ fn tenant() -> impl Strategy<Value = Tenant> {
     )
 }
 
-/// Switches L, M and R in a row, with cables of 1 Gbit/s. Each service has a host at either end of its path, and sends at
-/// 1 Gbit/s. Guarantees take these parts of the two links. Events are the time in milliseconds, the cable and its rate in Mbit/s.
+/// Switches L, M and R in a row, with cables of 1 Gbit/s. Each service has a host at either end of its path,
+/// and sends at 1 Gbit/s. Guarantees take these fractions of the two links. Events are the time in
+/// milliseconds, the cable and its rate in Mbit/s.
 fn row(tenants: &[Tenant], booked: [f64; 2], events: &[(u32, usize, f64)]) -> Scenario {
     use std::fmt::Write;
     let (mut hosts, mut cables, mut services) = (String::new(), String::new(), String::new());
@@ -328,7 +331,7 @@ proptest! {
         booked in [0.1f64..=1.0, 0.1f64..=1.0],
         events in prop::collection::vec((1u32..1900, 0usize..2, 20.0f64..1000.0), 0..5),
     ) {
-        // Without any guarantee, hosts allow 10 % more to all, as in the paper.
+        // Without any guarantee, host limits are 10 % higher for all, as in the paper.
         prop_assume!(tenants.iter().any(|tenant| tenant.guarantees.iter().any(Option::is_some)));
         let mut events = events;
         events.sort_by_key(|event| event.0);
@@ -340,7 +343,7 @@ proptest! {
             let set = events.iter().rev().find(|event| event.1 == link && f64::from(event.0) / 1e3 <= at + 1e-9);
             set.map_or(1000.0, |event| event.2)
         };
-        // The part of each guarantee on a link that fits at a time.
+        // Scaling factor of the guarantees on a link at a time.
         let factor = |link: usize, at: f64| {
             let sum = on(link).fold(0.0, |sum, guarantee| sum + guarantee.rate.get() / 125e3);
             (carries(link, at) / sum).min(1.0)
@@ -360,7 +363,7 @@ proptest! {
                     continue;
                 }
                 for (service, tenant) in tenants.iter().enumerate() {
-                    // On a link without guaranteed rates, a service has the part that its weight gives it.
+                    // On a link without guarantees, a service gets its weighted share.
                     let part = tenant.weight / tenants.iter().map(|tenant| tenant.weight).sum::<f64>();
                     let entitled = |link: usize| {
                         let own = on(link).find(|guarantee| guarantee.service == service);
@@ -376,7 +379,7 @@ proptest! {
                         rate >= least * (1.0 - 1e-9),
                         "{} from {} s, service {}: {} Mbit/s of {} guaranteed", mechanism, from, service, rate, least
                     );
-                    // On one link and without excess weight, that is also the most.
+                    // On a single link and without excess weight, this is also the maximum.
                     let one = tenant.path.1 - tenant.path.0 == 1 && on(tenant.path.0).count() > 0;
                     if one && tenant.excess == Some(0.0) {
                         prop_assert!(rate <= least * (1.0 + 1e-9) + 1e-5, "{}: {} of {}", mechanism, rate, least);
@@ -389,7 +392,7 @@ proptest! {
 
 #[test]
 fn decimals_that_add_up_to_the_whole_link_fit() {
-    // A thousand services with a thousandth each, as rates that were rounded.
+    // A thousand services with a thousandth each; the rates are rounded.
     let mut full = scenario(SCENARIO);
     full.events.clear();
     let link = full.guarantees[0].link;

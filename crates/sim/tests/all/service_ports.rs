@@ -1,4 +1,4 @@
-//! Ports with queues of their own, against rates by hand, by a plain search and by the solver itself.
+//! Ports with individual queue configurations, against rates by hand, a plain search and the solver itself.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,8 @@ use weir_sim::service::{Mechanism, share};
 
 const GBIT: f64 = 125e6;
 
-/// Three switches in a row; services A, B and C have a host each at either end, and C one at the switch between.
+/// Three switches in a row. Services A, B and C have a host each at either end, and C one at the middle
+/// switch.
 const ROW: &str = r#"
 weir-scenario = 1
 end = "10s"
@@ -29,7 +30,8 @@ service = [ { name = "A", weight = 4 }, { name = "B", weight = 1 }, { name = "C"
 
 const ELASTIC: &str = "sending = \"elastic\"";
 
-/// The row with these demands (service, from, to, the rest) and ports (from, to, queues), and what else there is.
+/// The row with these demands (service, from, to, remaining fields), ports (from, to, queues) and further
+/// text.
 fn row(demands: &[(&str, &str, &str, &str)], ports: &[(&str, &str, &str)], rest: &str) -> Scenario {
     let mut text = format!("{ROW}{rest}\n");
     for (service, from, to, rest) in demands {
@@ -44,7 +46,7 @@ fn row(demands: &[(&str, &str, &str, &str)], ports: &[(&str, &str, &str)], rest:
     weir_trace::scenario::read_from(text.as_bytes(), "scenario", Path::new("")).unwrap()
 }
 
-/// What arrives of each demand at the end of each phase, in Gbit/s.
+/// Received rate of each demand at the end of each phase, in Gbit/s.
 fn ends(scenario: &Scenario, mechanism: Mechanism) -> Vec<Vec<f64>> {
     let shared = share(scenario, mechanism, |_| true).unwrap();
     assert_eq!(shared.residual, 0.0, "{mechanism}");
@@ -61,10 +63,10 @@ fn assert_ends(scenario: &Scenario, mechanism: Mechanism, expected: &[&[f64]]) {
     }
 }
 
-/// A alone, B and C together.
+/// A in its own queue; B and C share one.
 const TWO: &str = "{ weight = 3, services = [\"A\"] }, { weight = 1, services = [\"B\", \"C\"] }";
 
-/// With queues of services, whether there is anybody to throttle or not.
+/// Checks the rates with queues, with and without throttling.
 fn assert_queues(scenario: &Scenario, expected: &[&[f64]]) {
     for mechanism in [Mechanism::Queues, Mechanism::QueuesThrottling] {
         assert_ends(scenario, mechanism, expected);
@@ -78,13 +80,14 @@ fn services_in_one_queue_share_it_by_connections() {
     };
     let port = [("L", "M", TWO), ("M", "R", TWO)];
     let elastic = row(&demands(ELASTIC, ELASTIC), &port, "");
-    // 3:1, and the fourth part in four.
+    // 3:1; the second queue is divided over four connections.
     assert_queues(&elastic, &[&[7.5, 2.5 / 4.0, 7.5 / 4.0]]);
     assert_ends(&elastic, Mechanism::None, &[&[2.0, 2.0, 6.0]]);
-    // As services say, without tables: 4:1:1.
+    // Default queues per service, without tables: 4:1:1.
     let usual = row(&demands(ELASTIC, ELASTIC), &[], "");
     assert_queues(&usual, &[&[40.0 / 6.0, 10.0 / 6.0, 10.0 / 6.0]]);
-    // What a queue leaves, the other has; what a connection leaves, those beside it.
+    // The other queue gets the unused bandwidth of a queue; the other connections of a queue get that of a
+    // connection.
     let small = "sending = \"capped\", rate = \"1Gbit\"";
     let capped = row(&demands(small, ELASTIC), &port, "");
     assert_queues(&capped, &[&[1.0, 9.0 / 4.0, 27.0 / 4.0]]);
@@ -106,7 +109,7 @@ fn weights_may_differ_from_port_to_port() {
     let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", ELASTIC), ("C", "d", "z", ELASTIC)];
     let at_first = "{ weight = 1, services = [\"A\"] }, { weight = 3, services = [\"B\", \"C\"] }";
     let slow = "event = [{ at = \"5s\", cable = [\"L\", \"M\"], change = \"rate\", rate = \"4Gbit\" }]";
-    // Between M and R 4:1:1 by services; then 1:3 is what L lets through of 4, and C has the rest.
+    // Between M and R, 4:1:1 by services; then L passes 4 in the ratio 1:3, and C gets the rest.
     let scenario = row(&demands, &[("L", "M", at_first)], slow);
     let sixth = 10.0 / 6.0;
     assert_queues(&scenario, &[&[4.0 * sixth, sixth, sixth], &[1.0, 3.0, 6.0]]);
@@ -130,7 +133,7 @@ fn a_host_s_own_port_may_have_queues() {
         assert_ends(&set, Mechanism::Queues, &[&with]);
         assert_ends(&set, Mechanism::None, &[&without]);
         assert_ends(&row(&demands, &[], fast), Mechanism::Queues, &[&without]);
-        // All ports of switches are none of a host.
+        // `*` for all ports of switches does not include host ports.
         assert_ends(&row(&demands, &[("*", "*", TWO)], fast), Mechanism::Queues, &[&without]);
     }
 }
@@ -142,7 +145,7 @@ fn queues_stay_with_their_port() {
         { at = "4s", cable = ["L", "M"], change = "up" },
         { at = "6s", cable = ["L", "M"], change = "rate", rate = "4Gbit" } ]"#;
     let scenario = row(&demands, &[("L", "M", TWO)], events);
-    // Where both queues are 3:1 and both services 4:1.
+    // Both queues 3:1 where both services have 4:1.
     let expected: [&[f64]; 4] = [&[7.5, 2.5], &[0.0, 0.0], &[7.5, 2.5], &[3.0, 1.0]];
     let scenario = Scenario {
         ports: [scenario.ports.clone(), row(&demands, &[("M", "R", TWO)], "").ports].concat(),
@@ -158,7 +161,8 @@ fn central_allocation_goes_by_services() {
     let halves = "{ weight = 1, services = [\"A\"] }, { weight = 1, services = [\"B\", \"C\"] }";
     let ports = [("L", "M", halves), ("M", "R", halves)];
     let [set, usual] = [row(&demands, &ports, ""), row(&demands, &[], "")];
-    // 4:1 of 10, and a tenth more at the hosts: the queues get 8.8 and 2.2, and only A's has more than half.
+    // 4:1 of 10, and a tenth more at the hosts: the queues receive 8.8 and 2.2, and only A's exceeds its
+    // half.
     assert_ends(&set, Mechanism::QueuesCentral, &[&[7.8, 2.2]]);
     assert_ends(&usual, Mechanism::QueuesCentral, &[&[8.0, 2.0]]);
     for mechanism in [Mechanism::None, Mechanism::Throttling, Mechanism::Central] {
@@ -187,7 +191,7 @@ fn what_no_file_can_say_is_refused_too() {
     assert_eq!(weight, "field `port 1 queue 2 weight`: `NaN`: expected a number from 1e-9 to 1e9");
 }
 
-/// Two spines and two leaves with three hosts each, at 1 Gbit; 750 Mbit from a leaf to a spine.
+/// Two spines and two leaves with three hosts each, at 1 Gbit/s; 750 Mbit/s from a leaf to a spine.
 fn leaf_spine() -> Plan {
     let rate = Rate::new(GBIT).unwrap();
     Plan::LeafSpine { spines: 2, leaves: 2, hosts: 3, rate, oversubscription: 2.0 }
@@ -196,7 +200,7 @@ fn leaf_spine() -> Plan {
 const LINKS: usize = 20;
 const HOSTS: u32 = 6;
 
-/// For so many services: a weight for each, and which of them are in one queue.
+/// For each service its weight, and the index of its queue.
 type Drawn = (Vec<u32>, Vec<usize>);
 
 fn drawn_queues(drawn: &Drawn, services: usize) -> Vec<Queue> {
@@ -266,8 +270,9 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     })
 }
 
-/// What arrives of each demand and over each link by the solver alone. Connections of a demand on one path are one class, since
-/// rates in a circle of bottlenecks need not be unique: which ones are found may depend on that.
+/// Received rate of each demand and load of each link, from the solver alone. Connections of a demand on one
+/// path are one class, because rates in a cycle of bottlenecks need not be unique and may depend on the
+/// classes.
 fn by_the_solver(scenario: &Scenario) -> (Vec<f64>, Vec<f64>) {
     let topology = &scenario.topology;
     let mut queues = Vec::new();
@@ -325,7 +330,8 @@ fn by_the_solver(scenario: &Scenario) -> (Vec<f64>, Vec<f64>) {
     (of_demand, of_link)
 }
 
-/// What each connection of one queue gets: unresponsive ones first, by what arrives; then max-min by bisection.
+/// Rates of the connections of one queue: unresponsive ones first, in proportion to their arrivals; then
+/// max-min by bisection.
 fn one_queue(gets: f64, connections: &[Sending]) -> Vec<f64> {
     let udp: f64 =
         connections.iter().map(|c| if let Sending::Unresponsive(r) = c { r.get() } else { 0.0 }).sum();
@@ -345,7 +351,7 @@ fn one_queue(gets: f64, connections: &[Sending]) -> Vec<f64> {
     at(bisect(|level| elastic(level) <= left))
 }
 
-/// The largest level, up to a link's rate and more, that fits.
+/// The largest feasible level, up to slightly above a link's rate.
 fn bisect(fits: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1e12);
     for _ in 0..200 {
@@ -376,7 +382,7 @@ proptest! {
         }
     }
 
-    /// All send to one host, so that only the port to it is short.
+    /// All flows send to one host, so only the port to it is a bottleneck.
     #[test]
     fn one_short_port_is_what_a_plain_search_finds(
         (services, table, connections) in (1usize..6).prop_flat_map(|services| {
@@ -401,7 +407,7 @@ proptest! {
         let of = |queue: &Queue| -> Vec<usize> {
             (0..connections.len()).filter(|&at| queue.services.contains(&connections[at].0)).collect()
         };
-        // At most the host's own link each.
+        // At most the rate of the host's own link.
         let wants = |at: usize| match connections[at].1 {
             Sending::Elastic => GBIT,
             Sending::Capped(rate) | Sending::Unresponsive(rate) => rate.get(),

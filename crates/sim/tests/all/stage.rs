@@ -1,4 +1,4 @@
-//! Simulated jobs of stages: calibration, profile, sharing (Saba, EuroSys '23, sections 2, 4 and 8).
+//! Simulated multi-stage jobs: calibration, profiles, sharing (Saba, EuroSys '23, sections 2, 4 and 8).
 
 use std::num::NonZeroU16;
 
@@ -74,7 +74,7 @@ fn profiles_in_the_simulator_are_the_formula() {
 
 #[test]
 fn published_slowdowns_are_met_within_a_few_percent() {
-    // Fig. 1, 2, 5 and 6 by the numbers of the text. What is not met to 4 % shows in docs/results/saba.md too.
+    // Fig. 1, 2, 5 and 6 with the numbers of the text. docs/results/saba.md also lists deviations above 4 %.
     for workload in Workload::all() {
         for target in workload.targets.iter().filter(|target| target.source.is_some()) {
             let measured = workload.shape.measure(target.quantity);
@@ -128,7 +128,7 @@ fn the_search_ends_where_no_step_helps() {
 
 #[test]
 fn other_data_and_nodes_explain_less_where_the_paper_says_so() {
-    // Section 4.2: each drift has an R^2 below that of the profiler's own setting.
+    // Section 4.2: each drifted setting has an R^2 below that of the profiled setting.
     let all = Workload::all();
     for drift in &DRIFTS {
         let workload = all.iter().find(|w| w.name == drift.name).unwrap();
@@ -147,14 +147,15 @@ fn other_data_and_nodes_explain_less_where_the_paper_says_so() {
 
 #[test]
 fn flows_share_by_number_and_applications_evenly() {
-    // Three servers have two flows each way at a port, two have one. 100 bytes at a port that both want.
+    // Three servers have two flows in each direction at a port, two servers have one. 100 bytes at a
+    // contended port.
     let (three, two) = (
         job(&[stage(0.0, 0.0, 100.0, None)], &[0, 1, 2], 0),
         job(&[stage(0.0, 0.0, 100.0, None)], &[0, 1], 0),
     );
     let options = options(3, 10.0, Coupling::Lockstep);
     let flows = ends(&[three.clone(), two.clone()], &options, &Sharing::Flows);
-    // 2/3 and 1/3: the first ends at 15, the other has 50 bytes left and all of the port.
+    // 2/3 and 1/3: the first ends at 15. The other has 50 bytes left and then uses the whole port.
     assert!((flows[0] - 15.0).abs() < 1e-9 && (flows[1] - 20.0).abs() < 1e-9, "{flows:?}");
     let apps = ends(&[three, two], &options, &Sharing::Applications);
     assert!((apps[0] - 20.0).abs() < 1e-9 && (apps[1] - 20.0).abs() < 1e-9, "{apps:?}");
@@ -166,7 +167,7 @@ fn saba_gives_more_to_who_loses_more() {
     let stages = [stage(0.0, 0.0, 100.0, None)];
     let jobs = [job(&stages, &[0, 1], 0), job(&stages, &[0, 1], 1)];
     for connections in [Connections::Transfer, Connections::Job] {
-        // D = 1 + s (1 - b)^2: Eq. 2 has s (1 - b) equal, so with s of 3 and 1 the shares are 3/4 and 1/4.
+        // D = 1 + s (1 - b)^2: Eq. 2 makes s (1 - b) equal, so with s of 3 and 1 the shares are 3/4 and 1/4.
         let found = ends(
             &jobs,
             &options(2, 10.0, Coupling::Lockstep),
@@ -179,7 +180,8 @@ fn saba_gives_more_to_who_loses_more() {
 
 #[test]
 fn lr_gets_more_than_half_beside_a_pr_that_never_stops() {
-    // Section 2.2: LR's slowdown is that of its profile at what it has, and with Saba it has more than with max-min.
+    // Section 2.2: LR's slowdown matches its profile at its bandwidth, and Saba gives LR more bandwidth than
+    // max-min.
     let all = Workload::all();
     let find = |name: &str| all.iter().position(|w| w.name == name).unwrap();
     let servers: Vec<u32> = (0..8).collect();
@@ -208,13 +210,13 @@ fn what_cannot_run_is_refused() {
     let error = run(&[job(&stages, &[0, 1], 5)], &flat, &saba(Vec::new(), Connections::Job)).unwrap_err();
     assert!(error.to_string().contains("model: `5`"), "{error}");
     assert_eq!(ends(&[], &flat, &Sharing::Flows), Vec::<f64>::new());
-    // Nothing to do takes no time, however many stages there are, and cannot be profiled.
+    // Empty stages take no time, however many there are, and cannot be profiled.
     let empty = vec![stage(0.0, 0.0, 0.0, None); 100_000];
     assert_eq!(ends(&[job(&empty, &[0, 1], 0)], &flat, &Sharing::Flows), [0.0]);
     let mut idle = Profiled { stages: empty, servers: 2, rate: Rate::GBIT };
     assert_eq!(idle.run(Fraction::ALL), Ok(Time::ZERO));
     assert!(Profile::of(&mut idle, &FRACTIONS).is_err());
-    // A limit ends what nothing moves.
+    // A job that makes no progress fails at the time limit.
     let patient = job(&[stage(0.0, 0.0, 1.0, Some(3.0))], &[0, 1], 0);
     assert_eq!(ends(&[patient], &dead, &Sharing::Flows), [3.0]);
 }

@@ -1,4 +1,4 @@
-//! Jobs on networks with paths, and the rivals of Saba's section 8.4.
+//! Jobs on networks with paths, and the alternatives of Saba's section 8.4.
 
 use std::num::NonZeroU16;
 
@@ -72,16 +72,16 @@ fn a_big_switch_is_a_fabric_too() {
 
 #[test]
 fn flows_are_counted_on_every_link_of_their_paths() {
-    // Two leaves of two hosts, two spines, all links alike. The job has all four hosts: of each host's three flows two leave the
-    // leaf, so that each of the leaf's two links up has 2 of 4.
+    // Two leaves of two hosts, two spines, all links equal. The job uses all four hosts. Of each host's three
+    // flows two leave the leaf, so each of the leaf's two uplinks carries 2 of 4.
     let plan = Plan::LeafSpine { spines: 2, leaves: 2, hosts: 2, rate: link(), oversubscription: 1.0 };
     let jobs = [job(&[moving(1e12)], &[0, 1, 2, 3], 0)];
     let even = fabric(plan, &jobs, Paths::Even);
-    // Host links with 3 flows each, and links between switches with 2.
+    // Host links carry 3 flows each, links between switches 2.
     assert_eq!(even.links(), (8 + 8, 2));
     let alone = ends(&jobs, &even, &Sharing::Flows)[0];
     assert!((alone - 1e12 / link().get()).abs() < 1e-9);
-    // By hash, the most that share a link between switches are up to 4: then it is 4 / 3 as slow.
+    // With hashing, up to 4 flows share a link between switches; the job is then 4 / 3 as slow.
     let hashed = ends(&jobs, &fabric(plan, &jobs, Paths::Hashed(1)), &Sharing::Flows)[0];
     assert!([1.0, 4.0 / 3.0].iter().any(|slow| (hashed / alone - slow).abs() < 1e-9), "{hashed} {alone}");
 }
@@ -90,7 +90,7 @@ fn flows_are_counted_on_every_link_of_their_paths() {
 fn orders_are_strict() {
     let rate = Rate::new(10.0).unwrap();
     let plan = Plan::BigSwitch { hosts: 3, rate };
-    // Two jobs on the same servers, 20 and 40 bytes of each server.
+    // Two jobs on the same servers, with 20 and 40 bytes per server.
     let jobs = [job(&[moving(40.0)], &[0, 1], 0), job(&[moving(20.0)], &[0, 1], 0)];
     let fabric = fabric(plan, &jobs, Paths::Even);
     assert_eq!(ends(&jobs, &fabric, &Sharing::Flows), [6.0, 4.0]);
@@ -106,7 +106,7 @@ fn cutoffs_give_priorities_as_many_bytes() {
     let jobs = [(&small[..], 2), (&large[..], 2)];
     assert_eq!(even_cutoffs(&jobs, 2), [30.0]);
     assert_eq!(even_cutoffs(&jobs, 1), [0.0; 0]);
-    // With three servers each flow is half of what a server sends.
+    // With three servers, each flow is half of a server's bytes.
     assert_eq!(even_cutoffs(&[(&small[..], 3), (&large[..], 3)], 2), [15.0]);
 }
 
@@ -125,11 +125,12 @@ fn jobs_begin_at_their_time() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
     let late =
         |start, bytes| Placed { start: Time::new(start).unwrap(), ..job(&[moving(bytes)], &[0, 1], 0) };
-    // 40 bytes from 0, 10 from 2: alone for 2 s, half of the link each for 2 s, and alone for the last second.
+    // 40 bytes from 0, 10 from 2: alone for 2 s, half of the link each for 2 s, and alone for the last
+    // second.
     let jobs = [late(0.0, 40.0), late(2.0, 10.0)];
     let fabric = fabric(plan, &jobs, Paths::Even);
     assert_eq!(ends(&jobs, &fabric, &Sharing::Flows), [5.0, 4.0]);
-    // A priority is not for who is not there.
+    // Only active coflows have a priority.
     assert_eq!(ends(&jobs, &fabric, &Sharing::Coflows), [5.0, 3.0]);
     let saba = Sharing::Saba(saba(models(&Workload::all()[..1])));
     assert_eq!(ends(&jobs, &fabric, &saba), [5.0, 4.0], "the same model");
@@ -137,7 +138,7 @@ fn jobs_begin_at_their_time() {
     assert_eq!(stopped, ClusterError::Interrupted { now: 2.0 });
 }
 
-/// Section 5.3.2: what does not comply has a queue of its own, with what C_saba leaves.
+/// Section 5.3.2: a job that does not use Saba uses a separate queue, with the capacity outside C_saba.
 #[test]
 fn who_does_not_comply_has_the_reserved_queue() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
@@ -152,7 +153,8 @@ fn who_does_not_comply_has_the_reserved_queue() {
     for connections in [Connections::Transfer, Connections::Job] {
         for c_saba in [0.25, 0.5, 0.75] {
             let found = ends(&jobs, &fabric, &Sharing::Saba(with(c_saba, connections)));
-            // Saba's two have so much of the link until the last of them ends, however they divide it.
+            // Saba's two jobs together get C_saba of the link until the last of them ends, however they
+            // divide it.
             let last = found[0].max(found[1]);
             let theirs = 50.0 / (10.0 * c_saba);
             let alone = 60.0 / (10.0 * (1.0 - c_saba));
@@ -161,14 +163,14 @@ fn who_does_not_comply_has_the_reserved_queue() {
             } else {
                 assert!((found[2] - alone).abs() < 1e-6, "{c_saba}: {found:?}");
             }
-            // And what one leaves the others have: 110 bytes in 11 s.
+            // The other jobs use the unused bandwidth: 110 bytes in 11 s.
             assert!((last.max(found[2]) - 11.0).abs() < 1e-6, "{c_saba}: {found:?}");
         }
     }
     let all = Sharing::Saba(with(1.0, Connections::Transfer));
     let refused = run_on(&jobs, &fabric, &all, |_| true).unwrap_err();
     assert_eq!(refused, ClusterError::Sharing(SharingError::Reserved { job: 2 }));
-    // With one queue nothing can be reserved.
+    // With a single queue no capacity can be reserved.
     let one = Sharing::Saba(Saba { queues: 1, ..with(0.5, Connections::Transfer) });
     let refused = run_on(&jobs, &fabric, &one, |_| true).unwrap_err().to_string();
     assert!(refused.contains("`1` queues: expected at least 2"), "{refused}");
@@ -185,12 +187,14 @@ fn what_is_too_large_is_refused_before_it_is_laid_out() {
     assert_eq!(links, "jobs times links of the network: 50005000: expected at most 50000000");
 }
 
-/// Section 5.3.1: who registers may move others to other levels, and with that to other queues, at once.
+/// Section 5.3.1: a registration may move other applications to other levels, and with that to other queues,
+/// at once.
 #[test]
 fn a_late_registration_takes_effect_at_once() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
     let long = [moving(1000.0)];
-    // The last computes for long, so that nothing begins or ends when it registers, and has a model far from all others.
+    // The last job computes for long, so nothing starts or ends when it registers. Its model is far from all
+    // others.
     let last = [Stage { compute: Time::new(1e4).unwrap(), ..moving(0.0) }];
     let jobs: Vec<Placed> = (0..4)
         .map(|model| match model {
@@ -205,10 +209,11 @@ fn a_late_registration_takes_effect_at_once() {
         let saba = Saba { levels: NonZeroU16::new(levels).unwrap(), ..saba(models.clone()) };
         ends(jobs, fabric, &Sharing::Saba(saba))
     };
-    // With two levels and the far one registered, the three share one; without it the steepest of the three has one of its own.
+    // With two levels and the far one registered, the three share one level. Without it, the steepest of the
+    // three has its own.
     let before = with(2, &jobs[..3], &self::fabric(plan, &jobs[..3], Paths::Even));
     let after = with(2, &jobs, &fabric);
-    // At 5 s everybody's rate becomes what it is when all four are there from the start.
+    // At 5 s all rates become the rates with four jobs from the start.
     let from_start: Vec<Placed> =
         jobs.iter().map(|job| Placed { start: Time::ZERO, ..job.clone() }).collect();
     let whole = with(2, &from_start, &fabric);

@@ -14,7 +14,7 @@ fn service(name: &str, weight: f64, policy: &str) -> Service {
     Service { name: name.to_owned(), weight, between, applications: vec![], other }
 }
 
-/// Two services, of which the second has no coflows.
+/// Two services; the second has no coflows.
 fn with_an_idle_service(mut workload: Workload) -> Workload {
     let mut names = Names::empty();
     names.number("busy", "a").unwrap();
@@ -46,7 +46,7 @@ fn spread(mut workload: Workload, owners: &[usize]) -> Workload {
     workload
 }
 
-/// Watches that no port carries more than it can.
+/// Checks that no port exceeds its capacity.
 struct Capacity(Result<(), String>);
 
 impl Observer for Capacity {
@@ -68,7 +68,7 @@ impl Observer for Capacity {
     }
 }
 
-/// The time that each coflow takes with the network to itself, all ports at their best.
+/// The duration of each coflow alone on the network, with all ports at their highest rates.
 fn alone(w: &Workload) -> Vec<f64> {
     let best = w.events.iter().filter_map(|event| match event.what {
         Change::PortRate { factor, .. } => Some(factor),
@@ -95,8 +95,9 @@ fn leaf_policies() -> impl Strategy<Value = Vec<&'static str>> {
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// A leaf with the network to itself decides as its policy does without a tree, to the last bit, whatever the idle one is
-    /// under (the same kind of knowledge, as that is how the simulator rounds); `fair` adds up the same rates in another way.
+    /// A leaf alone on the network makes bit-identical decisions to its policy without a tree, for any policy
+    /// in the idle leaf (of the same kind of knowledge, which determines the simulator's rounding). `fair`
+    /// adds the same rates in another order.
     #[test]
     fn alone_in_a_tree_is_as_without(
         w in workloads(Kinds::ALL),
@@ -118,8 +119,8 @@ proptest! {
         }
     }
 
-    /// Trees of any policies end every workload, with ports that fail, data that comes late and flows that start anew; no
-    /// port is over its capacity, no coflow is faster than alone; and the same again is the same.
+    /// Trees of any policies complete every workload, with failing ports, late data and restarted flows. No
+    /// port exceeds its capacity, no coflow is faster than alone, and a repeated run gives the same result.
     #[test]
     fn trees_end_every_workload(
         w in workloads(Kinds::ALL),

@@ -1,4 +1,4 @@
-//! Links between switches that carry less than ports: by hand, and what holds for every policy.
+//! Links between switches with less capacity than ports: examples by hand, and properties of every policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use weir_core::policy;
 use weir_core::units::Rate;
 use weir_sim::{NetworkModel, NoObserver, Observer, Options, Outcome, ReplayError, Snapshot, replay};
 
-/// Ports of 1 byte/s. Oversubscription may be below 1: links between switches then carry more than ports.
+/// Ports of 1 byte/s. With an oversubscription below 1, links between switches carry more than ports.
 fn network(spines: u32, leaves: u32, hosts: u32, oversubscription: f64, seed: u64) -> Trunks {
     let rate = Rate::new(1.0).unwrap();
     let plan = Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription };
@@ -31,22 +31,22 @@ fn run(all: &Workload, policy: &str, options: &Options) -> Outcome {
     replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
-/// Whether a policy leaves rates to queues of ports, which are not supported over links between switches.
+/// Whether a policy leaves rates to queues at ports, which are not supported over links between switches.
 fn queues(policy: &str) -> bool {
     policy.starts_with("aalo")
 }
 
 #[test]
 fn two_flows_share_the_link_up() {
-    // Two hosts at each of two leaves, which have a link of one host's rate up.
+    // Two leaves of two hosts each, with an uplink of one host's rate.
     let narrow = over(&network(1, 2, 2, 2.0, 0), 0.0);
     let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 3, 2.0)])]);
-    // Half of it each until the shorter ends at 4; the other then has all of its port.
+    // Half of the uplink each until the shorter one ends at 4; the other then uses its whole port.
     for policy in ["fair", "saath", "varys", "pfp", "fifo", "sincronia", "django"] {
         let found = run(&one, policy, &narrow);
         assert_near(&found.coflows[0].flow_ends, &[6.0, 4.0], 1e-9, policy);
     }
-    // Under a leaf nothing is short.
+    // No link is a bottleneck inside a leaf.
     let under = workload(4, vec![coflow(1, 0.0, &[(0, 1, 4.0), (2, 3, 2.0)])]);
     for policy in ["fair", "saath"] {
         let found = run(&under, policy, &narrow);
@@ -56,12 +56,13 @@ fn two_flows_share_the_link_up() {
 
 #[test]
 fn who_wants_less_than_its_part_has_it() {
-    // Port 0 sends to 2 and 3, port 1 to 3: plain TCP gives port 3's flows a half of it each, port 0's other flow its other half.
+    // Port 0 sends to 2 and 3, port 1 to 3. Max-min gives port 3's flows a half each, and port 0's other flow
+    // its other half.
     let all = workload(4, vec![coflow(1, 0.0, &[(0, 2, 9.0), (0, 3, 9.0), (1, 3, 9.0)])]);
-    // The link up carries 1.2 of these 1.5: 0.4 each.
+    // The uplink carries 1.2 of these 1.5: 0.4 each.
     let narrow = over(&network(1, 2, 2, 2.0 / 1.2, 0), 0.0);
     assert_near(&run(&all, "fair", &narrow).coflows[0].flow_ends, &[22.5; 3], 1e-9, "fair");
-    // One that carries all 1.5 changes nothing.
+    // An uplink of 1.5 changes no rate.
     let wide = over(&network(1, 2, 2, 2.0 / 1.5, 0), 0.0);
     let plain = run(&all, "fair", &options(1.0, 0.0));
     assert_near(
@@ -74,14 +75,15 @@ fn who_wants_less_than_its_part_has_it() {
 
 #[test]
 fn a_flow_that_passes_another_is_noticed() {
-    // Receivers of 0.5 and 0.8: port 0 gives what goes to port 2 its 0.5, and the other half to port 1 under the same leaf. The link up
-    // carries 0.2, so after 1 / 0.3 s the other, which was the longer one by a byte, is the shorter one.
+    // Receivers of 0.5 and 0.8: port 0 gives 0.5 to its flow to port 2, and the other half to port 1 under
+    // the same leaf. The uplink carries 0.2, so after 1 / 0.3 s the other flow, at first longer by a byte, is
+    // the shorter one.
     let flows = [(0, 2, 4.0), (0, 1, 5.0)];
     let mut all = workload(4, vec![coflow(1, 0.0, &flows)]);
     let rate = |port, factor| event(0.0, Change::PortRate { port, side: Side::Receive, factor });
     all.events = vec![rate(2, 0.5), rate(1, 0.8)];
     let found = run(&all, "pfp", &over(&network(1, 2, 2, 10.0, 0), 0.0));
-    // 5 / 3 bytes by then, the others at 0.8.
+    // 5 / 3 bytes by then, the remaining bytes at 0.8.
     assert_near(&found.coflows[0].flow_ends, &[20.0, 7.5], 1e-9, "pfp");
 }
 
@@ -110,18 +112,19 @@ fn what_cannot_be_replayed_is_refused() {
     assert!(matches!(&refused, TrunksError::Rate { host, .. } if host == "b"), "{refused}");
 }
 
-/// Keeps the schedules, and looks for flows that have too much or too little.
+/// Records the schedules, and looks for flows with too much or too little bandwidth.
 struct Recorder {
     trunks: Trunks,
     fair: bool,
-    /// The sizes of all flows; and what each was sent until the last schedule, and since when at which rate.
+    /// Sizes of all flows; for each flow, the bytes sent until the last schedule, its time and the rate since
+    /// then.
     bytes: Vec<Vec<f64>>,
     moved: BTreeMap<(usize, u32), f64>,
     schedules: Vec<Schedule>,
     broken: Option<String>,
 }
 
-/// A flow: its links, what was decided for it where that is one number, and what it has.
+/// A flow: its links, its decided rate if that is a single number, and its actual rate.
 struct Live {
     links: Vec<usize>,
     decided: Option<f64>,
@@ -146,7 +149,7 @@ impl Recorder {
         self.moved.get(&(coflow, flow)).copied().unwrap_or(0.0)
     }
 
-    /// Adds what was sent at the rates of the last schedule.
+    /// Adds the bytes sent at the rates of the last schedule.
     fn advance(&mut self, now: f64) {
         if let Some((from, rates)) = self.schedules.last() {
             for &(coflow, flow, rate) in rates {
@@ -178,7 +181,7 @@ impl Recorder {
                     Common::Together(seconds) => {
                         let left =
                             self.bytes[coflow.index][original as usize] - self.sent(coflow.index, original);
-                        // What is left of the last bytes is mostly rounding.
+                        // The last remaining bytes are mostly rounding errors.
                         (left > 1e-3).then_some(left / seconds + own)
                     }
                 };
@@ -204,7 +207,8 @@ impl Observer for Recorder {
             flow.links.iter().for_each(|&link| sums[link] += flow.rate);
         }
         let over = (0..sums.len()).find(|&link| sums[link] > capacities[link] + 1e-9);
-        // A bottleneck: a full link on which nobody has more. For rates that were decided only links between switches are.
+        // A bottleneck: a full link on which no flow is faster. For decided rates only links between switches
+        // count.
         let bottleneck = |flow: &Live| {
             let from = if self.fair { 0 } else { 2 * fabric.ports() };
             flow.links.iter().filter(|&&link| link >= from).any(|&link| {
@@ -228,7 +232,7 @@ impl Observer for Recorder {
     }
 }
 
-/// A network of two leaves or more with at least `ports` hosts.
+/// A network of at least two leaves with at least `ports` hosts.
 fn networks(ports: u32) -> impl Strategy<Value = Trunks> {
     (1..3u32, 2..4u32, prop::sample::select(vec![1.0, 1.7, 3.0]), 0..100u64).prop_map(
         move |(spines, leaves, oversubscription, seed)| {
@@ -258,7 +262,7 @@ proptest! {
             let outcome = replay(&all, built, &over(&trunks, interval), &mut recorder);
             prop_assert_eq!(&recorder.broken, &None, "{}", policy);
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
-            // Data that was put off may have been sent in part before.
+            // Flows whose data became unavailable may have sent some bytes before.
             if all.events.is_empty() {
                 all_is_sent(&all, &recorder.schedules, &outcome)?;
             }

@@ -1,4 +1,4 @@
-//! What holds for every policy over a wide area (Siphon, ATC '18, section 3.1).
+//! Properties of every policy over a wide area (Siphon, ATC '18, section 3.1).
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ proptest! {
             }
             for (demand, ends) in all.iter().zip(&found.ends) {
                 for (flow, end) in demand.groups[0].flows.iter().zip(&ends[0]) {
-                    // No sooner than with its link, and if it may all detours, to itself at its best.
+                    // Lower bound: its link alone at the best rate, or twice that if all detours are allowed.
                     let fastest = area.samples(flow.0).last().unwrap().get() * if policy.contains("on") { 2.0 } else { 1.0 };
                     prop_assert!(end - demand.arrival >= flow.1 / fastest * (1.0 - 1e-9) - 1e-8, "{}", policy);
                 }
@@ -83,7 +83,7 @@ proptest! {
 
     #[test]
     fn without_detours_no_order_keeps_a_link_from_its_work(all in arb_demands(), samples in prop::collection::vec(1.0..100.0f64, 1..5)) {
-        // Links are apart and none idles while it has something: it is done at the same time in any order.
+        // Links are independent and work-conserving: the completion time is the same for any order.
         let area = area(&samples, 0.5);
         let lasts = |policy| {
             let found = ran(&all, &area, policy, &OPTIONS);
@@ -124,7 +124,7 @@ fn bandwidth_has_the_distribution_of_its_samples_and_the_correlation() {
             seen.iter().zip(&seen[lag..]).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>()
                 / (seen.len() - lag) as f64
         };
-        // Ranks are correlated by 6 / pi asin(c / 2), a little less than the normal numbers.
+        // Rank correlation is 6 / pi asin(c / 2), slightly below the correlation of the normal variables.
         let expected = 6.0 / std::f64::consts::PI * (correlation / 2.0f64).asin();
         let found = moment(1) / moment(0);
         assert!((found - expected).abs() < 0.03, "{correlation}: {found}, expected {expected}");
@@ -133,7 +133,7 @@ fn bandwidth_has_the_distribution_of_its_samples_and_the_correlation() {
 
 #[test]
 fn the_same_seed_is_the_same_bandwidth_for_every_policy() {
-    // One coflow alone: whoever orders, it ends at the same time; another seed, another time.
+    // A single coflow completes at the same time under every policy; another seed gives another time.
     let area = area(&[1.0, 2.0, 5.0], 0.0);
     let alone = [demand(0.0, &[(0, 50.0), (3, 40.0)])];
     let ends = |policy, seed| ran(&alone, &area, policy, &Options { seed, ..OPTIONS }).ends;
@@ -155,7 +155,7 @@ fn workloads_are_spread_over_regions() {
         ],
     );
     let outcome = replay(&workload, &area, build("fifo").unwrap(), &OPTIONS, |_| true).unwrap();
-    // Seven bytes on one link, nothing for the flow inside a region, a byte on another link.
+    // Seven bytes on one link, zero time for the flow inside a region, a byte on another link.
     assert_eq!(outcome.coflows[0].flow_ends, [7.0, 7.0, 0.0, 1.0]);
     assert_eq!(outcome.ccts(), [7.0, 0.0]);
     assert_eq!((outcome.flows, outcome.makespan), (5, 7.0));
@@ -190,7 +190,8 @@ fn bandwidth_that_changes_without_end_is_refused() {
     assert!(matches!(error, WideAreaReplayError::TooLong { .. }), "{error}");
 }
 
-/// Section 3.2 inside the coflows of a trace: all that one port waits for is a group, and the largest goes first, whoever orders coflows.
+/// Section 3.2 inside the coflows of a trace: all flows to one port are a group, and the largest group goes
+/// first under any policy.
 #[test]
 fn the_largest_group_of_a_coflow_goes_first() {
     let rate = Rate::new(100.0).unwrap();
@@ -198,7 +199,8 @@ fn the_largest_group_of_a_coflow_goes_first() {
     let measured = pairs.map(|(from, to)| Measured { from, to, samples: vec![rate] });
     let names = ["a", "b"].map(str::to_owned);
     let area = WideArea::new(names.into(), measured.into(), time(1.0), 0.0).unwrap();
-    // Ports 0 and 1 are in the first region, 2 and 3 in the second. Port 3 waits for 250 bytes from there and 50 of its own region.
+    // Ports 0 and 1 are in the first region, 2 and 3 in the second. Port 3 waits for 250 bytes from the first
+    // region and 50 of its own region.
     let wide = coflow(1, 0.0, &[(0, 2, 200.0), (0, 3, 150.0), (1, 3, 100.0), (2, 3, 50.0)]);
     let short = coflow(2, 1.0, &[(1, 2, 40.0), (0, 3, 60.0)]);
     let both = workload(4, vec![wide, short]);
@@ -206,7 +208,7 @@ fn the_largest_group_of_a_coflow_goes_first() {
         let found = replay(&both, &area, build(policy).unwrap(), &OPTIONS, |_| true).unwrap();
         found.coflows.into_iter().map(|coflow| coflow.flow_ends).collect()
     };
-    // The short one comes at 1 s and goes first until 2 s; of the wide one 100 bytes are gone by then.
+    // The short coflow arrives at 1 s and goes first until 2 s; the wide one has sent 100 bytes by then.
     for policy in ["mrtf", "siphon"] {
         let plain = ends(policy);
         assert!(plain[0][..3].iter().all(|end| near(*end, 5.5, 1e-9)), "{policy}: {plain:?}");

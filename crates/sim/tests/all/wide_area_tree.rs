@@ -1,4 +1,4 @@
-//! Trees of policies over a wide area: outer shares hold whatever is inside, and nothing that somebody could use is left.
+//! Policy trees over a wide area: outer shares hold for any inner policies, and links are work-conserving.
 
 use crate::common::{near, time};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use weir_sim::wide_area::{Demand, Group, Inside, Options, Run, run};
 
 const OPTIONS: Options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
 
-/// What a link carries, in bytes per second.
+/// Bandwidth of a link, in bytes per second.
 const RATE: f64 = 100.0;
 
 fn area(samples: &[f64]) -> WideArea {
@@ -32,7 +32,7 @@ fn application(name: &str, weight: f64, policy: &str) -> Application {
     Application { name: name.to_owned(), weight, model: None, policy: policy.to_owned() }
 }
 
-/// Services `s0`, `s1` and so on, with these weights, each whole under a policy.
+/// Services `s0`, `s1` and so on, with these weights, each as a single leaf of this policy.
 fn services(all: &[(f64, &str)]) -> (Plan, Names) {
     let mut names = Names::empty();
     let service = |(at, &(weight, policy)): (usize, &(f64, &str))| Service {
@@ -53,7 +53,7 @@ fn ran(demands: &[Demand], area: &WideArea, plan: &Plan, names: &Names) -> Run {
     run(demands, area, Scheme::tree(plan, names).unwrap(), &OPTIONS, |_| true).unwrap()
 }
 
-/// When each demand ends.
+/// Completion time of each demand.
 fn ends(run: &Run) -> Vec<f64> {
     run.ends.iter().map(|groups| groups[0].iter().copied().fold(0.0, f64::max)).collect()
 }
@@ -70,10 +70,10 @@ fn services_share_a_link_by_weight() {
     // 25 and 75 bytes a second.
     let both = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 300.0)])];
     assert_ends(&ran(&both, &area(&[RATE]), &plan, &names), &[4.0, 4.0]);
-    // The second is over at 2 s, and the first has all of the link for its other 50 bytes.
+    // The second ends at 2 s. The first then gets the whole link for its other 50 bytes.
     let shorter = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 150.0)])];
     assert_ends(&ran(&shorter, &area(&[RATE]), &plan, &names), &[2.5, 2.0]);
-    // The second has a flow on another link, which does not keep its part of the first.
+    // The second has a flow on another link, which does not affect its share of the first.
     let wide = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 150.0), (1, 400.0)])];
     assert_ends(&ran(&wide, &area(&[RATE]), &plan, &names), &[2.5, 4.0]);
 }
@@ -81,7 +81,8 @@ fn services_share_a_link_by_weight() {
 #[test]
 fn coflows_take_turns_inside_their_service() {
     let (plan, names) = services(&[(1.0, "mrtf"), (1.0, "fair")]);
-    // 50 bytes a second for each service. In the first the shorter goes first; in the second both share.
+    // 50 bytes a second for each service. In the first service the shorter demand goes first; in the second
+    // both share.
     let all = [
         demand(0, 0, 0.0, &[(0, 100.0)]),
         demand(0, 0, 0.0, &[(0, 50.0)]),
@@ -91,7 +92,8 @@ fn coflows_take_turns_inside_their_service() {
     assert_ends(&ran(&all, &area(&[RATE]), &plan, &names), &[3.0, 1.0, 3.0, 3.0]);
 }
 
-/// On the first link the leaf has a tenth, and the second it has alone: what is shorter over whole links is longer over its parts.
+/// The leaf has a tenth of the first link, and the second link alone. A demand that is shorter over whole
+/// links is longer over its shares.
 #[test]
 fn leaves_decide_over_their_parts() {
     let (plan, names) = services(&[(1.0, "mrtf"), (9.0, "fair")]);
@@ -118,10 +120,10 @@ fn applications_share_what_their_service_has() {
         ];
         ends(&ran(&all, &area(&[RATE]), &plan, &names))
     };
-    // 12.5 and 37.5 bytes a second of the service's 50 until the one is over, at 8/3 s; then the other has all 50.
+    // 12.5 and 37.5 bytes a second of the service's 50 until one ends, at 8/3 s; then the other gets all 50.
     let weighted = both(Between::Weights);
     assert!(near(weighted[2], 8.0 / 3.0, 1e-9) && near(weighted[1], 4.0, 1e-9), "{weighted:?}");
-    // Two that suffer alike have as much.
+    // Two applications with the same model get equal rates.
     let names_of_models = ["default", "x"].map(|name| (name.to_owned(), model));
     let alike = both(Between::Saba(names_of_models.into()));
     assert!(near(alike[1], 4.0, 1e-6) && near(alike[2], 4.0, 1e-6), "{alike:?}");
@@ -152,7 +154,7 @@ const INNER: [&str; 4] = ["siphon:samples=50", "mrtf", "fifo", "fair"];
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A tree of one leaf is the leaf's policy.
+    /// A tree of one leaf equals the leaf's policy.
     #[test]
     fn a_tree_of_one_leaf_is_its_policy(all in arb_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
         let area = area(if changes { &[20.0, 50.0, 100.0] } else { &[RATE] });
@@ -164,7 +166,7 @@ proptest! {
         }
     }
 
-    /// Whatever decides inside, a service has its part of each link for as long as it wants it, and links that somebody wants are full.
+    /// For any inner policy, an active service gets its share of each link, and links with demand are full.
     #[test]
     fn inner_policies_do_not_disturb_outer_shares(mut all in arb_demands(3), inner in prop::collection::vec(0..4usize, 3)) {
         all.iter_mut().for_each(|demand| demand.arrival = 0.0);
@@ -195,7 +197,7 @@ proptest! {
         }
     }
 
-    /// With detours and bandwidth that changes nothing is lost either.
+    /// With detours and changing bandwidth, all bytes arrive too.
     #[test]
     fn all_bytes_arrive(all in arb_demands(3)) {
         let (plan, names) = services(&[(1.0, "siphon:samples=50:detours=on"), (2.0, "fair:detours=on"), (3.0, "mrtf")]);

@@ -1,4 +1,4 @@
-//! Workloads by chance, and traces to start from.
+//! Random workloads, and base traces for edits.
 
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -12,7 +12,7 @@ pub fn read_text(text: &str, unit: TraceUnit) -> Result<Trace, String> {
     read_from(text.as_bytes(), "t", unit, &Limits::default()).map_err(|e| e.to_string())
 }
 
-/// Numbers that people write, and numbers that only machines do.
+/// Short decimal numbers, as people write them, and numbers with many digits.
 fn number(most: f64) -> impl Strategy<Value = f64> {
     prop_oneof![
         3 => (0_u32..2000).prop_map(f64::from),
@@ -37,16 +37,16 @@ fn unit() -> impl Strategy<Value = TraceUnit> {
     prop_oneof![Just(TraceUnit::MB), Just(TraceUnit::MiB)]
 }
 
-/// Ids in any order.
+/// Distinct ids in random order.
 fn ids(count: usize) -> impl Strategy<Value = Vec<u64>> {
     let id = prop_oneof![0_u64..50, any::<u64>()];
     btree_set(id, count).prop_map(|ids| ids.into_iter().collect::<Vec<_>>()).prop_shuffle()
 }
 
-/// A workload that the coflow-benchmark format can say, and the unit to say it in.
+/// A workload that the coflow-benchmark format can express, and its unit.
 pub fn plain_workload() -> impl Strategy<Value = (TraceUnit, Workload)> {
     (unit(), 1_u32..6, 0_usize..6).prop_flat_map(|(unit, ports, count)| {
-        // Few ports: so they repeat, within mappers, within reducers and between them.
+        // Few ports, so that they repeat within mappers, within reducers and between them.
         let coflow = (number(1e11), vec(0..ports, 1..5), vec((0..ports, number(1e8)), 1..6));
         (ids(count), vec(coflow, count)).prop_map(move |(ids, coflows)| {
             let coflows = ids.into_iter().zip(coflows).map(|(id, (ms, mappers, reducers))| {
@@ -122,7 +122,7 @@ fn event(ports: u32, coflows: Vec<usize>) -> impl Strategy<Value = TimedEvent> {
     })
 }
 
-/// Gives services and applications, which were drawn as numbers, names in the order in which they appear.
+/// Names services and applications, which were drawn as numbers, in the order of their first use.
 fn numbered(mut coflows: Vec<CoflowSpec>) -> (Vec<CoflowSpec>, Names) {
     let mut names = Names::empty();
     let call = |number: u32| if number == 0 { Names::DEFAULT.to_owned() } else { format!("name-{number}") };
@@ -134,14 +134,14 @@ fn numbered(mut coflows: Vec<CoflowSpec>) -> (Vec<CoflowSpec>, Names) {
     (coflows, names)
 }
 
-/// Any workload within the bounds.
+/// Any workload within the limits.
 pub fn workload() -> impl Strategy<Value = Workload> {
     (1_u32..8, 0_usize..6).prop_flat_map(|(ports, count)| {
         let order = Just((0..count).collect::<Vec<_>>()).prop_shuffle();
         let edges = vec(any::<u64>(), count);
         (ids(count), vec(coflow(ports), count), order, edges).prop_flat_map(
             move |(ids, mut coflows, order, edges)| {
-                // A parent comes before its child in `order`, which is not that of the file.
+                // A parent precedes its child in `order`, which differs from the order of the file.
                 for (rank, &child) in order.iter().enumerate() {
                     coflows[child].id = ids[child];
                     let earlier = order[..rank].iter().filter(|&&p| edges[child] >> p & 1 == 1);

@@ -1,4 +1,4 @@
-//! Statistics, by hand and of the public trace.
+//! Statistics: examples by hand, and the public trace.
 
 use crate::common::read_text;
 use crate::public_trace::public_trace;
@@ -11,14 +11,14 @@ fn describe(text: &str) -> Description {
     Description::new(&workload, threshold(TraceUnit::MB)).unwrap()
 }
 
-/// Saath, Table 1.
+/// Bins of Saath, Table 1.
 #[test]
 fn bins() {
     let hundred = threshold(TraceUnit::MB);
     assert_eq!(hundred, Bytes::new(1e8).unwrap());
     assert_eq!([bin(10, 1e8, hundred), bin(11, 1e8, hundred)], [1, 2]);
     assert_eq!([bin(10, 1e8 + 1.0, hundred), bin(11, 1e8 + 1.0, hundred)], [3, 4]);
-    // 100 MB from three mappers are 100 MB.
+    // 100 MB from three mappers count as 100 MB.
     assert_eq!(describe("3 1\n1 0 3 0 1 2 1 0:100").bins, [1.0, 0.0, 0.0, 0.0]);
     assert_eq!(threshold(TraceUnit::MiB).get(), 104_857_600.0);
 }
@@ -42,7 +42,7 @@ fn by_hand() {
     assert_eq!(d.send, Load { busiest: 1, max: 125e6, mean: 92.5e6 });
     assert_eq!(d.receive, Load { busiest: 2, max: 120e6, mean: 92.5e6 });
     assert!((d.same_port - 85.0 / 370.0).abs() < 1e-12);
-    // 10, 30 and 0 MB have the mean 40/3 and the deviation sqrt(1400/9).
+    // 10, 30 and 0 MB have the mean 40/3 and the standard deviation sqrt(1400/9).
     let deviation = (1400.0_f64 / 9.0).sqrt() / (40.0 / 3.0);
     assert_eq!(d.deviations.len(), 2);
     assert_eq!(d.deviations[0], (0.0, 0.75));
@@ -59,7 +59,8 @@ fn nothing_has_no_shares() {
     assert_eq!((d.equal, d.same_port, d.deviations), (1.0, 0.0, vec![(0.0, 1.0)]));
 }
 
-/// Saath, 2.3: 23 % of the coflows have one flow, 50 % have several equal ones, 27 % have unequal ones.
+/// Saath, 2.3: 23 % of the coflows have one flow, 50 % have several flows of equal length, 27 % have flows of
+/// unequal lengths.
 #[test]
 fn the_public_trace() {
     let Some(path) = public_trace() else { return };

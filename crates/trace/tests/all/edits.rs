@@ -1,6 +1,6 @@
-//! Tables of errors: an edit of a good text, and a part of the error that it causes.
+//! Tables of errors: an edit of a valid text, and a part of the expected error.
 
-/// Replaces the first `from` by `to` in a text that is read, and checks that the error contains what is expected.
+/// For each edit, replaces the first `from` by `to` and checks that the error contains the expected text.
 pub fn check_edits(good: &str, edits: &[(&str, &str, &str)], error: impl Fn(&str) -> String) {
     for (from, to, expected) in edits {
         assert!(good.contains(from), "`{from}` is not in the text");

@@ -1,4 +1,4 @@
-//! Errors name the place, the value and what was expected.
+//! Errors name the place, the value and the expected input.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn error(text: &str) -> String {
     }
 }
 
-/// Each text has an error that starts with the one and contains the other.
+/// Checks the start of each text's error and a part of it.
 fn check(cases: &[(&str, &str, &str)]) {
     for (text, start, part) in cases {
         let error = error(text);

@@ -1,4 +1,4 @@
-//! What the generator makes, and what it refuses.
+//! The trace generator: its statistics and its errors.
 
 use proptest::prelude::*;
 use weir_core::model::Workload;
@@ -61,7 +61,7 @@ fn facebook_is_like_the_public_trace() {
         within("terabytes", d.bytes / 1e12, 35.5, 15.0);
         within("seconds", d.last_arrival, 3600.0, 1200.0);
         within("same port", d.same_port, 0.007, 0.002);
-        // Nearly all bytes are in few coflows.
+        // Few coflows have nearly all bytes.
         let mut sizes: Vec<f64> = workload.coflows.iter().map(|c| c.bytes()).collect();
         sizes.sort_by(|a, b| b.total_cmp(a));
         let tenth: f64 = sizes[..53].iter().sum();
@@ -80,7 +80,7 @@ fn small_keeps_the_shape_and_the_load() {
             within("bin", share, published, 0.02);
         }
         within("flows", d.flows as f64, 15_000.0, 7000.0);
-        // Of what the ports could move at 1 Gbit/s while coflows arrive: contended, but not hopeless.
+        // Load relative to the port capacity of 1 Gbit/s during the arrivals: contended, but not overloaded.
         let load = d.send.mean / (125e6 * d.last_arrival);
         within("load", load, 0.45, 0.2);
     }
@@ -99,7 +99,7 @@ fn sizes_are_whole_megabytes_and_arrivals_whole_milliseconds() {
     }
 }
 
-/// The shipped demo trace is what `examples/demo_trace.rs` prints.
+/// The shipped demo trace equals the output of `examples/demo_trace.rs`.
 #[test]
 fn the_demo_is_as_it_was() {
     let mut out = Vec::new();
@@ -108,7 +108,7 @@ fn the_demo_is_as_it_was() {
     assert!(out == std::fs::read(path).unwrap(), "examples/demo.txt is not what the generator makes");
 }
 
-/// The example of the own format shows every feature, and can be read.
+/// The example of Weir's own format uses every feature.
 #[test]
 fn the_dag_example_can_be_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/dag.weir");
@@ -133,7 +133,7 @@ fn plain() -> Spec {
     Spec { ports: 10, coflows: 5, seed: 1, arrival: Arrival::Burst, kinds: vec![kind] }
 }
 
-/// The start of the error, and what causes it.
+/// The start of the error, and the change that causes it.
 type Case = (&'static str, fn(&mut Spec));
 
 #[test]
@@ -234,7 +234,7 @@ fn law() -> impl Strategy<Value = Law> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever the parameters: a workload that holds together and can be written, or an error.
+    /// Any parameters give an error, or a consistent workload that can be written.
     #[test]
     fn any_specification(
         (ports, coflows, seed) in (0_u32..30, 0_usize..30, any::<u64>()),
@@ -252,7 +252,7 @@ proptest! {
         }
     }
 
-    /// What a law prints, it reads; and nothing that can be read is refused later.
+    /// Laws survive printing and parsing, and every parsed law is valid.
     #[test]
     fn printed_laws(law in law()) {
         if let Ok(read) = law.to_string().parse::<Law>() {

@@ -1,4 +1,4 @@
-//! Readers meet input that nobody meant: they answer with a trace that comes back, or with an error.
+//! Malformed input: readers return a trace that survives a round trip, or an error.
 
 use crate::common::{plain_workload, workload};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use weir_trace::{Format, Limits, TraceUnit, coflow_benchmark, format, read_from}
 
 const LIMITS: Limits = Limits { max_flows: 2000, max_line_bytes: 1 << 16 };
 
-/// Reads, and if that succeeds, writes and reads again.
+/// Reads the input. If that succeeds, writes the trace and reads it again.
 fn survive(input: &[u8]) {
     let Ok(trace) = read_from(input, "t", TraceUnit::MB, &LIMITS) else {
         return;
@@ -18,13 +18,13 @@ fn survive(input: &[u8]) {
         Format::Weir => format::write(&trace.workload, &mut out),
     }
     .expect("what was read can be written");
-    // The writers' lines can be longer than those that were read.
+    // Written lines may be longer than the lines that were read.
     let limits = Limits { max_line_bytes: 1 << 26, ..LIMITS };
     let again = read_from(&out[..], "t", TraceUnit::MB, &limits).expect("what was written can be read");
     assert!(again == trace, "{}", String::from_utf8_lossy(&out));
 }
 
-/// Words that mean something to a reader, and numbers at which things break.
+/// Keywords of the formats, and boundary numbers.
 fn word() -> impl Strategy<Value = &'static str> {
     select(vec![
         "0",
@@ -112,7 +112,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Damages the words of a text, line ends being words too.
+/// Damages the words of a text; line ends count as words.
 fn damaged(text: &[u8], damages: &[Damage]) -> Vec<u8> {
     let text = String::from_utf8_lossy(text).replace('\n', " \n ");
     let mut words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
@@ -183,7 +183,7 @@ fn every_truncation() {
     }
 }
 
-/// Sizes at which splitting over mappers rounds in every way there is.
+/// Sizes for which the split over mappers rounds in every direction.
 #[test]
 fn awkward_sizes() {
     for m in 1..=40 {

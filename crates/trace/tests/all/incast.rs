@@ -1,4 +1,4 @@
-//! Measurements of incast in CSV: what is one is read, and what is not is refused where it is wrong.
+//! Incast measurements in CSV: valid files, and errors with their places.
 
 use proptest::prelude::*;
 use weir_trace::incast::{MAX_RUNS, Measured, read_from};
@@ -49,7 +49,8 @@ fn the_examples_are_what_they_say() {
         let incast = measured.incast;
         assert_eq!(incast.buffers(), [25, 50, 75, 100, 150, 250]);
         assert_eq!((incast.bytes(), incast.connections().last()), (bytes, Some(&most)));
-        // What a link of 100 Mbit carries of payload: 1,448 of 1,514 bytes. Kinds less than 2 % below the fastest are taken for it.
+        // Payload rate of a link of 100 Mbit/s: 1,448 of 1,514 bytes. Kinds less than 2 % below the fastest
+        // count as full rate.
         let part = incast.link() * 8.0 / (100e6 * 1448.0 / 1514.0);
         assert!((0.98..1.002).contains(&part), "{part}");
         let best = |buffer| incast.goodput(buffer, "100Mbit".parse().unwrap()).unwrap().best();

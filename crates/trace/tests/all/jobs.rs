@@ -1,4 +1,4 @@
-//! Files of jobs: what they say, and what is refused.
+//! Files of jobs: contents, defaults and errors.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tests of the readers and writers, one module for each format.
+//! Tests of the readers and writers: one module per format.
 
 mod common;
 mod describe;

@@ -1,8 +1,8 @@
-//! The public coflow-benchmark trace, which is not part of the project.
+//! Location of the public coflow-benchmark trace, which is not part of the repository.
 
 use std::path::PathBuf;
 
-/// Its path, if it exists: that of `WEIR_FB_TRACE`, or next to the project.
+/// Path of the trace, if it exists: from `WEIR_FB_TRACE`, or next to the repository.
 pub fn public_trace() -> Option<PathBuf> {
     let path = std::env::var_os("WEIR_FB_TRACE").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/FB2010-1Hr-150-0.txt")),

@@ -1,4 +1,4 @@
-//! What is written reads back as an equal workload, in both formats.
+//! Written workloads read back as equal workloads, in both formats.
 
 use crate::common::{plain_workload, read_text, workload};
 use crate::public_trace::public_trace;
@@ -43,7 +43,7 @@ proptest! {
         prop_assert_eq!(trace.workload, workload);
     }
 
-    /// The public format takes a workload exactly, or not at all.
+    /// The public format stores a workload exactly, or returns an error.
     #[test]
     fn coflow_benchmark_never_bends(workload in workload()) {
         if let Ok(text) = benchmark_text(&workload, TraceUnit::MiB) {

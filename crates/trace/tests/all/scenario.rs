@@ -1,4 +1,4 @@
-//! Scenarios in TOML: what they say, and where they are refused.
+//! Scenarios in TOML: contents, and errors with their places.
 
 use std::path::Path;
 
@@ -43,13 +43,13 @@ fn netshare_table_2() {
 fn the_document_s_example() {
     let text = DOCUMENT.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let scenario = parse(text).unwrap();
-    // Twelve hosts, to each other, two connections each; two hosts to one.
+    // All pairs of twelve hosts with two connections each; two hosts to one.
     let counts: Vec<u64> = scenario.demands.iter().map(|demand| demand.count()).collect();
     assert_eq!(counts, [12 * 11 * 2, 2]);
     assert_eq!(scenario.demands[0].active, [(Time::ZERO, time("60s"))]);
 }
 
-/// The example with these events, each the lines of a table.
+/// The example with these events. Each string is the lines of one table.
 fn with_events(events: &[&str]) -> String {
     let tables: Vec<String> = events.iter().map(|event| format!("[[event]]\n{event}\n")).collect();
     format!("{}\n{}", EXAMPLE.trim_end(), tables.concat())
@@ -127,7 +127,7 @@ fn errors_in_events_say_where() {
     assert!(error.contains("field `event`: `1001`: expected at most 1000 events"), "{error}");
 }
 
-/// The example with these guarantees, each the lines of a table.
+/// The example with these guarantees. Each string is the lines of one table.
 fn with_guarantees(guarantees: &[&str]) -> String {
     let tables: Vec<String> = guarantees.iter().map(|lines| format!("[[guarantee]]\n{lines}\n")).collect();
     format!("{}\n{}", EXAMPLE.trim_end(), tables.concat())
@@ -137,7 +137,7 @@ fn with_guarantees(guarantees: &[&str]) -> String {
 fn the_document_s_guarantee() {
     let text = DOCUMENT.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
     let tables: Vec<&str> = text.split("[[guarantee]]\n").skip(1).collect();
-    // The document's services are others than the example's.
+    // The services of the document differ from those of the example.
     let text = with_guarantees(&tables).replace("\"search\"", "\"A1\"").replace("\"backup\"", "\"A3\"");
     let scenario = parse(&text).unwrap();
     let found = scenario.guarantees.iter().map(|guarantee| {
@@ -223,7 +223,7 @@ fn event_that_lowers_a_link_below_its_guarantees_is_accepted() {
     assert_eq!((reductions[0].link, reductions[0].factor), (scenario.guarantees[0].link, 0.5));
 }
 
-/// The example with these ports, each the lines of a table.
+/// The example with these ports. Each string is the lines of one table.
 fn with_ports(ports: &[String]) -> String {
     let tables: Vec<String> = ports.iter().map(|lines| format!("[[port]]\n{lines}\n")).collect();
     format!("{}\n{}", EXAMPLE.trim_end(), tables.concat())
@@ -233,10 +233,10 @@ fn port(from: &str, to: &str, queues: &str) -> String {
     format!("from = \"{from}\"\nto = \"{to}\"\nqueues = [{queues}]")
 }
 
-/// One queue for all services of the example.
+/// A single queue for all services of the example.
 const ONE: &str = "{ weight = 2, services = [\"A1\", \"A2\", \"A3\"] }";
 
-/// The ends of the links of the scenario's ports.
+/// End nodes of the links of the scenario's ports.
 fn ends(scenario: &Scenario) -> Vec<Vec<(&str, &str)>> {
     let topology = &scenario.topology;
     let ends = |link: &LinkId| {
@@ -250,7 +250,7 @@ fn ends(scenario: &Scenario) -> Vec<Vec<(&str, &str)>> {
 fn the_document_s_ports() {
     let text = DOCUMENT.split("```toml\n").nth(3).unwrap().split("```").next().unwrap();
     let tables = text.split("[[port]]\n").skip(1);
-    // The document's services are others than the example's.
+    // The services of the document differ from those of the example.
     let names = |text: &str| text.replace("\"search\"", "\"A1\", \"A2\"").replace("\"backup\"", "\"A3\"");
     let scenario = parse(&with_ports(&tables.map(names).collect::<Vec<_>>())).unwrap();
     assert_eq!(ends(&scenario), [[("E1", "C1")], [("H1", "E1")]]);
@@ -278,7 +278,7 @@ fn stars_are_all_ports_of_a_node_or_of_all_switches() {
     assert_eq!(links("*", "E1"), Ok(1), "hosts are no switches");
     assert_eq!(links("*", "H3"), Ok(1));
     assert_eq!(links("*", "*"), Ok(12 + 2 * 3));
-    // A node may be called like that; then it is meant.
+    // A node may be named `*`; the name then refers to that node.
     let fabric = "{ kind = \"links\", hosts = [\"*\", \"H2\"], switch = [{ name = \"E1\", tier = 1 }], link = [ \
                   { ends = [\"*\", \"E1\"], rate = \"1Gbit\" }, { ends = [\"H2\", \"E1\"], rate = \"1Gbit\" }] }";
     let services = "[[service]]\nname = \"A1\"\nweight = 1\n";
@@ -389,7 +389,7 @@ fn errors_in_ports_say_where() {
         let expected = format!("t:{}: field `{error}", line + place);
         assert!(message.starts_with(&expected), "{message} instead of {expected}");
     }
-    // Both directions of a cable are ports of their own.
+    // Each direction of a cable is a separate port.
     assert!(parse(&with_ports(&[good, port("C1", "E1", ONE)])).is_ok());
 }
 
@@ -410,7 +410,8 @@ fn many_paths_looked_for_are_refused() {
     let events: Vec<String> = (0..64).map(|n| change(["down", "up"][n % 2], n + 1)).collect();
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let text = with_events(&events).replacen("to = \"H5\"", "to = \"H5\"\nconnections = 1048574", 1);
-    // With the other two demands' connections, as many as there may be; 64 times of them are the most.
+    // Together with the connections of the other two demands, this is the maximum number of connections; 64
+    // times as many paths are the limit.
     let error = parse(&text).unwrap_err();
     assert!(error.contains("field `event 64 change`: `up`: expected at most 67108864 paths"), "{error}");
     let fewer = with_events(&events[..63]).replacen("to = \"H5\"", "to = \"H5\"\nconnections = 1048574", 1);
@@ -513,7 +514,8 @@ fn errors_name_line_field_value_and_what_was_expected() {
 
 #[test]
 fn many_events_and_guarantees_at_one_large_switch_are_refused() {
-    // The switch has as many cables as a node can have, and the last of them is named: a search from there takes minutes.
+    // The switch has the maximum number of cables, and the table names the last one: a linear search per
+    // table would take minutes.
     let text =
         EXAMPLE.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
     let text = text.replace("\"H", "\"h");

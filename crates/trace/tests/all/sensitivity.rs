@@ -1,4 +1,4 @@
-//! Sensitivity tables: what is written reads back, and what is wrong is named.
+//! Sensitivity tables: round trips, and errors that name the fault.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -51,7 +51,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// Words that mean something in a table, and numbers at which things break.
+/// Keywords of a table, and boundary numbers.
 fn word() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(vec![
         "version",
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// Reads, and if that succeeds, writes and reads again.
+/// Reads the input. If that succeeds, writes the table and reads it again.
 fn survive(input: &str) {
     if let Ok(table) = parse(input, "t") {
         assert_eq!(parse(&text(&table), "t").expect("what was written can be read"), table);
@@ -142,7 +142,7 @@ fn reads_the_documented_example() {
     let lr = &table.rows()[0];
     assert_eq!((lr.r2, lr.samples.len()), (Some(0.998), 5));
     assert_eq!(lr.sensitivity.model().coefficients(), &[5.231, -7.966, 3.723, 0.0]);
-    // The model is the one of these samples.
+    // The model is the fit of these samples.
     let points: Vec<_> = lr.samples.iter().map(|(b, d)| (b.get(), *d)).collect();
     let fit = weir_core::solve::polynomial::fit(&points, Degree::Two).unwrap();
     for (written, exact) in lr.sensitivity.model().coefficients().iter().zip(fit.polynomial.coefficients()) {
@@ -265,6 +265,6 @@ fn a_file_that_is_too_long_no_text_or_absent_is_refused() {
     assert!(read(&path).unwrap_err().to_string().ends_with("expected at most 16777216 bytes"));
     std::fs::write(&path, "version = 1").unwrap();
     assert_eq!(read(&path).unwrap(), SensitivityTable::default());
-    // Brackets in brackets without end.
+    // Deeply nested brackets.
     assert!(parse(&format!("version = {}", "[".repeat(100_000)), "t").is_err());
 }

@@ -1,4 +1,4 @@
-//! Topologies in TOML: what is written comes back, and what is not one is refused where it is wrong.
+//! Topologies in TOML: round trips, and errors with their places.
 
 use crate::edits::check_edits;
 use proptest::prelude::*;
@@ -213,7 +213,7 @@ fn files_that_are_no_text_or_too_long_are_refused() {
     );
 }
 
-/// Names with what TOML has to escape.
+/// Names with characters that TOML must escape.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![3 => "[a-z0-9.-]{1,8}", 1 => "[\\\\\"'#=é\u{1F980}\\[\\]]{1,8}"]
 }
@@ -269,7 +269,7 @@ fn networks_in_numbers() {
     let pairs = |d: &Description| -> Vec<(u32, u64, u64)> {
         d.pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()
     };
-    // A fat tree of 4-port switches: 16 hosts, full bisection, 1, 2 and 4 paths.
+    // A fat tree of 4-port switches: 16 hosts, full bisection bandwidth, 1, 2 and 4 paths.
     let fat_tree = |oversubscription| Plan::FatTree { ports: 4, rate: rate("10Gbit"), oversubscription };
     let tree = describe(fat_tree(1.0));
     assert_eq!((tree.hosts, tree.switches, tree.cables), (16, 20, 48));
@@ -278,12 +278,14 @@ fn networks_in_numbers() {
     let over: Vec<_> =
         tree.tiers.iter().map(|tier| (tier.tier, tier.switches, tier.oversubscription)).collect();
     assert_eq!(over, [(1, 8, Some(1.0)), (2, 8, Some(1.0)), (3, 4, None)]);
-    // At 4:1 edges have four times as much below as above; aggregation switches have what they can pass on.
+    // At 4:1, edge switches have four times as much capacity below as above; aggregation switches have equal
+    // capacity up and down.
     let thin = describe(fat_tree(4.0));
     assert_eq!((thin.bisection, thin.half), (Some(20.0 * 125e6), 80.0 * 125e6));
     let over: Vec<_> = thin.tiers.iter().map(|tier| tier.oversubscription).collect();
     assert_eq!(over, [Some(4.0), Some(1.0), None]);
-    // NetShare 5.1: one core; of six hosts, four have their pod's one link, and the two others that of theirs.
+    // NetShare 5.1: one core switch. Of six hosts, four share the uplink of their pod, and the two others
+    // that of theirs.
     let one = describe(Plan::NetShareFig6);
     assert_eq!((one.bisection, one.tiers[0].oversubscription), (Some(3.0 * 125e6), Some(4.0)));
     assert_eq!(pairs(&one), [(2, 1, 36), (4, 1, 96)]);
@@ -291,7 +293,7 @@ fn networks_in_numbers() {
     let two = describe(Plan::NetShareFig7);
     assert_eq!(two.tiers[0].oversubscription, Some(2.0));
     assert_eq!(pairs(&two), [(2, 1, 36), (4, 2, 96)]);
-    // Saba, 8.1: 18 up for 18 down, 17 leaves above a rack; the first three pods of six.
+    // Saba, 8.1: 18 uplinks for 18 downlinks, 17 leaf switches above a rack; the first three pods of six.
     let saba = describe(Plan::SabaTiers { oversubscription: 1.0 });
     assert_eq!((saba.hosts, saba.switches), (1944, 54 + 102 + 108));
     let most = 17.0 * 54.0 * 56.0 * 125e6;
@@ -299,7 +301,7 @@ fn networks_in_numbers() {
     let thin = describe(Plan::SabaTiers { oversubscription: 2.0 });
     assert!((thin.bisection.unwrap() - most / 2.0).abs() < 1e-9 * most && thin.half == saba.half);
     assert!((thin.tiers[0].oversubscription.unwrap() - 2.0 * 18.0 / 17.0).abs() < 1e-12);
-    // One host alone has nobody to send to.
+    // A single host has no destination.
     let alone = describe(Plan::BigSwitch { hosts: 1, rate: rate("1Gbit") });
     assert_eq!((alone.bisection, pairs(&alone)), (Some(0.0), vec![]));
 }

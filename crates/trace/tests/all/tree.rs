@@ -1,4 +1,4 @@
-//! Policy trees as files.
+//! Files of policy trees.
 
 use std::path::Path;
 

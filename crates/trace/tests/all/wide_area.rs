@@ -1,4 +1,4 @@
-//! Wide areas in TOML: what is one is read, and what is not is refused where it is wrong.
+//! Wide areas in TOML: valid files, and errors with their places.
 
 use proptest::prelude::*;
 use weir_core::model::WideArea;
@@ -22,7 +22,7 @@ fn refused(text: &str, parts: &[&str]) {
 
 const HEAD: &str = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n";
 
-/// Two regions; the link from `a` to `b` as given, on line 3 and after.
+/// Two regions. The link from `a` to `b` is the given text, from line 3 on.
 fn with(link: &str) -> String {
     format!(
         "{HEAD}[[link]]\nfrom = \"a\"\nto = \"b\"\n{link}\n[[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"1Mbit\"\n"

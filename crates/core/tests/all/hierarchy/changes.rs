@@ -1,4 +1,4 @@
-//! Rates after changes are those of a solution from the start.
+//! Rates after incremental changes equal those of a full solution.
 
 use proptest::prelude::*;
 use weir_core::solve::{Guarantee, Hierarchy, HierarchyError, Shares};
@@ -8,7 +8,8 @@ use super::reference::{Net, check_feasible};
 use super::{INF, assert_close, build, close, flows, rates};
 use crate::common::cases;
 
-/// What rates may differ by from those from the start, as a part: room beside a highest limit is only known to 1e-12.
+/// Relative tolerance between incremental and full solutions: capacity next to a limit is only known to
+/// 1e-12.
 const SAME: f64 = 1e-11;
 
 #[test]
@@ -18,18 +19,18 @@ fn flows_come_and_go_one_by_one() {
     let first = hierarchy.add_flow(0, &[0, 1], INF).unwrap();
     let other = hierarchy.add_flow(1, &[0], INF).unwrap();
     assert_eq!(hierarchy.add_flow(0, &[0, 1], INF).unwrap(), first);
-    // Whoever wants less, goes another way or belongs to another service is another class.
+    // A flow with another demand, path or service is a separate class.
     let less = hierarchy.add_flow(0, &[0, 1], 1.0).unwrap();
     assert!(less != first && hierarchy.add_flow(0, &[1, 0], INF).unwrap() != first);
     assert_eq!((hierarchy.flows(first), hierarchy.classes()), (2, 4));
     hierarchy.solve();
-    // Service 0 has 8: 1 for the flow that wants no more, and three flows share 7.
+    // Service 0 has 8: 1 for the flow with demand 1, and three flows share 7.
     assert_close(&rates(&hierarchy, &[first, less, other]), &[7.0 / 3.0, 1.0, 2.0]);
     hierarchy.remove_flow(first);
     hierarchy.remove_flow(less);
     hierarchy.solve();
     assert_close(&rates(&hierarchy, &[first, other]), &[4.0, 2.0]);
-    // A class that is told to want something else is not that of new flows.
+    // A class whose demand changed does not accept new flows with the old demand.
     hierarchy.set_demand(first, 3.0).unwrap();
     assert!(hierarchy.add_flow(0, &[0, 1], INF).unwrap() != first);
     hierarchy.remove_flow(less);
@@ -53,7 +54,8 @@ fn capacities_change_and_guarantees_with_them() {
     let shares = Shares::with_guarantees(guaranteed, &[1.0]).unwrap();
     let mut hierarchy = Hierarchy::new(&[10.0], shares).unwrap();
     assert!(hierarchy.set_capacity(0, 5.0).is_ok() && hierarchy.set_capacity(0, -5.0).is_err());
-    // Rates on link 1 alone: 3 of 10 and then of 30, and the rest 2:1; elsewhere thirds, and what nobody wants 2:1.
+    // Rates on link 1 alone: the guarantee is 3 of 10 and then of 30, and the rest splits 2:1. Elsewhere the
+    // split is in thirds, and unused bandwidth splits 2:1.
     let guaranteed = vec![Guarantee { link: 1, service: 1, rate: 3.0 }];
     let shares = Shares::with_excess(&[1.0; 3], &[2.0, 1.0, 1.0]).unwrap().guaranteeing(guaranteed).unwrap();
     let classes = (0..4).map(|at| flows(at % 2, &[at as u32 / 2], 1, INF)).collect();
@@ -78,7 +80,7 @@ fn guarantees_above_a_lowered_capacity_shrink_by_one_factor() {
         rates(&hierarchy, &ids)
     };
     assert_close(&at(10.0), &[6.0, 3.0, 1.0]);
-    // 6 and 2 of 8: half of each, and a quarter; nothing is unreserved.
+    // 6 and 2 of 8: scaled to half of each, then a quarter. No unreserved bandwidth remains.
     assert_close(&at(4.0), &[3.0, 1.0, 0.0]);
     assert_close(&at(2.0), &[1.5, 0.5, 0.0]);
     assert_close(&at(0.0), &[0.0, 0.0, 0.0]);
@@ -88,9 +90,9 @@ fn guarantees_above_a_lowered_capacity_shrink_by_one_factor() {
 
 #[derive(Debug, Clone)]
 enum Change {
-    /// A class has so many flows that want so much.
+    /// Sets a class's number of flows and demand.
     Class(usize, u32, f64),
-    /// A link has so many times its capacity.
+    /// Scales a link's capacity by this factor.
     Link(usize, f64),
 }
 
@@ -155,7 +157,7 @@ proptest! {
 
 #[test]
 fn single_flows_on_an_even_fabric() {
-    // Three services between all of 6 edges over one core: every limit ties with every other one until a flow comes or goes.
+    // Three services between all pairs of 6 edges over one core. All limits tie until a flow arrives or ends.
     let edges = 6u32;
     let mut classes = Vec::new();
     for key in 0..3 * edges * edges {
@@ -184,7 +186,7 @@ fn single_flows_on_an_even_fabric() {
 
 #[test]
 fn numbers_of_classes_that_ended_are_given_again() {
-    // A star of 8 ports; two services; up to 6 flows at once, each over paths and with demands that hardly come twice.
+    // A star of 8 ports with two services and up to 6 concurrent flows. Paths and demands rarely repeat.
     let ports = 8u32;
     let net = |flows| Net::weighted(&[10.0; 16], &[1.0, 3.0], flows);
     let shares = || Shares::weighted(&[1.0, 3.0]).unwrap();
@@ -208,11 +210,11 @@ fn numbers_of_classes_that_ended_are_given_again() {
         fresh.solve();
         let (kept, anew): (Vec<f64>, _) =
             (live.iter().map(|&(_, id)| hierarchy.rate(id)).collect(), rates(&fresh, &ids));
-        // Flows of one class have the same rate as those of two alike.
+        // Flows of one class have the same rate as flows of two identical classes.
         for (kept, anew) in kept.into_iter().zip(anew) {
             assert!(close(kept, anew), "step {step}: {kept} and {anew}");
         }
-        // Seven at once of each length of path at most.
+        // At most seven concurrent classes for each path length.
         assert!(hierarchy.classes() <= 21, "step {step}: {} classes", hierarchy.classes());
     }
     assert!(hierarchy.classes() > 6);
@@ -228,12 +230,12 @@ fn a_class_is_kept_while_it_is_somebodys() {
     for class in [added, changed, back] {
         hierarchy.remove_flow(class);
     }
-    // Empty at a solution or not is what counts.
+    // Only a class that is empty at a solution is removed.
     assert_eq!(hierarchy.add_flow(0, &[2], INF).unwrap(), back);
     hierarchy.solve();
     let new = hierarchy.add_flow(0, &[0], 1.0).unwrap();
     assert!(![added, changed, back].contains(&new));
-    // Whoever has the class of an ended flow has it as often as he likes.
+    // The owner of an ended flow's class may set its flow count again.
     hierarchy.set_flows(added, 1);
     hierarchy.remove_flow(new);
     hierarchy.solve();

@@ -1,4 +1,4 @@
-//! The definition, as a plain implementation has it, and its limits.
+//! The definition, as the reference implementation computes it, and its limits.
 
 use proptest::prelude::*;
 use weir_core::solve::Shares;
@@ -8,7 +8,7 @@ use super::reference::{Defined, Net, check_bottlenecks, check_feasible, referenc
 use super::{INF, assert_close, build, close, flows, rates};
 use crate::common::cases;
 
-/// Everything that has to hold on any network.
+/// Checks all properties that hold on any network.
 fn check_all(net: &Net) -> Result<(), String> {
     let (mut hierarchy, ids) = build(net, shares_of(net));
     let solved = hierarchy.solve();
@@ -26,7 +26,7 @@ fn check_all(net: &Net) -> Result<(), String> {
         if rate < low * (1.0 - 1e-9) {
             return Err(format!("class {class}: {rate}, but {low} is assured"));
         }
-        // What a service gets of a link is at least what its weight says, or all that it can use.
+        // A service's rate on a link is at least its weighted share, or its whole demand.
         let of = |l: u32| assured_alone(net, l as usize, f.service);
         let least = f.links.iter().map(|&l| of(l)).fold(f.demand, f64::min);
         if rate < least * (1.0 - 1e-9) {
@@ -39,7 +39,7 @@ fn check_all(net: &Net) -> Result<(), String> {
     Ok(())
 }
 
-/// A flow's part of a link if everybody there wants all of it.
+/// Share of a flow on a link if all flows there have unlimited demand.
 fn assured_alone(net: &Net, link: usize, service: usize) -> f64 {
     let flows = |s: usize| -> u32 {
         let here = net.flows.iter().filter(|f| f.service == s && f.links.contains(&(link as u32)));
@@ -103,8 +103,8 @@ proptest! {
     }
 }
 
-/// Link 0 has 8 services with one flow each, which go on over links 1 to 8; service 8 has a flow over all nine links and one
-/// more on link 0; each of the eight has one more on its own link.
+/// Link 0 has 8 services with one flow each, which continue over links 1 to 8. Service 8 has one flow over
+/// all nine links and another on link 0 only. Each of the eight services has another flow on its own link.
 fn nine_links() -> Net {
     let mut classes = vec![flows(8, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1, INF), flows(8, &[0], 1, INF)];
     for service in 0..8 {
@@ -136,7 +136,7 @@ fn bottlenecks_alone_do_not_determine_the_rates() {
     assert!(!solved.settled && solved.full);
     let rates = rates(&hierarchy, &ids);
     check_feasible(&net, &rates).unwrap();
-    // The eight are alike, and get the same.
+    // The eight services are symmetric and have equal rates.
     for service in 1..8 {
         assert_close(&rates[2 + 2 * service..4 + 2 * service], &rates[2..4]);
     }
@@ -144,8 +144,9 @@ fn bottlenecks_alone_do_not_determine_the_rates() {
 
 #[test]
 fn a_loop_without_losses_keeps_bounds_apart() {
-    // Service 0 on links 1 and 2 (7 flows, a each) and on 0 and 2 (1 flow, b), service 1 on links 0 and 1 (c).
-    // What b gains c loses, what c loses the a gain, what these gain b loses: the bounds go around for ever.
+    // Service 0 has 7 flows of rate a on links 1 and 2, and one flow of rate b on links 0 and 2. Service 1
+    // has a flow of rate c on links 0 and 1. An increase of b lowers c, which raises a, which lowers b: the
+    // bounds oscillate and never meet.
     let net = Net::weighted(
         &[5.0, 5.7, 1.0],
         &[8.0, 100.0],
@@ -154,13 +155,14 @@ fn a_loop_without_losses_keeps_bounds_apart() {
     let (mut hierarchy, ids) = build(&net, Shares::weighted(&[8.0, 100.0]).unwrap());
     assert!(!hierarchy.solve().settled);
     check_feasible(&net, &rates(&hierarchy, &ids)).unwrap();
-    // There are rates with bottlenecks: 7a + b = 1, b + c = 5, c + 7a = 5.7.
+    // Rates with bottlenecks exist: 7a + b = 1, b + c = 5, c + 7a = 5.7.
     check_bottlenecks(&net, &[0.85 / 7.0, 0.15, 4.85]).unwrap();
 }
 
 #[test]
 fn a_dense_fabric_is_full_and_keeps_what_is_assured() {
-    // Four services between all of 12 edges over 2 cores: loops everywhere, and bounds that stay apart.
+    // Four services between all pairs of 12 edges over 2 cores: cyclic dependencies everywhere, and bounds
+    // that do not meet.
     let (cores, edges) = (2u32, 12u32);
     let mut state = 7u64;
     let mut next = || {

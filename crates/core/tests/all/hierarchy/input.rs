@@ -1,4 +1,4 @@
-//! What is refused, and why.
+//! Invalid input and its errors.
 
 use weir_core::solve::{Guarantee, Hierarchy, HierarchyError, Shares};
 

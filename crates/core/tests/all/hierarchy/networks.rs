@@ -1,4 +1,4 @@
-//! Any networks.
+//! Random networks.
 
 use proptest::prelude::*;
 use weir_core::solve::{Guarantee, Shares};
@@ -31,7 +31,7 @@ pub fn networks(longest: usize) -> impl Strategy<Value = Net> {
                     flows,
                     demand,
                 });
-            // Guarantees of up to all of a link; some services without excess.
+            // Guarantees of up to a whole link; some services have no excess weight.
             let guaranteed = prop_oneof![
                 2 => Just(vec![]),
                 1 => prop::collection::vec((0.0f64..1.0, any::<bool>()), services),

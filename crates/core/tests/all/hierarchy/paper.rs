@@ -1,4 +1,4 @@
-//! NetShare's examples, and where its procedure goes wrong.
+//! NetShare's examples, and networks on which its procedure fails.
 
 use weir_core::solve::{Guarantee, Shares};
 
@@ -10,7 +10,7 @@ fn example(weights: &[f64], capacities: &[f64], classes: Vec<Flows>) -> Vec<f64>
     let (mut hierarchy, ids) = build(&net, Shares::weighted(weights).unwrap());
     assert!(hierarchy.solve().settled);
     let rates = rates(&hierarchy, &ids);
-    // The paper's procedure knows no demands here. On its own examples it agrees.
+    // The paper's procedure has no demands here. It agrees on the paper's own examples.
     if net.flows.iter().all(|f| f.demand == INF && f.flows > 0) {
         assert_close(&paper(&net), &rates);
     }
@@ -29,7 +29,7 @@ fn figure_1() {
         ]
     };
     assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 4], classes(INF)), &[8.0, 1.0, 1.0, 9.0]);
-    // A1 wants 6 only.
+    // A1's demand is 6.
     assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 4], classes(6.0)), &[6.0, 2.0, 2.0, 8.0]);
 }
 
@@ -51,7 +51,7 @@ fn figure_3() {
         ]
     };
     assert_close(&example(&[4.0, 1.0, 1.0], &[10.0; 2], classes(1, 2)), &[8.0, 1.0, 1.0, 9.0]);
-    // A queue for each connection is a service for each.
+    // Queues per connection are modelled as one service per connection.
     let per_connection = example(&[4.0, 1.0, 1.0, 1.0], &[10.0; 2], classes(2, 3));
     assert_close(&per_connection, &[20.0 / 3.0, 5.0 / 3.0, 5.0 / 3.0, 25.0 / 3.0]);
 }
@@ -71,7 +71,7 @@ fn figure_5() {
     assert_close(&solve(excess(&[2.0, 1.0, 1.0]), 0.0), &[50.0 / 9.0, 40.0 / 9.0, 0.0]);
     // "By setting the excess weight to zero we can prevent a service from getting any excess bandwidth."
     assert_close(&solve(excess(&[1.0, 0.0, 1.0]), 0.0), &[2.0 * third, third, 0.0]);
-    // The same by rates on this link.
+    // Guaranteed rates give the same result on this link.
     let guarantees = (0..3).map(|service| Guarantee { link: 0, service, rate: third }).collect();
     let by_rates = Shares::with_guarantees(guarantees, &[2.0, 1.0, 1.0]).unwrap();
     assert_close(&solve(by_rates, 0.0), &[50.0 / 9.0, 40.0 / 9.0, 0.0]);
@@ -79,7 +79,7 @@ fn figure_5() {
 
 #[test]
 fn the_phases_of_section_5_3() {
-    // Links: E1 to C, C to E2, C to E3, E2 to C; weights 1:3:9; as the queues of TCP flows would have it.
+    // Links: E1 to C, C to E2, C to E3, E2 to C. Weights are 1:3:9; per-flow TCP queues give the rates below.
     let classes = |on: [u32; 3]| {
         vec![flows(0, &[0, 1], on[0], INF), flows(1, &[0, 2], on[1], INF), flows(2, &[3, 2], on[2], INF)]
     };
@@ -89,7 +89,8 @@ fn the_phases_of_section_5_3() {
     assert_close(&phase([1, 1, 1]), &[750.0, 250.0, 750.0]);
 }
 
-/// One service sends over eight slow links into a fast one, which it shares with another one that has the same weight.
+/// One service sends over eight slow links into a fast one, and shares the fast link with another service of
+/// equal weight.
 fn funnel() -> Net {
     let mut classes: Vec<Flows> = (1..=8).map(|nic| flows(0, &[nic, 0], 1, INF)).collect();
     classes.push(flows(1, &[0], 1, INF));
@@ -106,8 +107,9 @@ fn a_service_counts_with_its_total_on_a_link() {
     let mut expected = vec![45.0 / 8.0; 8];
     expected.push(45.0);
     assert_close(&rates(&hierarchy, &ids), &expected);
-    // As the paper prints it, the other service gets 10 instead of its 45: the slow links come first, one by one,
-    // and what they take from the fast link does not count. (Section 6 promises half.)
+    // The procedure as printed gives the other service 10 instead of its 45. It fixes the slow links first,
+    // one by one, and ignores the bandwidth that these flows take from the fast link. (Section 6 claims
+    // half.)
     let printed = paper(&net);
     assert_close(&printed[8..], &[10.0]);
     assert_close(&printed[..8], &[10.0; 8]);
@@ -115,8 +117,8 @@ fn a_service_counts_with_its_total_on_a_link() {
 
 #[test]
 fn the_paper_with_old_heap_entries_hands_out_too_much() {
-    // On link 1, B / (sum of weights) falls from 8/2 to 5/2 once service 0's first flow is fixed at link 0 with 3: service 0
-    // has another flow there, so both weights still count. The heap's entry still says 4.
+    // On link 1, B / (sum of weights) falls from 8/2 to 5/2 once service 0's first flow is fixed at 3 by link
+    // 0. Service 0 has another flow on link 1, so both weights still count. The heap entry still says 4.
     let net = Net::weighted(
         &[6.0, 8.0],
         &[1.0, 1.0],

@@ -1,4 +1,4 @@
-//! Hierarchical max-min as plainly as it can be written, and the paper's own procedure.
+//! A reference implementation of hierarchical max-min, and the paper's own procedure.
 
 /// Flows of one service over one path.
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ pub struct Flows {
     pub demand: f64,
 }
 
-/// A network with services on it.
+/// A network and its services.
 #[derive(Debug, Clone)]
 pub struct Net {
     pub capacities: Vec<f64>,
@@ -24,7 +24,7 @@ impl Net {
         Net { capacities: capacities.to_vec(), excess: weights.to_vec(), guarantees, flows }
     }
 
-    /// Classes with flows of a service on a link.
+    /// Classes of a service on a link.
     fn on(&self, link: usize, service: usize) -> Vec<usize> {
         let here = |f: &Flows| f.service == service && f.flows > 0 && f.links.contains(&(link as u32));
         (0..self.flows.len()).filter(|&c| here(&self.flows[c])).collect()
@@ -34,13 +34,13 @@ impl Net {
         classes.iter().map(|&c| f64::from(self.flows[c].flows) * each(c)).sum()
     }
 
-    /// What a link carries.
+    /// Load of a link.
     pub fn used(&self, link: usize, rates: &[f64]) -> f64 {
         (0..self.excess.len()).map(|s| self.total(&self.on(link, s), |c| rates[c])).sum()
     }
 }
 
-/// The highest number up to `most` at which something that rises with it is not above `limit`.
+/// The largest number up to `most` at which the increasing function `rises` does not exceed `limit`.
 fn highest(most: f64, limit: f64, rises: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, most);
     for _ in 0..200 {
@@ -52,14 +52,14 @@ fn highest(most: f64, limit: f64, rises: impl Fn(f64) -> f64) -> f64 {
 
 type Table = Vec<Vec<f64>>;
 
-/// The least offer on a class's other links, or its demand.
+/// The lowest offer on a class's other links, or its demand if that is lower.
 fn limit(net: &Net, offers: &Table, class: usize, link: usize) -> f64 {
     let Flows { service, links, demand, .. } = &net.flows[class];
     let others = links.iter().filter(|&&l| l as usize != link);
     others.map(|&l| offers[l as usize][*service]).fold(*demand, f64::min)
 }
 
-/// All offers that follow from limits by the offers given.
+/// The offers that follow from the limits that the given offers imply.
 fn answer(net: &Net, offers: &Table) -> Table {
     let services = net.excess.len();
     let mut new = vec![vec![f64::INFINITY; services]; net.capacities.len()];
@@ -82,7 +82,7 @@ fn answer(net: &Net, offers: &Table) -> Table {
             };
             let rest = part - wanted[service];
             new[link][service] = if rest >= 0.0 {
-                // All limits fit: one flow at the top may have what is left.
+                // All limits fit: one flow at the highest limit may also take the residual capacity.
                 classes.iter().map(|&c| limit(c)).fold(0.0, f64::max) + rest
             } else {
                 highest(part.max(1e-30), part, |offer| net.total(&classes, |c| limit(c).min(offer)))
@@ -92,17 +92,17 @@ fn answer(net: &Net, offers: &Table) -> Table {
     new
 }
 
-/// What the definition says.
+/// Results of the definition.
 pub struct Defined {
-    /// What classes are assured.
+    /// Lower bounds of all classes.
     pub low: Vec<f64>,
     pub rates: Vec<f64>,
-    /// Whether the bounds of all rates meet.
+    /// Whether the lower and upper bounds of all rates are equal.
     pub met: bool,
 }
 
-/// Lower bounds by three rounds, and the rates that follow: of all flows below their demands and over no full link, the
-/// rates rise by one factor, until one of these stops.
+/// Computes lower bounds in three rounds, then the rates. The rates of all flows below their demands and
+/// without a full link rise by one common factor until one of these flows stops.
 pub fn reference(net: &Net) -> Defined {
     let none = vec![vec![f64::INFINITY; net.excess.len()]; net.capacities.len()];
     let rates = |offers: &Table| -> Vec<f64> {
@@ -120,18 +120,19 @@ pub fn reference(net: &Net) -> Defined {
     let mut rates = low.clone();
     if !met {
         rise(net, &mut rates, |c| low[c]);
-        // Where guarantees leave nothing that is sure.
+        // Classes whose lower bound is zero because guarantees use all capacity.
         rise(net, &mut rates, |c| if low[c] == 0.0 { 1.0 } else { 0.0 });
     }
     Defined { low, rates, met }
 }
 
-/// Raises rates at the given speeds, each until it is at its demand or has a full link, or its service a guarantee and no more.
+/// Raises rates at the given speeds. A class stops at its demand, at a full link, or at a guarantee of a
+/// service without excess weight.
 fn rise(net: &Net, rates: &mut [f64], speed: impl Fn(usize) -> f64) {
     let all = 0..net.flows.len();
     let mut open: Vec<usize> = all.filter(|&c| net.flows[c].flows > 0 && speed(c) > 0.0).collect();
     while !open.is_empty() {
-        // What is left, at which speed it goes, and of whom.
+        // Residual capacity, speed at which it shrinks, and the classes concerned.
         let mut stops: Vec<(f64, Vec<usize>)> = Vec::new();
         let stop = |left: f64, whole: f64, on: Vec<usize>| {
             let on: Vec<usize> = on.into_iter().filter(|c| open.contains(c)).collect();
@@ -166,7 +167,8 @@ fn rise(net: &Net, rates: &mut [f64], speed: impl Fn(usize) -> f64) {
     }
 }
 
-/// No link over its capacity, no flow over its demand or below zero, and no room for one that wants more.
+/// Checks that no link exceeds its capacity, no flow is below zero or above its demand, and no flow below its
+/// demand has residual capacity on its whole path.
 pub fn check_feasible(net: &Net, rates: &[f64]) -> Result<(), String> {
     for (link, &capacity) in net.capacities.iter().enumerate() {
         let used = net.used(link, rates);
@@ -194,7 +196,8 @@ pub fn check_feasible(net: &Net, rates: &[f64]) -> Result<(), String> {
     Ok(())
 }
 
-/// Every flow below its demand has a full link where no flow of its service has more, and no service more for its weight.
+/// Checks that every flow below its demand has a full link where no flow of its service is faster, and no
+/// service has a higher rate per weight.
 pub fn check_bottlenecks(net: &Net, rates: &[f64]) -> Result<(), String> {
     check_feasible(net, rates)?;
     let slack = 1e-8 * net.capacities.iter().copied().fold(0.0, f64::max);
@@ -225,7 +228,7 @@ pub fn check_bottlenecks(net: &Net, rates: &[f64]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is left of links while the paper's procedure (section 3.3) fixes one after the other.
+/// Residual capacity of links while the paper's procedure (section 3.3) fixes one link after the other.
 struct Fixing<'a> {
     net: &'a Net,
     left: Vec<f64>,
@@ -241,7 +244,7 @@ impl Fixing<'_> {
         self.net.on(link, service).into_iter().filter(|&c| self.rates[c].is_none()).collect()
     }
 
-    /// `B / (sum of weights)` of services with open flows; nothing if there are none.
+    /// `B / (sum of weights)` of services with unfixed flows; `None` without such services.
     fn share(&self, link: usize) -> Option<f64> {
         let services = (0..self.net.excess.len()).filter(|&s| !self.open(link, s).is_empty());
         let weights: f64 = services.map(|s| self.net.excess[s]).sum();
@@ -266,7 +269,8 @@ impl Fixing<'_> {
     }
 }
 
-/// The paper's procedure with the least share found anew in each step; the lower link of two. Without demands.
+/// The paper's procedure, which recomputes the smallest share in each step. Ties go to the lower link.
+/// Demands are ignored.
 pub fn paper(net: &Net) -> Vec<f64> {
     let mut fixing = Fixing::new(net);
     let shares =
@@ -279,8 +283,8 @@ pub fn paper(net: &Net) -> Vec<f64> {
     fixing.rates()
 }
 
-/// The paper's procedure with links in the order of their shares at the start, as a heap gives them whose entries only are
-/// looked at again when they come up: each is put back if its share has risen, and taken as it was otherwise.
+/// The paper's procedure with a lazy heap that orders links by their initial shares. An entry is only checked
+/// when it is popped: if the share has risen the entry is pushed back, else the stale share is used.
 pub fn lazy_heap(net: &Net) -> Vec<f64> {
     let mut fixing = Fixing::new(net);
     let mut heap: Vec<(f64, usize)> =

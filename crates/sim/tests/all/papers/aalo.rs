@@ -6,7 +6,7 @@ use crate::common::{assert_near, check, coflow, run, run_with, workload};
 
 #[test]
 fn section_4_1_fifo_inside_a_queue_is_by_arrival() {
-    // Not in the order of the trace.
+    // The order of the trace differs from the order of arrival.
     let w = workload(
         6,
         vec![coflow(3, 2.0, &[(0, 1, 3.0)]), coflow(1, 0.0, &[(0, 2, 3.0)]), coflow(2, 1.0, &[(0, 3, 3.0)])],
@@ -18,7 +18,7 @@ fn section_4_1_fifo_inside_a_queue_is_by_arrival() {
 
 #[test]
 fn section_4_1_queues_share_a_port_by_their_weights() {
-    // C1 is in the second queue from 10 on. At 20 C2 comes: 10 to 9 until it is done.
+    // C1 is in the second queue from 10 on. C2 arrives at 20: the queues share 10 to 9 until C2 completes.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
     for at in ["senders", "both"] {
         check(&w, &format!("aalo:start=10B:at={at}"), &[105.0, 9.5]);
@@ -30,7 +30,7 @@ fn section_4_1_queues_share_a_port_by_their_weights() {
 
 #[test]
 fn queues_that_take_turns_have_their_weights_in_time() {
-    // As above, and two queues: from 20 on C2 sends for two seconds, C1 for one.
+    // As above with two queues: from 20 on, C2 sends for two seconds, C1 for one.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
     for at in ["senders", "both"] {
         check(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=1s:at={at}"), &[105.0, 7.0]);
@@ -39,13 +39,14 @@ fn queues_that_take_turns_have_their_weights_in_time() {
     }
 }
 
-/// A turn is no interval longer because its end is before the schedule by a rounding error.
+/// Regression: a turn does not last one interval longer if its end is before the schedule by a rounding
+/// error.
 #[test]
 fn turns_of_whole_intervals_are_as_long_as_they_should_be() {
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 1000.0)]), coflow(2, 200.0, &[(0, 2, 95.0)])]);
     for at in ["senders", "both"] {
         let policy = format!("aalo:start=100B:sharing=turns:at={at}");
-        // 80 ms for C2, 72 for C1, and so on.
+        // 80 ms for C2, then 72 ms for C1, and so on.
         let out = run_with(&w, &policy, 1.0, 0.008, &mut NoObserver).unwrap();
         assert_near(&out.ccts(), &[1095.0, 180.5], 1e-3, &policy);
     }
@@ -53,7 +54,7 @@ fn turns_of_whole_intervals_are_as_long_as_they_should_be() {
 
 #[test]
 fn section_4_1_queues_are_by_the_bytes_of_all_flows() {
-    // C1 sends 2 bytes a second: it leaves the first queue at 2, when C2 goes before it.
+    // C1 sends 2 bytes a second. It leaves the first queue at 2, when C2 takes priority.
     let w = workload(
         6,
         vec![coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 3.0)]), coflow(2, 1.0, &[(0, 4, 1.0), (1, 5, 1.0)])],
@@ -65,13 +66,14 @@ fn section_4_1_queues_are_by_the_bytes_of_all_flows() {
 
 #[test]
 fn section_5_a_sender_does_not_know_who_else_sends_to_its_receiver() {
-    // P0 and P1 each serve their first coflow; those share P2. What a sender does not get rid of it passes on.
+    // P0 and P1 each serve their first coflow; these share P2. Each sender gives its unused bandwidth to its
+    // other coflows.
     let w = workload(
         6,
         vec![coflow(1, 0.0, &[(0, 2, 1.0)]), coflow(2, 0.0, &[(1, 2, 1.0)]), coflow(3, 0.0, &[(0, 3, 2.0)])],
     );
     let out = run(&w, "aalo");
     assert_near(&out.ccts(), &[2.0, 2.0, 3.0], 1e-9, "at=senders");
-    // Coordinated, the receiver is C1's first.
+    // Coordinated: the receiver serves C1 first.
     check(&w, "aalo:at=both", &[1.0, 2.0, 3.0]);
 }

@@ -20,7 +20,7 @@ fn shared_sender() -> Workload {
 
 #[test]
 fn figure_1_sender_driven() {
-    // Queues at the senders order what one sender sends. Where two send to one receiver they share it evenly.
+    // Queues at the senders order the flows of one sender. Two senders to one receiver share it evenly.
     for policy in ["aalo", "aalo:sharing=strict", "aalo+:start=1.5B", "aalo+:start=1.5B:sharing=strict"] {
         check(&shared_receiver(), policy, &[2.0, 3.0]);
     }
@@ -33,7 +33,8 @@ fn figure_1_sender_driven() {
 
 #[test]
 fn figure_1_receiver_driven() {
-    // Receivers that order what comes in are senders in a network where all goes the other way. A shared sender they leave to TCP.
+    // A network with queues at receivers mirrors one with queues at senders, with all flows reversed. A
+    // shared sender is left to TCP.
     let mirrored = |mut w: Workload| {
         for flow in w.coflows.iter_mut().flat_map(|c| &mut c.flows) {
             (flow.src, flow.dst) = (flow.dst, flow.src);
@@ -56,7 +57,7 @@ fn figure_1_nobody_orders() {
 
 #[test]
 fn figure_1_django() {
-    // Section 3 goes through both: 2 in each.
+    // Section 3 discusses both: 2 in each.
     for w in [shared_receiver(), shared_sender()] {
         check(&w, "django", &[1.0, 3.0]);
     }
@@ -73,18 +74,20 @@ fn figure_1_both_ends_coordinated() {
 
 #[test]
 fn section_4_2_a_smaller_coflow_takes_connections_back() {
-    // One connection in all: the second coflow takes it from the first and gives it back.
+    // One connection in total: the second coflow preempts the first and returns the connection at its end.
     let w = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0)]), coflow(2, 1.0, &[(1, 2, 1.0)])]);
     check(&w, "django:connections=1", &[5.0, 1.0]);
-    // With two, beta m is one: that of the first stays open, and the receiver's link is shared.
+    // With two, beta m is one: the connection of the first stays open, and both share the receiver's link.
     check(&w, "django:connections=2", &[5.0, 2.0]);
 }
 
 #[test]
 fn section_4_2_reducers_without_priority_use_what_is_vacant() {
-    // The smaller coflow comes at half of the receiver's rate, since its sender serves another receiver as fast.
+    // The smaller coflow arrives at half of the receiver's rate, since its sender serves another receiver at
+    // the same rate.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 1.0), (0, 3, 1.0)]), coflow(2, 0.0, &[(1, 2, 4.0)])]);
-    // The second schedule has the vacancy measured: half of the link, of which alpha is a tenth, but theta wants more than half.
+    // The second schedule has measured the vacancy: half of the link, and alpha is a tenth of it. Theta
+    // requires more than half.
     check(&w, "django", &[2.0, 6.0]);
     check(&w, "django:theta=0.4", &[2.0, 5.0]);
     check(&w, "django:theta=0.4:alpha=0.6", &[2.0, 6.0]);
@@ -92,8 +95,8 @@ fn section_4_2_reducers_without_priority_use_what_is_vacant() {
 
 #[test]
 fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
-    // Sender 0 is idle, but a smaller coflow waits there (its receiver has no connection left); sender 1 is busy for a tenth of its
-    // link, with a larger one.
+    // Sender 0 is idle, but a smaller coflow waits there (its receiver has no free connection). Sender 1 uses
+    // a tenth of its link for a larger coflow.
     let others =
         [coflow(1, 0.0, &[(4, 3, 3.0)]), coflow(2, 0.0, &[(0, 3, 3.5)]), coflow(3, 0.0, &[(1, 5, 100.0)])];
     let both = coflow(4, 1.0, &[(0, 2, 10.0), (1, 2, 10.0)]);
@@ -103,7 +106,7 @@ fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
     assert_eq!(first_sender(&w, "django:connections=1:lambda=0.05"), 0);
 }
 
-/// The sender of the first connection that receiver 2 has.
+/// The sender of the first connection of receiver 2.
 fn first_sender(w: &Workload, policy: &str) -> u32 {
     struct First(Option<u32>);
     impl Observer for First {
@@ -120,7 +123,7 @@ fn first_sender(w: &Workload, policy: &str) -> u32 {
     first.0.expect("receiver 2 has a connection")
 }
 
-/// What Django promises at every schedule.
+/// Invariants of Django at every schedule.
 struct Promises {
     connections: usize,
     broken: Option<String>,

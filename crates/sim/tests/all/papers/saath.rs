@@ -5,7 +5,7 @@ use weir_sim::{Observer, Snapshot};
 
 use crate::common::{assert_near, bytes, ccts, check, coflow, event, mean, run, run_with, time, workload};
 
-/// Notes when a coflow changes its queue.
+/// Records when a coflow changes its queue.
 struct Queues {
     id: u64,
     seen: Vec<(f64, usize)>,
@@ -39,7 +39,7 @@ fn assert_queues(found: &[(f64, usize)], expected: &[(f64, usize)]) {
     assert_near(&times(found), &times(expected), 1e-9, "times of queues");
 }
 
-/// C2 sends from P1 to P3, the others from one of them each; every flow has a receiver to itself.
+/// C2 sends from P1 to P3, the others from one of these ports each. Every flow has its own receiver.
 fn figure_1() -> Workload {
     workload(
         9,
@@ -64,11 +64,11 @@ fn figure_1_ports_on_their_own_are_out_of_sync() {
 fn figure_1_saath_finds_the_optimum() {
     check(&figure_1(), "saath", &[1.0, 2.0, 1.0, 1.0]);
     assert_eq!(mean(&ccts(&figure_1(), "saath")), 1.25);
-    // Without the order of least contention, all-or-none alone does it too: C2 lacks P1 and is passed over.
+    // Without least-contention-first, all-or-none alone gives the same result: P1 is busy, so C2 is skipped.
     check(&figure_1(), "saath:lcof=off", &[1.0, 2.0, 1.0, 1.0]);
 }
 
-/// Three coflows, each two of which share one of three ports.
+/// Three coflows; each pair shares one of three ports.
 fn figure_4() -> Workload {
     workload(
         9,
@@ -91,7 +91,7 @@ fn figure_4_work_conservation_uses_them() {
     assert!((mean(&ccts(&figure_4(), "saath")) - 5.0 / 3.0).abs() < 1e-9);
 }
 
-/// C1 keeps two of the four ports of C2 busy.
+/// C1 uses two of the four ports of C2.
 fn figure_5() -> Workload {
     workload(
         12,
@@ -110,11 +110,12 @@ fn figure_5_queue_transition_is_faster_by_per_flow_thresholds() {
         assert_queues(&[first_change(by_total)], &[(2.0, 1)]);
     }
     assert_queues(&[first_change("saath:start=4B")], &[(1.0, 1)]);
-    // C1 has two flows, so its per-flow threshold is 2 t, which is when its total gets there as well.
+    // C1 has two flows, so its per-flow threshold is 2 t. Its total bytes reach the threshold at the same
+    // time.
     assert_queues(&[Queues::of(1, &figure_5(), "saath:start=4B")[1]], &[(2.0, 1)]);
 }
 
-/// C1 is short and on both ports, C2 and C3 are longer and on one each.
+/// C1 is short and uses both ports; C2 and C3 are longer and use one each.
 fn two_ports(sizes: [f64; 3]) -> Workload {
     let [both, one, other] = sizes;
     workload(
@@ -132,7 +133,7 @@ fn figure_8_least_contention_is_not_always_best() {
     let w = two_ports([1.0, 2.5, 2.5]);
     check(&w, "saath", &[3.5, 2.5, 2.5]);
     assert!((mean(&ccts(&w, "saath")) - 8.5 / 3.0).abs() < 1e-9);
-    // The optimum is what the order of sizes finds here.
+    // The order by size is optimal here.
     for policy in ["scf", "srtf", "varys", "saath:lcof=off"] {
         check(&w, policy, &[1.0, 3.5, 3.5]);
     }
@@ -141,19 +142,19 @@ fn figure_8_least_contention_is_not_always_best() {
 #[test]
 fn figure_17_shortest_first_is_not_always_best() {
     let w = two_ports([5.0, 6.0, 7.0]);
-    // The figure's durations are those of ports: C1 is the shortest although it has the most bytes.
+    // The figure's durations are port durations: C1 is the shortest although it has the most bytes.
     for policy in ["scf:by=length", "srtf", "srtf:time=flow", "varys"] {
         check(&w, policy, &[5.0, 11.0, 12.0]);
     }
     assert!((mean(&ccts(&w, "srtf")) - 28.0 / 3.0).abs() < 1e-9);
-    // Counting who is blocked: t k is 10 for C1, 6 and 7 for the others (appendix A).
+    // With contention counted, t k is 10 for C1, and 6 and 7 for the others (appendix A).
     check(&w, "lwtf", &[12.0, 6.0, 7.0]);
     assert!((mean(&ccts(&w, "lwtf")) - 25.0 / 3.0).abs() < 1e-9);
 }
 
 #[test]
 fn section_4_2_d2_all_flows_get_the_rate_of_the_slowest() {
-    // P0 has two flows of C1, so each of its three gets a half; C2 has to do with what is left of P1.
+    // P0 sends two flows of C1, so each of C1's three flows gets a half. C2 gets the residual capacity of P1.
     let w = workload(
         8,
         vec![
@@ -163,16 +164,17 @@ fn section_4_2_d2_all_flows_get_the_rate_of_the_slowest() {
     );
     let out = run(&w, "saath:lcof=off");
     assert_near(&out.coflows[0].flow_ends, &[2.0, 2.0, 2.0], 1e-9, "C1");
-    // 1/6 each until 2, then 1/3 each for the 2/3 that are left.
+    // 1/6 each until 2, then 1/3 each for the remaining 2/3.
     assert_near(&out.coflows[1].flow_ends, &[4.0, 4.0, 4.0], 1e-9, "C2");
-    // With available=full, C2 has to wait for P1 as a whole: work conservation gives its half to the first flow.
+    // With available=full, C2 must wait for the whole of P1. Work conservation gives its half to the first
+    // flow.
     let out = run(&w, "saath:lcof=off:available=full");
     assert_near(&out.coflows[1].flow_ends, &[2.0, 4.0, 4.0], 1e-9, "C2, full ports only");
 }
 
 #[test]
 fn section_4_2_d3_thresholds_grow() {
-    // Two flows: S/2, S E/2, S E^2/2 = 1, 3, 9; four queues.
+    // Two flows: S/2, S E/2, S E^2/2 = 1, 3, 9, with four queues.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 20.0), (1, 3, 15.0)])]);
     let queues = Queues::of(1, &w, "saath:start=2B:growth=3:queues=4:requeue=off");
     assert_queues(&queues, &[(0.0, 0), (1.0, 1), (3.0, 2), (9.0, 3)]);
@@ -180,15 +182,15 @@ fn section_4_2_d3_thresholds_grow() {
     let queues = Queues::of(1, &w, "saath:start=2B:growth=3:queues=4:per-flow=off");
     assert_queues(&queues, &[(0.0, 0), (1.0, 1), (3.0, 2), (9.0, 3)]);
     let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 20.0), (0, 3, 20.0)])]);
-    // Half a byte a second for each flow.
+    // Each flow sends half a byte a second.
     let queues = Queues::of(1, &one, "saath:start=2B:growth=3:queues=4");
     assert_queues(&queues, &[(0.0, 0), (2.0, 1), (6.0, 2), (18.0, 3)]);
 }
 
 #[test]
 fn section_4_2_d4_work_conservation_comes_before_the_next_queue() {
-    // At 3, C1 is in the second queue and C2 arrives in the first: it lacks nothing. C3, in the first as well, misses P0, and
-    // gets P2 by work conservation before C1 is looked at.
+    // At 3, C1 is in the second queue. C2 arrives in the first and passes all-or-none. C3, also in the first,
+    // fails it at P0, and gets P2 by work conservation before C1 is considered.
     let w = workload(
         12,
         vec![
@@ -200,11 +202,11 @@ fn section_4_2_d4_work_conservation_comes_before_the_next_queue() {
     let out = run(&w, "saath:start=2B:growth=100:d=inf:lcof=off");
     assert_near(&out.coflows[2].flow_ends, &[5.0, 4.0], 1e-9, "C3");
     assert_near(&out.coflows[1].flow_ends, &[4.0], 1e-9, "C2");
-    // C1 has P1 to 4 by work conservation, and P2 from 4 to 5.
+    // C1 uses P1 until 4 by work conservation, and P2 from 4 to 5.
     assert_near(&out.coflows[0].flow_ends, &[4.0, 5.0], 1e-9, "C1");
 }
 
-/// C1 needs two ports; on each of them a short coflow arrives every second until 20.
+/// C1 needs two ports. On each of them a short coflow arrives every second until 20.
 fn starving() -> Workload {
     let mut coflows = vec![coflow(1, 0.0, &[(0, 2, 1.0), (1, 3, 1.0)])];
     for second in 0..20 {
@@ -217,7 +219,8 @@ fn starving() -> Workload {
 #[test]
 fn section_4_2_d5_an_expired_deadline_ends_starvation() {
     assert_near(&ccts(&starving(), "saath:start=4B:d=inf")[..1], &[21.0], 1e-9, "no deadlines");
-    // Alone in its queue when it arrives: d C_q t = 1 * 1 * 4 s, and 2 s where t is that of one of its two flows.
+    // Alone in its queue when it arrives: d C_q t = 1 * 1 * 4 s, and 2 s if t is that of one of its two
+    // flows.
     assert_near(&ccts(&starving(), "saath:start=4B:d=1")[..1], &[5.0], 1e-9, "d = 1");
     assert_near(&ccts(&starving(), "saath:start=4B:d=2")[..1], &[9.0], 1e-9, "d = 2");
     assert_near(&ccts(&starving(), "saath:start=4B:d=1:time=flow")[..1], &[3.0], 1e-9, "time=flow");
@@ -235,8 +238,8 @@ fn section_4_2_d5_the_deadline_counts_who_is_in_the_queue() {
 
 #[test]
 fn section_4_3_queues_by_the_median_of_finished_flows() {
-    // Per-flow thresholds 1, 2, 4. Two flows end at 2; the third began at 1.5. So f_e = 2, m_c = 2 - 0.5, which is between the
-    // first two thresholds, and at 2.5 it is down to the first.
+    // Per-flow thresholds 1, 2, 4. Two flows end at 2; the third began at 1.5. So f_e = 2, m_c = 2 - 0.5,
+    // which is between the first two thresholds. At 2.5, m_c reaches the first threshold.
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0), (2, 5, 3.0)])]);
     w.coflows[0].flows[2].release = time(1.5);
     let on = Queues::of(1, &w, "saath:start=3B:growth=2:queues=4");
@@ -247,7 +250,8 @@ fn section_4_3_queues_by_the_median_of_finished_flows() {
 
 #[test]
 fn section_4_3_the_median_of_an_even_number_is_between_the_middle_two() {
-    // At 2, f_e = (1 + 2) / 2. The flow that began at 1.75 has 1.25 left then, and gets to the first threshold, 1, at 2.25.
+    // At 2, f_e = (1 + 2) / 2. The flow that began at 1.75 has 1.25 left then, and reaches the first
+    // threshold, 1, at 2.25.
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 1.0), (1, 4, 2.0), (2, 5, 3.0)])]);
     w.coflows[0].flows[2].release = time(1.75);
     let on = Queues::of(1, &w, "saath:start=3B:growth=2:queues=4");
@@ -257,15 +261,17 @@ fn section_4_3_the_median_of_an_even_number_is_between_the_middle_two() {
 
 #[test]
 fn section_4_3_the_estimate_counts_flows_without_data() {
-    // Per-flow thresholds 1, 2, 4. f_e is 3 from 3 on, and 3.5 from 4.5 on. The second flow never lacks more than a half, but
-    // the third waits for its data: m_c is all of f_e until it goes live at 5, and gets to 2 at 6.5 and to 1 at 7.5.
+    // Per-flow thresholds 1, 2, 4. f_e is 3 from 3 on, and 3.5 from 4.5 on. The second flow is never more
+    // than a half short, but the third waits for its data: m_c equals f_e until that flow is live at 5, and
+    // reaches 2 at 6.5 and 1 at 7.5.
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 3.0), (1, 4, 4.0), (2, 5, 4.0)])]);
     w.coflows[0].flows[1].release = time(0.5);
     w.coflows[0].flows[2].release = time(5.0);
     let policy = "saath:start=3B:growth=2:queues=4";
     let expected = [(0.0, 0), (1.0, 1), (2.0, 2), (6.5, 1), (7.5, 0), (8.5, 3)];
     assert_queues(&Queues::of(1, &w, policy), &expected);
-    // What it sent before its data went away counts: m_c is 0.5 and then 1, and from 6 on what was sent counts again.
+    // Bytes sent before the data became unavailable count: m_c is 0.5 and then 1, and from 6 on sent bytes
+    // count again.
     w.coflows[0].flows[2].release = time(0.0);
     w.events = vec![event(2.5, Change::Late { coflow: 0, flow: 2, until: time(5.0) })];
     assert_queues(&Queues::of(1, &w, policy), &[(0.0, 0), (1.0, 1), (2.0, 2), (3.0, 0), (6.0, 3)]);
@@ -273,13 +279,13 @@ fn section_4_3_the_estimate_counts_flows_without_data() {
 
 #[test]
 fn section_4_3_a_coflow_without_its_data_is_not_scheduled() {
-    // C1 comes first, but some of its data is there at 1 only: C2 gets the port until then.
+    // C1 is first in order, but some of its data arrives at 1: C2 gets the port until then.
     let mut w =
         workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0)]), coflow(2, 0.0, &[(0, 5, 1.0)])]);
     check(&w, "saath", &[2.0, 3.0]);
     w.coflows[0].flows[1].release = time(1.0);
     check(&w, "saath", &[3.0, 1.0]);
-    // Nobody else wants the port of the flow that is there: work conservation serves it.
+    // No other coflow uses the port of the live flow, so work conservation serves it.
     w.coflows.pop();
     let out = run(&w, "saath");
     assert_near(&out.coflows[0].flow_ends, &[2.0, 3.0], 1e-9, "C1");
@@ -287,7 +293,7 @@ fn section_4_3_a_coflow_without_its_data_is_not_scheduled() {
 
 #[test]
 fn section_4_3_data_that_goes_away_takes_the_turn_with_it() {
-    // From 1 to 3, a flow of C1 has no data: C2 goes first then.
+    // From 1 to 3, a flow of C1 has no data, so C2 goes first.
     let mut w =
         workload(6, vec![coflow(1, 0.0, &[(0, 3, 4.0), (1, 4, 4.0)]), coflow(2, 0.0, &[(0, 5, 2.0)])]);
     w.events = vec![event(1.0, Change::Late { coflow: 0, flow: 1, until: time(3.0) })];
@@ -296,7 +302,7 @@ fn section_4_3_data_that_goes_away_takes_the_turn_with_it() {
 
 #[test]
 fn section_4_3_waves_and_stages_wait_for_their_parents() {
-    // Two waves, and a second stage that computes 0.5 before.
+    // Two waves, and a second stage that computes for 0.5 s first.
     let mut w = workload(
         4,
         vec![coflow(3, 0.0, &[(0, 1, 3.0)]), coflow(1, 1.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 1, 2.0)])],
@@ -333,7 +339,7 @@ fn section_4_3_one_coflow_for_every_stage() {
     let merged = w.per_stage();
     assert_eq!(merged.coflows.len(), 3);
     assert_eq!(merged.coflows[0].id, 1);
-    // The second job of the stage has its data a second later.
+    // The data of the stage's second job arrives a second later.
     assert_eq!(merged.coflows[0].arrival, time(0.0));
     assert_eq!(merged.coflows[0].flows.iter().map(|f| f.release.get()).collect::<Vec<_>>(), [0.0, 1.0, 1.0]);
     assert_eq!(merged.coflows[0].flows[2].bytes, bytes(1.0));
@@ -371,7 +377,7 @@ fn section_4_3_a_stage_begins_when_the_first_of_its_jobs_would() {
     let out = run(&merged, "saath");
     assert_near(&[out.coflows[0].arrival], &[9.0], 1e-9, "release");
     assert_near(&out.coflows[0].flow_ends, &[11.0, 10.5], 1e-9, "flows");
-    // NetworkModel a parent the second stage arrives with the last of its jobs.
+    // Without a parent, the second stage arrives with the last of its jobs.
     w.coflows[3].parents = vec![0];
     w.coflows[3].compute_before = time(0.5);
     let merged = w.per_stage();
@@ -386,7 +392,8 @@ fn section_4_3_a_failed_port_holds_its_flows_until_it_recovers() {
         workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 3, 4.0)]), coflow(2, 0.0, &[(1, 3, 1.0)])]);
     let rate = |at, factor| event(at, Change::PortRate { port: 0, side: Side::Both, factor });
     w.events = vec![rate(1.0, 0.0), rate(4.0, 1.0)];
-    // From 1 on C1 lacks P0: its other flow is in work conservation, behind C2, and done at 5; the first needs 4 to 7.
+    // From 1 on P0 is not available to C1. Its other flow is served by work conservation, behind C2, and ends
+    // at 5; the first flow is served from 4 to 7.
     let out = run(&w, "saath");
     assert_near(&out.coflows[0].flow_ends, &[7.0, 5.0], 1e-9, "C1");
     assert_near(&out.coflows[1].flow_ends, &[2.0], 1e-9, "C2");
@@ -394,7 +401,8 @@ fn section_4_3_a_failed_port_holds_its_flows_until_it_recovers() {
 
 #[test]
 fn section_4_2_d5_a_deadline_counts_also_when_something_else_happens() {
-    // C1 starves on P0 and P1. Its deadline is at 4, when one of its two flows between P6 and P7 ends, and nothing else happens.
+    // C1 starves on P0 and P1. Its deadline is at 4, when one of its two flows between P6 and P7 ends and no
+    // other event occurs.
     let mut coflows = vec![coflow(1, 0.0, &[(0, 2, 1.0), (1, 3, 1.0), (6, 7, 4.0), (6, 7, 10.0)])];
     for port in [0, 1] {
         coflows.push(coflow(10 + port, 0.0, &[(port as u32, 4, 0.5)]));
@@ -403,7 +411,7 @@ fn section_4_2_d5_a_deadline_counts_also_when_something_else_happens() {
         }
     }
     for (index, c) in coflows.iter_mut().enumerate().skip(1) {
-        // Receivers of their own.
+        // Each flow has its own receiver.
         c.flows[0].dst = 8 + index as u32;
     }
     let out = run(&workload(64, coflows), "saath:start=64B:d=0.0625");
@@ -429,7 +437,7 @@ fn section_4_3_a_flow_without_data_has_still_sent_what_it_has() {
     let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 3.0)])]);
     w.coflows[0].flows[1].release = time(1.0);
     w.events = vec![event(2.5, Change::Late { coflow: 0, flow: 0, until: time(5.0) })];
-    // The first flow is past the first threshold, 2, at 2; the second does not get there before 3.
+    // The first flow passes the first threshold, 2, at 2; the second does not reach it before 3.
     let queues = Queues::of(1, &w, "saath:start=4B:requeue=off");
     assert_queues(&queues, &[(0.0, 0), (2.0, 1)]);
 }

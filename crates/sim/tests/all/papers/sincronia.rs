@@ -5,7 +5,7 @@ use weir_core::policy::sincronia::{Demand, bssi};
 
 use crate::common::{assert_near, ccts, check, coflow, mean, workload};
 
-/// C1 has eight unit flows, from each ingress to two egress ports; the others one of 2 + e each.
+/// C1 has eight unit flows, from each ingress to two egress ports; each other coflow has one of 2 + e.
 fn figure_1(e: f64) -> Workload {
     let all: Vec<(u32, u32, f64)> = (0..4).flat_map(|i| [(i, i, 1.0), (i, (i + 1) % 4, 1.0)]).collect();
     let mut coflows = vec![coflow(1, 0.0, &all)];
@@ -13,7 +13,7 @@ fn figure_1(e: f64) -> Workload {
     workload(4, coflows)
 }
 
-/// Times at ingress ports and then at egress ports.
+/// Durations at ingress ports, then at egress ports.
 fn demands(workload: &Workload) -> Vec<Demand> {
     let ports = workload.ports as usize;
     let of = |flows: &[weir_core::model::FlowSpec]| {
@@ -37,8 +37,9 @@ fn figure_1_order_of_bssi() {
 
 #[test]
 fn figure_1_greedy_rates() {
-    // C2, C3 and C4 first. Of C1 only the flow between the last ports can go on, until 1; then C5 has them to itself until
-    // 2 + e. From then on C1's flows in the order of ports leave the last ingress to C5 first: 3 + e, C1 at 4 + e.
+    // C2, C3 and C4 first. Of C1, only the flow between the last ports can send, until 1; then C5 uses these
+    // ports alone until 2 + e. C1's flows follow in the order of ports and leave the last ingress to C5
+    // first: C5 ends at 3 + e, C1 at 4 + e.
     let e = 0.01;
     check(&figure_1(e), "sincronia", &[4.0 + e, 2.0 + e, 2.0 + e, 2.0 + e, 3.0 + e]);
     assert_near(&[mean(&ccts(&figure_1(e), "sincronia"))], &[2.61], 1e-9, "mean");
@@ -54,7 +55,7 @@ fn figure_1_varys_puts_the_wide_coflow_first() {
 
 #[test]
 fn figure_1_optimal() {
-    // Of all orders that are served greedily the best has the wide coflow last.
+    // Among all greedily served orders, the best one has the wide coflow last.
     for e in [0.01, 1e-6] {
         check(&figure_1(e), "scf", &[4.0 + e, 2.0 + e, 2.0 + e, 2.0 + e, 2.0 + e]);
         let mut means = Vec::new();
@@ -69,7 +70,7 @@ fn figure_1_optimal() {
     }
 }
 
-/// Calls `each` with every order of what is from `from` on.
+/// Calls `each` with every permutation of the items from index `from` on.
 fn permute(order: &mut Vec<usize>, from: usize, each: &mut dyn FnMut(&[usize])) {
     if from == order.len() {
         return each(order);
@@ -92,7 +93,8 @@ fn algorithm_1_heeds_weights() {
 
 #[test]
 fn section_3_online_orders_by_what_is_left() {
-    // At 4, C1 has 2 of 6 bytes left and C2 arrives with 3: by what is left C1 goes on, by original sizes C2 would.
+    // At 4, C1 has 2 of 6 bytes left and C2 arrives with 3. By remaining bytes C1 continues; by original
+    // sizes C2 would preempt it.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 6.0)]), coflow(2, 4.0, &[(0, 2, 3.0)])]);
     check(&w, "sincronia", &[6.0, 5.0]);
 }

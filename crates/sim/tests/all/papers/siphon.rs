@@ -8,7 +8,7 @@ use weir_sim::wide_area::{Demand, Group, Inside, Options, run};
 
 use crate::common::{assert_near, time};
 
-/// Regions whose links, in their order, carry these samples, in bytes per second.
+/// Regions with these bandwidth samples for their links, in order, in bytes per second.
 fn area(regions: usize, samples: &[&[f64]]) -> WideArea {
     let names = (1..=regions).map(|number| format!("datacenter-{number}")).collect();
     let pairs = (0..regions).flat_map(|from| (0..regions).map(move |to| (from, to)));
@@ -21,7 +21,8 @@ fn area(regions: usize, samples: &[&[f64]]) -> WideArea {
     WideArea::new(names, measured.collect(), time(1.0), 0.0).expect("a wide area")
 }
 
-/// Two coflows that meet on the links from datacenter 1 to 2 and to 3. A is long on the first, B on the second.
+/// Two coflows that compete on the links from datacenter 1 to 2 and to 3. A is long on the first, B on the
+/// second.
 fn figure_1(first: &[f64], second: &[f64], spec: &str, seed: u64) -> [f64; 2] {
     let constant: &[f64] = &[100.0];
     let area = area(3, &[first, second, constant, constant, constant, constant]);
@@ -38,8 +39,8 @@ fn figure_1(first: &[f64], second: &[f64], spec: &str, seed: u64) -> [f64; 2] {
 
 #[test]
 fn figure_1_the_flow_that_is_shorter_with_a_higher_probability_goes_first() {
-    // The first link takes 1 s for 100 bytes in four of five cases, and 6 s in the fifth: 2 s on average, as the second always does. Bandwidth
-    // here holds for longer than both coflows take.
+    // The first link takes 1 s for 100 bytes in four of five cases, and 6 s in the fifth: 2 s on average. The
+    // second link always takes 2 s. Each bandwidth sample lasts longer than both coflows.
     let (first, second): (&[f64], &[f64]) = (&[100.0, 100.0, 100.0, 100.0, 100.0 / 6.0], &[50.0]);
     let mut fast = 0;
     for seed in 0..20 {
@@ -53,14 +54,14 @@ fn figure_1_the_flow_that_is_shorter_with_a_higher_probability_goes_first() {
         }
     }
     assert!((10..20).contains(&fast), "fast {fast} times of 20, and not about 16");
-    // The other way round, B goes first.
+    // With the links swapped, B goes first.
     let found = figure_1(second, first, "siphon", 1);
     assert!(found[1] < found[0], "{found:?}");
 }
 
 #[test]
 fn constant_bandwidth_needs_no_simulation() {
-    // A is short on both links and B long: any order by remaining time is the best one.
+    // A has fewer bytes than B on both links: every order by remaining time is optimal.
     for spec in ["siphon", "mrtf", "siphon:depth=1", "siphon:detours=off"] {
         let constant = area(3, &[&[10.0]]);
         let coflow = |arrival, bytes| Demand {
@@ -69,7 +70,7 @@ fn constant_bandwidth_needs_no_simulation() {
             groups: vec![Group { bytes: 2.0 * bytes, flows: vec![(0, bytes), (1, bytes)] }],
         };
         let options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
-        // The second arrives while the first has 90 bytes to go, and preempts it.
+        // The second arrives while the first has 90 bytes left, and preempts it.
         let demands = [coflow(0.0, 100.0), coflow(1.0, 20.0)];
         let found = run(&demands, &constant, build(spec).unwrap(), &options, |_| true).unwrap();
         assert_near(&found.ends[0][0], &[12.0, 12.0], 1e-9, spec);
@@ -80,7 +81,7 @@ fn constant_bandwidth_needs_no_simulation() {
 
 #[test]
 fn section_3_3_a_detour_halves_the_bottleneck() {
-    // 120 bytes from 1 to 2 at 1 byte/s; the ways over 3 carry 2 and 1. D (1 - a) / B = D a / B' at a = 1/2.
+    // 120 bytes from 1 to 2 at 1 byte/s; the links via 3 carry 2 and 1. D (1 - a) / B = D a / B' at a = 1/2.
     let slow = area(3, &[&[1.0], &[2.0], &[1.0], &[1.0], &[1.0], &[1.0]]);
     let demand =
         Demand { arrival: 0.0, of: (0, 0), groups: vec![Group { bytes: 120.0, flows: vec![(0, 120.0)] }] };
