@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_as_many_as_algorithm_1_says() {
+    fn pair_count_matches_algorithm_1() {
         for classes in 2..=16 {
             assert_eq!(pairs(classes).count(), classes * (classes - 1) / 2);
         }

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_the_bottleneck_of_coflows_elsewhere() {
+    fn bound_includes_the_bottleneck_of_coflows_on_other_ports() {
         // Port 0 sends 1 and 2: 1 + 3. Coflow 3 is alone on port 1 and takes 5, for both of its flows.
         let w = workload(
             4,
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn children_count_with_their_bottleneck() {
+    fn bound_counts_child_coflows_by_their_bottleneck() {
         let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 1.0)]), coflow(2, 0.0, &[(0, 0, 2.0)])]);
         assert_eq!(mean_cct(&w, rate()), Some(2.0));
         w.coflows[1].parents = vec![0];
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_in_between_preempt() {
+    fn bound_preempts_at_releases() {
         // Lengths 5 (released at 0) and 1 (released at 2): the second runs from its release; the times are 6 and 1.
         let w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 5.0)]), coflow(2, 2.0, &[(0, 1, 1.0)])]);
         assert_eq!(mean_cct(&w, rate()), Some(3.5));

@@ -853,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn says_that_the_bottleneck_waits_for_its_data() {
+    fn names_missing_data_at_the_bottleneck() {
         let mut late = coflow(1, 0.0, &[(0, 1, 1.0), (2, 3, 4.0)]);
         late.flows[1].release = time(5.0);
         // Another coflow uses the first flow's port meanwhile, which has no effect.

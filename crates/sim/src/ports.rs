@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_port_comes_before_those_that_a_coflow_lists_later() {
+    fn port_precedes_ports_listed_later_by_a_coflow() {
         // Port 2 is used last, but precedes 1 in a list of senders, and 1 precedes 0 in a list of receivers.
         assert_eq!(order(3, &[&[(1, 1)], &[(0, 0)], &[(2, 1), (1, 0)]]), [2, 1, 0]);
     }
 
     #[test]
-    fn a_port_listed_twice_counts_where_it_is_first() {
+    fn duplicate_port_counts_at_its_first_position() {
         assert_eq!(order(4, &[&[(0, 2), (0, 3), (1, 2), (1, 3)]]), [0, 2, 3, 1]);
     }
 
@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_is_that_found_pair_by_pair(
+        fn port_order_matches_the_pairwise_reference(
             coflows in prop::collection::vec((0..4u32, prop::collection::vec((0..7u32, 0..7u32), 1..6)), 0..8),
         ) {
             let flow = |(src, dst)| FlowSpec::new(src, dst, Bytes::new(1.0).unwrap());

@@ -114,7 +114,7 @@ fn errors_name_the_expected_value() {
 }
 
 #[test]
-fn wrong_usage_is_exit_2() {
+fn wrong_trace_and_replay_usage_is_exit_2() {
     let place = Place::new();
     let lines = [
         ("", "Usage"),

@@ -72,7 +72,7 @@ fn sweep_and_sim_accept_an_incast_cost() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_incast_options_are_exit_2() {
     let place = place();
     let error = place.error("sim incast.txt --policy fair --incast cost.csv", 2);
     assert!(error.contains("--buffer"), "{error}");

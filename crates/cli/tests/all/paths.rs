@@ -43,7 +43,7 @@ fn links_between_switches_limit_coflows() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_fabric_options_are_exit_2() {
     let place = place();
     place.write("wide.txt", "5 1\n1 0 1 0 1 4:2\n");
     place.write(

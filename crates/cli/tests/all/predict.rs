@@ -56,7 +56,7 @@ fn predict_reports_losses_outside_the_training_range() {
 }
 
 #[test]
-fn the_same_measurements_and_seed_give_the_same_bytes() {
+fn predict_train_is_deterministic_for_a_seed() {
     let place = place();
     place.print("predict train runs.csv --out one.toml");
     place.print("predict train runs.csv --seed 1 --out two.toml");
@@ -86,7 +86,7 @@ fn predict_train_reports_accuracy_by_buffer() {
 }
 
 #[test]
-fn what_is_asked_for_wrongly_is_refused() {
+fn invalid_predict_options_are_exit_2() {
     let place = place();
     place.print("predict train runs.csv --out model.toml");
     place.write("one.csv", "buffer_packets,connections,bytes,loss\n50,1,1,0.1\n50,1,1,0.2\n");

@@ -72,7 +72,7 @@ fn rising_and_nonconvex_models_are_reported() {
 }
 
 #[test]
-fn what_is_asked_for_wrongly_is_refused() {
+fn invalid_saba_options_are_exit_2() {
     let place = Place::new();
     place.print("saba profile --workload LR --out table.toml");
     let cases = [

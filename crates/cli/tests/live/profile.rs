@@ -54,7 +54,7 @@ impl Profiled {
 }
 
 #[test]
-fn wrong_usage_is_exit_2() {
+fn wrong_profile_usage_is_exit_2() {
     let place = Place::new();
     place.write("t.toml", OTHER);
     place.write("x.toml", "version = 2\n");

@@ -127,7 +127,7 @@ fn testbed_script_creates_the_same_routes_as_up() {
 }
 
 #[test]
-fn wrong_usage_is_exit_2() {
+fn wrong_testbed_usage_is_exit_2() {
     let place = place();
     place.write("slow.toml", &FABRIC.replace("100Mbit", "1kbit"));
     let services: String = (0..64).map(|i| format!("{{ name = \"s{i}\", weight = 1 }}, ")).collect();

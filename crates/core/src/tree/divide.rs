@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn division_matches_hand_computation() {
         let all = f64::INFINITY;
         assert_eq!(parts(12.0, &[1.0, 2.0], &[all, all]), [4.0, 8.0]);
         // The first claims less than its 4. The other two divide the rest 1 to 2.

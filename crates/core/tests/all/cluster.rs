@@ -48,7 +48,7 @@ fn cost(points: &[Point], of: &[usize]) -> f64 {
 
 proptest! {
     #[test]
-    fn every_point_is_with_the_nearest_mean(points in points(), clusters in 1usize..6) {
+    fn k_means_assigns_every_point_to_the_nearest_mean(points in points(), clusters in 1usize..6) {
         let weighted: Vec<_> = points.iter().map(|&p| (p, 1)).collect();
         let found = k_means(&weighted, k(clusters));
         let mut different = points.clone();
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn a_count_is_that_many_points(points in points(), counts in proptest::collection::vec(1u32..4, 14), clusters in 1usize..5) {
+    fn k_means_treats_a_count_as_repeated_points(points in points(), counts in proptest::collection::vec(1u32..4, 14), clusters in 1usize..5) {
         let weighted: Vec<_> = points.iter().zip(&counts).map(|(&p, &n)| (p, n)).collect();
         let repeated: Vec<_> = weighted.iter().flat_map(|&(p, n)| (0..n).map(move |_| (p, 1))).collect();
         let (short, long) = (k_means(&weighted, k(clusters)), k_means(&repeated, k(clusters)));
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn groups_that_are_far_apart_are_found(sizes in proptest::collection::vec(1usize..5, 1..5), shake in proptest::collection::vec(-1.0..1.0f64, 20)) {
+    fn k_means_finds_well_separated_groups(sizes in proptest::collection::vec(1usize..5, 1..5), shake in proptest::collection::vec(-1.0..1.0f64, 20)) {
         // The groups are optimal: each is far smaller than the distance to the next one. Small instances are
         // checked exhaustively.
         let truth: Vec<usize> = sizes.iter().enumerate().flat_map(|(g, &n)| (0..n).map(move |_| g)).collect();
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn the_hierarchy_merges_the_closest_into_their_midpoint(points in points()) {
+    fn dendrogram_merges_the_closest_pair_into_its_midpoint(points in points()) {
         // Definition in section 5.3.2, without cached nearest neighbours.
         let dendrogram = Dendrogram::new(&points);
         let mut clusters: Vec<(usize, usize, Point)> = points.iter().enumerate().map(|(i, &p)| (i, i, p)).collect();
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_is_the_first_level_that_fits(points in points(), present in proptest::collection::vec(any::<bool>(), 14), queues in 1usize..6) {
+    fn cut_selects_the_first_level_with_few_enough_clusters(points in points(), present in proptest::collection::vec(any::<bool>(), 14), queues in 1usize..6) {
         let members: Vec<usize> = (0..points.len()).filter(|&p| present[p]).collect();
         let dendrogram = Dendrogram::new(&points);
         let cut = dendrogram.cut(&mask(&members), k(queues));
@@ -172,7 +172,7 @@ fn partitions(n: usize, most: usize) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn k_means_of_a_line_by_hand() {
+fn k_means_on_a_line_matches_hand_computation() {
     // The mean is 4, so the seeds are 3 (first of the nearest), 10 and 0. The final clusters are {0, 1}, {2,
     // 3} and {10, 8}.
     let points: Vec<_> = [0.0, 1.0, 2.0, 3.0, 10.0, 8.0].iter().map(|&x| (line(x), 1)).collect();
@@ -182,7 +182,7 @@ fn k_means_of_a_line_by_hand() {
 }
 
 #[test]
-fn no_points_have_no_clusters() {
+fn clustering_of_zero_points_has_zero_clusters() {
     let found = k_means(&[], k(3));
     assert!(found.of.is_empty() && found.centres.is_empty());
     let cut = Dendrogram::new(&[]).cut(&mask(&[]), k(1));
@@ -190,7 +190,7 @@ fn no_points_have_no_clusters() {
 }
 
 #[test]
-fn each_port_finds_its_own_level() {
+fn dendrogram_cut_depends_on_the_points_present_at_the_port() {
     // Section 5.3.2, steps (a) to (c). Priority levels are 0, 1, 4, 6 and 20. The merge order is 0 and 1
     // (into 0.5), 4 and 6 (into 5), 0.5 and 5 (into 2.75), then all.
     let dendrogram = Dendrogram::new(&[0.0, 1.0, 4.0, 6.0, 20.0].map(line));

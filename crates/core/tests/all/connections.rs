@@ -15,7 +15,7 @@ fn rates(send: &[f64], recv: &[f64], open: &[Connection]) -> Vec<f64> {
 }
 
 #[test]
-fn senders_go_by_rank() {
+fn senders_serve_connections_in_rank_order() {
     let open = [connection(0, 0, 1), connection(0, 1, 0)];
     assert_eq!(rates(&[1.0], &[1.0, 1.0], &open), [0.0, 1.0]);
     // The second connection receives the capacity that the first cannot use.
@@ -23,7 +23,7 @@ fn senders_go_by_rank() {
 }
 
 #[test]
-fn receivers_do_not() {
+fn receivers_ignore_ranks_and_share_equally() {
     let open = [connection(0, 0, 0), connection(1, 0, 1)];
     assert_eq!(rates(&[1.0, 1.0], &[1.0], &open), [0.5, 0.5]);
     assert_eq!(rates(&[0.2, 1.0], &[1.0], &open), [0.2, 0.8]);
@@ -36,7 +36,7 @@ fn equal_ranks_share_a_sender() {
 }
 
 #[test]
-fn a_receiver_that_gains_lets_another_sender_send() {
+fn residual_sender_capacity_goes_to_its_next_rank() {
     // Sender 0 serves receiver 0 first, which it shares with sender 1. Receiver 1 gets the residual capacity
     // of sender 0.
     let open = [connection(0, 0, 0), connection(1, 0, 0), connection(0, 1, 1)];
@@ -45,14 +45,14 @@ fn a_receiver_that_gains_lets_another_sender_send() {
 
 /// Regression: each pass of the solver moves only 1e-5 from one connection to the other.
 #[test]
-fn rates_are_exact_where_a_receiver_is_slightly_faster_than_its_sender() {
+fn connection_rates_are_exact_if_receiver_slightly_exceeds_sender() {
     let open = [connection(0, 0, 0), connection(0, 0, 1)];
     let found = rates(&[1.0], &[1.0 + 1e-5], &open);
     assert!((found[0] - 1.0).abs() < 1e-9 && found[1] < 1e-9, "{found:?}");
 }
 
 #[test]
-fn a_link_that_is_down_carries_nothing() {
+fn connections_on_a_zero_capacity_port_have_rate_zero() {
     let open = [connection(0, 0, 0), connection(1, 0, 0), connection(1, 1, 1)];
     assert_eq!(rates(&[0.0, 1.0], &[1.0, 0.0], &open), [0.0, 1.0, 0.0]);
 }
@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(cases(2000))]
 
     #[test]
-    fn each_has_a_reason_for_not_being_faster(
+    fn every_open_connection_has_a_bottleneck(
         send in prop::collection::vec(prop_oneof![Just(1.0), 0.1..2.0f64], 5),
         recv in prop::collection::vec(prop_oneof![Just(1.0), 0.1..2.0f64], 5),
         ends in prop::collection::vec((0u32..5, 0u32..5, 0u32..4), 0..24),

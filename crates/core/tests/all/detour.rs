@@ -24,7 +24,7 @@ fn share(routes: &Routes, pair: u32, relay: Option<u32>) -> f64 {
 }
 
 #[test]
-fn the_papers_equation() {
+fn detour_share_solves_siphon_section_3_3_equation() {
     // D (1 - a) / B = (D a + D') / B', with D = 100, B = 1 and, on the loaded link of the detour, D' = 30 and B' = 2.
     let past = past(3, |from, to| match (from, to) {
         (0, 1) => 1.0,
@@ -41,7 +41,7 @@ fn the_papers_equation() {
 }
 
 #[test]
-fn all_detours_end_together() {
+fn all_detours_of_a_flow_complete_together() {
     let past = past(4, |from, to| match (from, to) {
         (0, 1) => 1.0,
         (0, 2) => 3.0,
@@ -58,7 +58,7 @@ fn all_detours_end_together() {
 }
 
 #[test]
-fn a_detour_that_does_not_help_is_not_taken() {
+fn detours_that_do_not_shorten_completion_are_not_used() {
     let slow = past(3, |from, to| if (from, to) == (0, 1) { 1e6 } else { 1.0 });
     let pair = slow.link(0, 1).unwrap();
     assert_eq!(relieve(&slow, &[(pair, 1.0)]).parts.len(), 1, "it would gain less than a part in a million");
@@ -72,7 +72,7 @@ fn a_detour_that_does_not_help_is_not_taken() {
 }
 
 #[test]
-fn small_cases_come_out_best() {
+fn detours_of_small_cases_match_a_grid_search() {
     // Three regions with one possible detour per pair, and two pairs with bytes: compare with all shares on a
     // grid.
     let mut chance = crate::cases::Chance(11);
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(crate::common::cases(300))]
 
     #[test]
-    fn never_worse_than_direct_and_never_in_circles(
+    fn detours_are_never_slower_than_direct_and_never_loop(
         regions in 2..7usize,
         rates in prop::collection::vec(0.125..100.0f64, 49),
         some in prop::collection::vec((0..42u32, 0.1..1000.0f64), 0..20),

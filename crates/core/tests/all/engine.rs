@@ -12,7 +12,7 @@ fn spec(id: u64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
 }
 
 #[test]
-fn finished_coflows_leave_nothing_behind() {
+fn completed_coflows_leave_no_engine_state() {
     for entry in TABLE {
         let fabric = Fabric::big_switch(4, Rate::new(1.0).unwrap());
         let mut engine = Engine::new(fabric, policy::build(entry.name).unwrap(), &Names::default()).unwrap();

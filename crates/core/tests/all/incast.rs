@@ -37,7 +37,7 @@ fn near(found: f64, expected: f64) {
 }
 
 #[test]
-fn stalls_stay_on_other_links() {
+fn incast_stall_duration_is_independent_of_the_link_rate() {
     let incast = Incast::new(&grid()).unwrap();
     // The link rate is exact although the free first bytes raise all goodputs.
     near(incast.link(), 10.0);
@@ -58,14 +58,14 @@ fn stalls_stay_on_other_links() {
 }
 
 #[test]
-fn stalls_cost_nothing_on_a_link_without_a_rate() {
+fn incast_costs_nothing_on_a_zero_rate_link() {
     let stopped = Incast::new(&grid()).unwrap().goodput(10, Rate::ZERO).unwrap();
     assert_eq!((stopped.part(8), stopped.best()), (1.0, 8));
     assert!(!stopped.costs());
 }
 
 #[test]
-fn buffers_between_are_between() {
+fn goodput_is_interpolated_between_measured_buffers() {
     let incast = Incast::new(&grid()).unwrap();
     let between = incast.goodput(15, rate(10.0)).unwrap();
     near(between.part(4), 5.0 / 6.0);
@@ -77,7 +77,7 @@ fn buffers_between_are_between() {
 }
 
 #[test]
-fn the_fit_does_not_rise_where_medians_do() {
+fn goodput_fit_never_rises_with_the_number_of_connections() {
     // Goodput fractions of 1, 0.2 and 0.6 by connections: the estimate is in the middle of the feasible
     // range. The other buffer size gives the link rate.
     let medians = [(5, 1, 10.0), (5, 2, 2.0), (5, 4, 6.0), (6, 1, 10.0), (6, 2, 10.0), (6, 4, 10.0)];
@@ -93,7 +93,7 @@ fn the_fit_does_not_rise_where_medians_do() {
 }
 
 #[test]
-fn interpolation_error_is_the_difference_at_buffers_left_out() {
+fn interpolation_error_is_measured_on_held_out_buffers() {
     let error = |middle: f64| {
         let mut runs = Vec::new();
         for (buffer, part) in [(10, 0.5), (20, middle), (30, 1.0)] {
@@ -108,7 +108,7 @@ fn interpolation_error_is_the_difference_at_buffers_left_out() {
 }
 
 #[test]
-fn what_says_nothing_is_refused() {
+fn incast_rejects_empty_incomplete_and_out_of_range_runs() {
     let refused = |runs: &[IncastRun]| Incast::new(runs).unwrap_err();
     assert_eq!(refused(&[]), IncastError::Empty);
     assert_eq!(refused(&grid()[..7]), IncastError::Missing { buffer: 20, connections: 8 });

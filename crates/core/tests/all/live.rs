@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(crate::common::cases(100))]
 
     #[test]
-    fn hosts_are_believed(steps in prop::collection::vec(step(), 1..60)) {
+    fn engine_state_equals_host_reports_under_every_policy(steps in prop::collection::vec(step(), 1..60)) {
         for entry in TABLE {
             drive(entry.name, &steps)?;
         }

@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn groups_with_as_many_flows_everywhere_are_classes((capacities, weights, groups) in net()) {
+    fn lockstep_groups_with_uniform_flow_counts_match_the_class_solver((capacities, weights, groups) in net()) {
         // With one queue per link, rates are unique, so both solvers must agree.
         let queues: Vec<Queue> = (0..LINKS as u32).map(|link| Queue { link, weight: weights[link as usize] }).collect();
         let same = |links: &[(u32, f64)]| links.iter().map(|&(link, _)| (link, links[0].1)).collect::<Vec<_>>();
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn weighted_rates_are_what_the_definition_says((capacities, weights, groups) in net()) {
+    fn lockstep_weighted_rates_satisfy_the_definition((capacities, weights, groups) in net()) {
         let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| links.clone()).collect();
         let mut lockstep = Lockstep::new(&capacities, &queues(&weights), &footprints).unwrap();
         let residual =
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn lower_ranks_do_not_feel_higher_ones((capacities, weights, groups) in net()) {
+    fn lockstep_rates_of_a_rank_are_independent_of_later_ranks((capacities, weights, groups) in net()) {
         let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| links.clone()).collect();
         let mut lockstep = Lockstep::new(&capacities, &queues(&weights), &footprints).unwrap();
         let ranks: Vec<Option<u32>> = groups.iter().map(|(_, rank)| Some(*rank)).collect();

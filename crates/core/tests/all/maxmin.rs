@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(cases(2000))]
 
     #[test]
-    fn max_min_is_max_min_over_any_links((capacities, classes) in networks()) {
+    fn solver_rates_are_max_min_on_any_links((capacities, classes) in networks()) {
         let given: Vec<Class<'_>> =
             classes.iter().map(|(links, flows)| Class { links, flows: *flows }).collect();
         let rates = max_min(&capacities, &given);
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(cases(1500))]
 
     #[test]
-    fn levels_stay_max_min_while_flows_come_and_go((capacities, steps) in switches()) {
+    fn levels_stay_max_min_under_random_arrivals_and_completions((capacities, steps) in switches()) {
         if let Err(broken) = check_levels(&capacities, &steps) {
             prop_assert!(false, "{}", broken);
         }
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn levels_stay_max_min_while_many_flows_end() {
+fn levels_stay_max_min_under_many_completions() {
     // 24 ports and 1,500 flows, which end one after the other.
     let ports = 24;
     let mut state = 7u64;

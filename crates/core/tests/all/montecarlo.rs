@@ -97,7 +97,7 @@ fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64,
 }
 
 #[test]
-fn with_constant_bandwidth_it_finds_the_best_of_all_orders() {
+fn search_finds_the_optimal_order_under_constant_bandwidth() {
     let constant = past(&[&[10.0], &[20.0], &[5.0]]);
     for seed in 0..200 {
         let coflows = crate::cases::coflows(seed, 4, 4);
@@ -114,7 +114,7 @@ fn with_constant_bandwidth_it_finds_the_best_of_all_orders() {
 }
 
 #[test]
-fn it_chooses_the_order_that_is_best_most_often() {
+fn search_chooses_the_order_with_the_highest_win_probability() {
     // Three coflows with two flows each and three samples per link: 729 cases and six orders.
     let uncertain = past(&[&[10.0, 30.0, 35.0], &[8.0, 9.0, 40.0], &[5.0, 20.0, 22.0]]);
     let mut own = (0.0, 0.0);
@@ -157,7 +157,7 @@ fn it_chooses_the_order_that_is_best_most_often() {
 }
 
 #[test]
-fn a_flow_that_is_shorter_with_a_higher_probability_goes_first() {
+fn search_puts_the_flow_that_is_more_often_shorter_first() {
     // Fig. 1, reconstructed: A1 and B2 have equal mean durations, and A1 is shorter in three of four cases.
     let skewed = past(&[&[100.0, 100.0, 100.0, 20.0], &[50.0]]);
     assert_eq!(skewed.slowness(0).iter().sum::<f64>() / 4.0, skewed.slowness(1)[0]);
@@ -168,7 +168,7 @@ fn a_flow_that_is_shorter_with_a_higher_probability_goes_first() {
 }
 
 #[test]
-fn wins_and_mean_cost_choose_differently_if_rare_losses_are_great() {
+fn win_count_and_mean_cost_differ_if_rare_losses_are_large() {
     // The first order is cheaper by 1 to 4 s in three of four cases, and costs about 48 s more in most of the
     // others.
     let skewed = past(&[&[100.0, 100.0, 100.0, 2.0], &[50.0]]);
@@ -179,7 +179,7 @@ fn wins_and_mean_cost_choose_differently_if_rare_losses_are_great() {
 }
 
 #[test]
-fn rounds_end_when_the_level_is_reached() {
+fn search_stops_at_the_confidence_level() {
     let past = past(&[&[10.0, 11.0]]);
     // Far apart: the search stops at its first check.
     let coflows = [vec![(0, 1.0)], vec![(0, 100.0)]];
@@ -193,7 +193,7 @@ fn rounds_end_when_the_level_is_reached() {
 }
 
 #[test]
-fn branches_that_never_win_are_closed_and_nothing_else_changes() {
+fn closing_branches_that_never_win_rarely_changes_the_order() {
     let past = crate::cases::three_regions(100);
     let (mut simulated, mut same) = (0.0, 0);
     for seed in 0..50 {
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(crate::common::cases(200))]
 
     #[test]
-    fn threads_do_not_change_anything(
+    fn search_result_is_independent_of_the_number_of_threads(
         seed in 0..1000u64,
         count in 0..12usize,
         depth in 1..=4usize,
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn coflows_after_the_branch_follow_by_remaining_time(seed in 0..1000u64, count in 2..20usize) {
+    fn coflows_beyond_search_depth_follow_by_remaining_time(seed in 0..1000u64, count in 2..20usize) {
         let past = crate::cases::three_regions(10);
         let coflows = crate::cases::coflows(seed, count, 6);
         let one = found(&past, &coflows, &Search { depth: 2, samples: 100, ..HOW });

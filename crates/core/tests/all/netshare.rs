@@ -22,14 +22,14 @@ fn assert_close(values: &[f64], expected: &[f64]) {
 }
 
 #[test]
-fn overshoot_ends_at_ten_percent() {
+fn throttle_limit_settles_ten_percent_above_the_rate() {
     // Section 3.2: the last rate is 94, the new one 100. By Algorithm 1 the limit is 120 (the text says
     // "roughly 114"), then 110.
     assert_close(&limits(1.0, &[94.0, 100.0, 100.0, 100.0]), &[112.8, 120.0, 110.0, 110.0]);
 }
 
 #[test]
-fn small_changes_leave_the_limit_alone() {
+fn throttle_limit_ignores_changes_below_five_percent() {
     // Changes of +4 % and -4 % after the rate has settled are ignored; a change of 5 % is not.
     assert_close(
         &limits(0.0, &[100.0, 100.0, 104.0, 100.0, 95.0, 99.75]),
@@ -40,7 +40,7 @@ fn small_changes_leave_the_limit_alone() {
 }
 
 #[test]
-fn a_slow_rise_is_not_followed() {
+fn throttle_limit_ignores_a_slow_rise() {
     // After a decrease the limit is 94.6. The measured rate rises to that in steps below 5 %, so the limit
     // stays there although the link has 100.
     let measured = [100.0, 84.0, 86.0, 90.0, 94.0, 94.6];
@@ -48,18 +48,18 @@ fn a_slow_rise_is_not_followed() {
 }
 
 #[test]
-fn a_fall_leaves_ten_percent() {
+fn throttle_limit_is_ten_percent_above_a_fallen_rate() {
     // The flag of the previous rise stays set, so the small change after it sets the limit again.
     assert_close(&limits(0.0, &[100.0, 50.0, 51.0, 52.0]), &[120.0, 55.0, 56.1, 56.1]);
 }
 
 #[test]
-fn the_limit_stays_above_the_floor() {
+fn throttle_limit_never_falls_below_the_minimum() {
     assert_close(&limits(5.0, &[100.0, 1.0, 0.0, 0.0]), &[120.0, 5.0, 5.0, 5.0]);
 }
 
 #[test]
-fn nothing_is_limited_before_anything_arrives() {
+fn throttle_has_no_limit_before_the_first_arrival() {
     assert_close(&limits(5.0, &[0.0, 0.0, 10.0]), &[f64::INFINITY, f64::INFINITY, 12.0]);
 }
 
@@ -77,7 +77,7 @@ fn two_links(throttle: &mut Throttle, there: f64, periods: usize) -> Vec<(f64, f
 }
 
 #[test]
-fn throttling_gives_a1_what_a2_cannot_use() {
+fn throttling_gives_a1_the_bandwidth_that_a2_cannot_use() {
     // Fig. 12, 95 to 125 s: A2 is limited to 275 (250 * 1.1), and A1 gets 725. Fig. 14: before any limit A1
     // gets 250.
     let mut throttle = Throttle::new(rate(1.0));
@@ -99,7 +99,7 @@ fn predict(measured: &[f64]) -> Option<f64> {
 }
 
 #[test]
-fn demand_follows_the_line_through_five_measurements() {
+fn demand_prediction_extrapolates_a_line_through_five_samples() {
     assert_eq!(predict(&[]), None);
     assert_close(&[predict(&[7.0]).unwrap()], &[7.0]);
     assert_close(&[predict(&[7.0, 9.0]).unwrap()], &[11.0]);
@@ -112,14 +112,14 @@ fn demand_follows_the_line_through_five_measurements() {
 }
 
 #[test]
-fn hosts_allow_ten_percent_more() {
+fn enforced_rate_is_ten_percent_above_the_allocation() {
     assert_close(&[enforced(rate(725.0)).get()], &[797.5]);
     assert_eq!(enforced(rate(f64::MAX)).get(), f64::MAX);
 }
 
 proptest! {
     #[test]
-    fn limits_follow_any_rates(floor in 0.0f64..10.0, measured in prop::collection::vec(0.0f64..1e12, 1..50)) {
+    fn throttle_limits_follow_random_rates(floor in 0.0f64..10.0, measured in prop::collection::vec(0.0f64..1e12, 1..50)) {
         let mut throttle = Throttle::new(rate(floor));
         for (at, &now) in measured.iter().enumerate() {
             let last = if at == 0 { 0.0 } else { measured[at - 1] };
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn predictions_are_least_squares(measured in prop::collection::vec(0.0f64..1e12, 2..12)) {
+    fn demand_prediction_equals_the_least_squares_line(measured in prop::collection::vec(0.0f64..1e12, 2..12)) {
         let recent = &measured[measured.len().saturating_sub(5)..];
         // The normal equations, with time counted from the first sample.
         let n = recent.len() as f64;
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn any_measurements_give_a_rate(measured in prop::collection::vec(0.0f64..=f64::MAX, 1..8)) {
+    fn demand_prediction_is_finite_for_any_samples(measured in prop::collection::vec(0.0f64..=f64::MAX, 1..8)) {
         prop_assert!(predict(&measured).unwrap().is_finite());
     }
 }

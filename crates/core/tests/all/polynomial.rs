@@ -23,7 +23,7 @@ fn degree() -> impl Strategy<Value = Degree> {
 
 proptest! {
     #[test]
-    fn what_the_fit_misses_is_orthogonal_to_every_power(samples in samples(), degree in degree()) {
+    fn fit_residuals_are_orthogonal_to_every_power(samples in samples(), degree in degree()) {
         // The normal equations, which only the least-squares solution satisfies.
         let fitted = fit(&samples, degree).unwrap();
         prop_assert!(fitted.polynomial.degree() <= degree as usize);
@@ -34,7 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn no_neighbour_is_closer(samples in samples(), degree in degree(), step in proptest::array::uniform4(-1.0..1.0f64)) {
+    fn perturbed_coefficients_have_a_larger_squared_error(samples in samples(), degree in degree(), step in proptest::array::uniform4(-1.0..1.0f64)) {
         let fitted = fit(&samples, degree).unwrap().polynomial;
         let mut other = *fitted.coefficients();
         for (c, step) in other.iter_mut().zip(step).take(degree as usize + 1) {
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn a_polynomial_is_found_again(c in proptest::array::uniform4(-50.0..50.0f64)) {
+    fn fit_recovers_the_sampled_polynomial(c in proptest::array::uniform4(-50.0..50.0f64)) {
         let polynomial = Polynomial::new(&c).unwrap();
         let samples: Vec<_> = PROFILED.iter().map(|&x| (x, polynomial.at(x))).collect();
         let fitted = fit(&samples, Degree::Three).unwrap();
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn falling_and_convex_are_what_a_fine_grid_says(c in proptest::array::uniform4(-10.0..10.0f64)) {
+    fn decreasing_and_convex_flags_match_a_fine_grid(c in proptest::array::uniform4(-10.0..10.0f64)) {
         let polynomial = Polynomial::new(&c).unwrap();
         let grid: Vec<f64> = (0..=2000).map(|i| f64::from(i) / 2000.0).collect();
         let steepest = grid.iter().map(|&x| polynomial.slope(x)).fold(f64::NEG_INFINITY, f64::max);
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_through_three_points_as_the_textbook_has_it() {
+fn line_fit_of_three_points_matches_hand_computation() {
     // Slope = sum (x - 1)(y - 2) / sum (x - 1)^2 = 3 / 2, R^2 = 4.5 / 6.
     let fitted = fit(&[(0.0, 1.0), (1.0, 1.0), (2.0, 4.0)], Degree::One).unwrap();
     let [c0, c1, c2, c3] = *fitted.polynomial.coefficients();
@@ -87,7 +87,7 @@ fn a_line_through_three_points_as_the_textbook_has_it() {
 }
 
 #[test]
-fn a_job_that_does_not_care_has_a_constant_of_which_all_is_explained() {
+fn fit_of_constant_samples_is_constant_with_full_r2() {
     let samples = PROFILED.map(|x| (x, 1.0));
     for degree in Degree::ALL {
         let fitted = fit(&samples, degree).unwrap();
@@ -98,13 +98,13 @@ fn a_job_that_does_not_care_has_a_constant_of_which_all_is_explained() {
 }
 
 #[test]
-fn a_model_of_other_samples_can_be_worse_than_their_mean() {
+fn r2_can_be_negative_on_other_samples() {
     let model = Polynomial::new(&[5.0]).unwrap();
     assert_eq!(determination(&model, &[(0.0, 1.0), (1.0, 3.0)]), 1.0 - 20.0 / 2.0);
 }
 
 #[test]
-fn refuses_what_is_no_polynomial() {
+fn polynomial_rejects_invalid_coefficients() {
     let refused = |c: &[f64]| Polynomial::new(c).unwrap_err().to_string();
     assert_eq!(refused(&[1.0, f64::NAN]), "coefficient c1: `NaN`: expected a number from -1e12 to 1e12");
     assert_eq!(refused(&[f64::INFINITY]), "coefficient c0: `inf`: expected a number from -1e12 to 1e12");
@@ -114,7 +114,7 @@ fn refuses_what_is_no_polynomial() {
 }
 
 #[test]
-fn refuses_samples_that_determine_nothing() {
+fn fit_rejects_underdetermined_samples() {
     let error = fit(&[(0.5, 1.0), (0.5, 2.0), (1.0, 1.0)], Degree::Two).unwrap_err();
     assert_eq!(error.to_string(), "samples at 2 different places: expected at least 3 for degree 2");
     let error = fit(&[(0.5, f64::NAN)], Degree::One).unwrap_err();

@@ -167,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn plans_are_what_the_definition_says(
+    fn saba_plans_match_the_definition(
         steps in steps(), c_saba in prop_oneof![Just(1.0), 0.1..1.0f64],
         levels in 1u16..6, queues in proptest::collection::vec(2u16..5, PORTS as usize),
     ) {
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn instances_do_together_what_one_with_all_ports_does(
+    fn distributed_saba_controllers_match_the_central_one(
         steps in steps(), owners in proptest::collection::vec(0..3usize, PORTS as usize), levels in 1u16..6,
     ) {
         let settings = settings(0.9, levels);
@@ -247,7 +247,7 @@ fn small() -> Controller {
 }
 
 #[test]
-fn only_new_sets_are_solved_and_equal_sets_once() {
+fn each_new_application_set_is_solved_once() {
     let mut controller = small();
     controller.open(ConnectionId(1), AppId(1), &[0, 1, 2]).unwrap();
     controller.open(ConnectionId(2), AppId(2), &[1, 2, 3]).unwrap();
@@ -269,7 +269,7 @@ fn only_new_sets_are_solved_and_equal_sets_once() {
 }
 
 #[test]
-fn lr_gets_more_than_pr() {
+fn saba_gives_lr_a_larger_share_than_pr() {
     // Section 2.2: LR is the more sensitive workload. Slowdowns from the text of sections 2 and 4.2, fitted
     // with parabolas.
     use weir_core::solve::polynomial::{Degree, fit};
@@ -292,7 +292,7 @@ fn lr_gets_more_than_pr() {
 }
 
 #[test]
-fn an_application_that_joins_can_move_others() {
+fn registration_can_move_other_applications_to_other_levels() {
     // Lines: D = 2 - s b. Levels form from the slopes 1, 1.1 and 5, then from 1, 1.1, 5 and 50 with two
     // available levels.
     let table: Vec<_> = [1.0, 5.0, 1.1, 50.0].iter().map(|s| model(&[2.0, -s])).collect();
@@ -308,7 +308,7 @@ fn an_application_that_joins_can_move_others() {
 }
 
 #[test]
-fn the_last_queue_is_kept_for_those_who_know_nothing_of_saba() {
+fn last_queue_is_reserved_for_non_saba_traffic() {
     // Section 3.
     let mut controller = Controller::central(table(), settings(0.8, 4), &[3]).unwrap();
     controller.register(AppId(1), 0).unwrap();
@@ -320,7 +320,7 @@ fn the_last_queue_is_kept_for_those_who_know_nothing_of_saba() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn rejected_saba_requests_leave_state_unchanged() {
     let mut controller = small();
     controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
     controller.update();

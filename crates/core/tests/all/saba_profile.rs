@@ -28,7 +28,7 @@ fn profile(slowdowns: &[(f64, f64)]) -> Profile {
 const LR: [(f64, f64); 4] = [(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3)];
 
 #[test]
-fn runs_once_at_each_of_the_papers_fractions_from_all_bandwidth_down() {
+fn profiler_runs_once_per_fraction_in_decreasing_order() {
     let mut runs = Vec::new();
     let mut job = |bandwidth: Fraction| {
         runs.push(bandwidth.get());
@@ -45,14 +45,14 @@ fn runs_once_at_each_of_the_papers_fractions_from_all_bandwidth_down() {
 }
 
 #[test]
-fn the_run_with_all_bandwidth_is_never_left_out() {
+fn profile_always_contains_the_full_bandwidth_run() {
     let profile = profile(&LR);
     assert_eq!(profile.samples().len(), 5);
     assert_eq!(profile.samples()[4].slowdown, 1.0);
 }
 
 #[test]
-fn higher_degrees_explain_lr_as_figure_6a_says() {
+fn r2_of_lr_by_degree_matches_figure_6a() {
     // k = 1 explains most of the variance of LR, k = 2 far more, and k = 3 adds little.
     let profile = profile(&LR);
     let r2 = Degree::ALL.map(|degree| profile.fit(degree).unwrap().r2);
@@ -63,7 +63,7 @@ fn higher_degrees_explain_lr_as_figure_6a_says() {
 }
 
 #[test]
-fn a_model_is_tried_on_another_profile() {
+fn model_accuracy_is_computed_on_another_profile() {
     // Section 4.2: the accuracy at other settings is the R^2 of the old model over the new runs.
     let small = profile(&LR);
     let large = profile(&LR.map(|(b, d)| (b, 1.5 * d)));
@@ -73,7 +73,7 @@ fn a_model_is_tried_on_another_profile() {
 }
 
 #[test]
-fn a_job_that_does_not_use_the_network_has_a_flat_model() {
+fn job_without_communication_has_a_flat_model() {
     let profile = Profile::of(&mut |_: Fraction| seconds(7.0), &FRACTIONS).unwrap();
     for degree in Degree::ALL {
         let fit = profile.fit(degree).unwrap();
@@ -84,7 +84,7 @@ fn a_job_that_does_not_use_the_network_has_a_flat_model() {
 }
 
 #[test]
-fn a_failed_run_ends_the_profile_and_says_which() {
+fn profile_stops_at_a_failed_run_and_names_it() {
     let mut job = |b: Fraction| if b.get() < 0.2 { Err("timed out".to_owned()) } else { seconds(1.0) };
     let error = Profile::of(&mut job, &FRACTIONS).unwrap_err();
     assert_eq!(error.to_string(), "the run at 0.1 of the bandwidth failed: timed out");
@@ -96,13 +96,13 @@ fn a_failed_run_ends_the_profile_and_says_which() {
 }
 
 #[test]
-fn too_few_runs_are_no_model() {
+fn model_requires_enough_runs() {
     let error = profile(&[(0.5, 2.0)]).fit(Degree::Three).unwrap_err();
     assert_eq!(error.to_string(), "samples at 2 different places: expected at least 4 for degree 3");
 }
 
 #[test]
-fn refuses_what_is_no_part_of_the_bandwidth() {
+fn fraction_rejects_values_outside_zero_to_one() {
     for value in [0.0, -0.1, 1.0f64.next_up(), f64::NAN, f64::INFINITY] {
         let error = Fraction::new(value).unwrap_err().to_string();
         assert_eq!(
@@ -114,7 +114,7 @@ fn refuses_what_is_no_part_of_the_bandwidth() {
 
 proptest! {
     #[test]
-    fn the_shape_of_a_fit_is_what_a_grid_says(slowdowns in proptest::array::uniform6(1.0..12.0f64)) {
+    fn profile_model_shape_matches_a_grid(slowdowns in proptest::array::uniform6(1.0..12.0f64)) {
         // Any slowdowns, including those of non-monotone jobs.
         let samples: Vec<_> = FRACTIONS.iter().map(|b| b.get()).zip(slowdowns).collect();
         let fit = profile(&samples).fit(Degree::Three).unwrap();
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cubic_through_a_steep_profile_rises_although_the_job_does_not(
+    fn cubic_fit_of_a_steep_monotone_profile_can_rise(
         at_5 in 2.2..6.0f64, rest in proptest::array::uniform3(0.0..0.2f64),
     ) {
         // SQL in section 4.2: 2.2 at 10 %, 1.2 at 25 %, and a value between 1 and 1.2 from 50 % on.

@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn no_grid_finds_better(costs in proptest::collection::vec(cubic(), 1..7), total in 0.1..1.0f64) {
+    fn separable_solution_is_at_least_as_good_as_a_grid(costs in proptest::collection::vec(cubic(), 1..7), total in 0.1..1.0f64) {
         let solution = solve(&costs, total, 0.0, 1.0);
         check_feasible(&solution, total, 0.0, 1.0)?;
         prop_assert!((value(&costs, &solution.weights) - solution.value).abs() < 1e-12);
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn any_answer_is_between_its_bound_and_the_best(costs in proptest::collection::vec(cubic(), 1..30), total in 0.1..1.0f64) {
+    fn separable_value_is_between_its_bound_and_the_optimum(costs in proptest::collection::vec(cubic(), 1..30), total in 0.1..1.0f64) {
         // The dual bound alone, without a search: the gap is at most one application's distance to its convex
         // envelope.
         let problem = Problem { costs: &costs, total, lower: 0.0, upper: 1.0 };
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn convex_costs_need_no_search(c in proptest::collection::vec((-5.0..0.0f64, 0.01..5.0f64, 0.0..5.0f64), 1..60)) {
+    fn separable_convex_costs_are_solved_without_splits(c in proptest::collection::vec((-5.0..0.0f64, 0.01..5.0f64, 0.0..5.0f64), 1..60)) {
         let costs: Vec<_> = c.iter().map(|&(c1, c2, c3)| poly(&[1.0, c1, c2, c3])).collect();
         let problem = Problem { costs: &costs, total: 1.0, lower: 0.0, upper: 1.0 };
         let solution = Solver::default().minimise(&problem, 0).unwrap();
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_coefficients_end_in_feasible_shares(
+    fn extreme_coefficients_still_give_feasible_shares(
         c in proptest::collection::vec(proptest::array::uniform4(hostile()), 1..12),
         total in prop_oneof![Just(1.0), Just(1e-6), 0.01..1.0f64],
         floor in prop_oneof![Just(0.0), Just(1.0), 0.0..1.0f64],
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn the_memory_of_a_solver_changes_nothing(
+    fn separable_solver_reuse_does_not_change_results(
         first in proptest::collection::vec(profiled(), 1..20), second in proptest::collection::vec(profiled(), 1..20),
     ) {
         let problem = |costs| Problem { costs, total: 1.0, lower: 0.0, upper: 1.0 };
@@ -222,7 +222,7 @@ fn never_worse_than_slsqp() {
 }
 
 #[test]
-fn two_parabolas_meet_where_their_slopes_do() {
+fn two_parabolas_are_divided_at_equal_slopes() {
     // 2 (w - 1) = 6 (v - 1) and w + v = 1 give w = 1/4 and v = 3/4.
     let solution = solve(&[poly(&[1.0, -2.0, 1.0]), poly(&[3.0, -6.0, 3.0])], 1.0, 0.0, 1.0);
     assert!((solution.weights[0] - 0.25).abs() < 1e-9 && (solution.weights[1] - 0.75).abs() < 1e-9);
@@ -231,7 +231,7 @@ fn two_parabolas_meet_where_their_slopes_do() {
 }
 
 #[test]
-fn lines_give_all_to_the_steepest_and_equal_lines_share() {
+fn steepest_line_gets_all_and_equal_lines_share() {
     // k = 1, section 4.2.
     let costs = [poly(&[2.0, -1.0]), poly(&[4.0, -3.0]), poly(&[2.0, -0.5]), poly(&[9.0, -3.0])];
     let solution = solve(&costs, 1.0, 0.1, 1.0);
@@ -242,20 +242,20 @@ fn lines_give_all_to_the_steepest_and_equal_lines_share() {
 }
 
 #[test]
-fn of_costs_that_bend_down_the_first_gets_more() {
+fn first_of_equal_concave_costs_gets_all() {
     let solution = solve(&[poly(&[1.0, 0.0, -1.0]); 3], 1.0, 0.0, 1.0);
     assert_eq!(solution.weights, [1.0, 0.0, 0.0]);
     assert!(solution.is_proven());
 }
 
 #[test]
-fn all_bandwidth_goes_out_even_if_that_does_harm() {
+fn shares_sum_to_the_total_even_if_costs_rise() {
     let solution = solve(&[poly(&[1.0, 1.0, 0.5]), poly(&[1.0, 1.0, 0.5])], 0.8, 0.0, 1.0);
     assert!((solution.weights[0] - 0.4).abs() < 1e-9 && (solution.weights[1] - 0.4).abs() < 1e-9);
 }
 
 #[test]
-fn refuses_what_cannot_be() {
+fn separable_solver_rejects_invalid_problems() {
     let costs = [poly(&[1.0])];
     let refused = |costs, total, lower, upper| {
         Solver::default().minimise(&Problem { costs, total, lower, upper }, 0).unwrap_err()

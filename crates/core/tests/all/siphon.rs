@@ -51,7 +51,7 @@ fn past() -> Past {
 }
 
 #[test]
-fn what_did_not_change_is_not_simulated_again() {
+fn closed_branches_of_unchanged_coflows_are_not_simulated_again() {
     let past = past();
     let waiting = waiting();
     let mut siphon = Siphon::new(HOW, true);
@@ -76,7 +76,7 @@ fn what_did_not_change_is_not_simulated_again() {
 }
 
 #[test]
-fn when_one_ends_what_was_closed_behind_it_stays_closed() {
+fn branches_closed_behind_a_completed_coflow_stay_closed() {
     let past = past();
     let waiting = waiting();
     let mut siphon = Siphon::new(HOW, true);
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(crate::common::cases(50))]
 
     #[test]
-    fn draws_stay_so_that_without_closing_reuse_changes_nothing(seed in 0..1000u64) {
+    fn siphon_reuse_without_closing_equals_a_fresh_search(seed in 0..1000u64) {
         let past = past();
         let how = Search { confidence: 1.0, samples: 64, ..HOW };
         let mut kept = Siphon::new(how, true);
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_history_gets_the_same_answers(seed in 0..1000u64, threads in 2..5usize) {
+    fn siphon_history_result_is_independent_of_threads(seed in 0..1000u64, threads in 2..5usize) {
         let past = past();
         let mut one = Siphon::new(HOW, true);
         let mut several = Siphon::new(Search { threads, ..HOW }, true);
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn every_policy_orders_every_coflow_once(seed in 0..1000u64) {
+    fn wide_area_policies_order_every_coflow_once(seed in 0..1000u64) {
         for spec in ["siphon:samples=50", "mrtf", "fifo", "siphon:samples=50:reuse=off:breadth=3"] {
             let mut scheme = build(spec).unwrap();
             for waiting in history(seed, 20) {
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn reuse_costs_no_quality() {
+fn siphon_reuse_agrees_with_a_full_search_as_often() {
     // Compared with a full search of all branches: how often the same coflow goes first, with and without
     // kept state.
     let past = past();
@@ -161,7 +161,7 @@ fn reuse_costs_no_quality() {
 }
 
 #[test]
-fn parameters_that_do_not_fit_are_refused() {
+fn policies_of_the_other_network_kind_are_rejected() {
     let error = |spec: &str| build(spec).err().expect("refused").to_string();
     assert!(error("siphon:depth=5").contains("expected a whole number from 1 to 4"));
     assert!(error("siphon:samples=0").contains("expected a whole number from 1 to 100000"));

@@ -44,7 +44,7 @@ fn netshare_fig1_has_10_gbit_between_edges_and_core() {
 }
 
 #[test]
-fn netshare_fig3_shares_the_links_that_the_text_names() {
+fn netshare_fig3_flows_share_the_links_named_in_the_text() {
     let mut routes = Routes::new(Plan::NetShareFig3.build().unwrap(), 0);
     // H1 and H3 share E1-C1; H1, H2 and A1 (H5) share C1-E2. H1 sends to H4 (Fig. 4).
     assert_eq!(walk(&mut routes, "H1", "H4", 0), ["H1", "E1", "C1", "E2", "H4"]);
@@ -102,7 +102,7 @@ fn saba_tiers_have_the_paper_s_counts_and_fit_36_ports() {
 }
 
 #[test]
-fn leaf_spine_is_oversubscribed_as_asked() {
+fn leaf_spine_has_the_requested_oversubscription() {
     let plan =
         Plan::LeafSpine { spines: 4, leaves: 3, hosts: 8, rate: rate("10Gbit"), oversubscription: 4.0 };
     let topology = plan.build().unwrap();
@@ -129,7 +129,7 @@ fn capacities(topology: &Topology) -> BTreeMap<(u8, u8), f64> {
 }
 
 #[test]
-fn oversubscribed_trees_have_as_much_less_between_switches() {
+fn oversubscription_divides_the_capacity_between_tiers() {
     let near = |found: &BTreeMap<(u8, u8), f64>, expected: [f64; 3]| {
         assert_eq!(found.len(), 6);
         for (low, expected) in (0u8..).zip(expected) {
@@ -176,7 +176,7 @@ fn fat_tree_of_four_port_switches_has_sixteen_hosts() {
 }
 
 #[test]
-fn plans_that_make_no_sense_are_refused() {
+fn topology_plans_reject_invalid_parameters() {
     let leaf_spine = |spines, leaves, hosts, oversubscription| Plan::LeafSpine {
         spines,
         leaves,
@@ -210,7 +210,7 @@ fn plans_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_where_it_is_said() {
+fn topology_builder_rejects_invalid_nodes_and_links() {
     let mut builder = Builder::new();
     assert_eq!(builder.clone().build().unwrap_err().to_string(), "0 hosts: expected 1 to 65536");
     for host in ["a", "b"] {
@@ -250,7 +250,7 @@ fn what_makes_no_sense_is_refused_where_it_is_said() {
 }
 
 #[test]
-fn the_link_between_two_nodes_is_found_from_either_end() {
+fn link_between_two_nodes_is_found_from_both_ends() {
     // Nodes with many and with few links, at both ends.
     for topology in [Plan::NetShareFig7, fat_tree(4, 1.0)].map(|p| p.build().unwrap()) {
         let nodes = || (0..topology.nodes() as u32).map(NodeId);
@@ -263,7 +263,7 @@ fn the_link_between_two_nodes_is_found_from_either_end() {
 }
 
 #[test]
-fn flows_spread_evenly_and_stay_when_others_fail() {
+fn flows_hash_evenly_and_keep_their_path_when_others_fail() {
     let plan = Plan::LeafSpine { spines: 8, leaves: 4, hosts: 4, rate: Rate::GBIT, oversubscription: 1.0 };
     let mut routes = Routes::new(plan.build().unwrap(), 7);
     let all: Vec<_> = (0..4000).map(|flow| walk(&mut routes, "h0", "h15", flow)).collect();
@@ -289,7 +289,7 @@ fn flows_spread_evenly_and_stay_when_others_fail() {
 }
 
 #[test]
-fn the_hash_is_the_same_everywhere() {
+fn ecmp_hash_has_known_values() {
     // A change of these values changes all results over multiple paths.
     let plan = Plan::LeafSpine { spines: 8, leaves: 2, hosts: 1, rate: Rate::GBIT, oversubscription: 1.0 };
     let mut routes = Routes::new(plan.build().unwrap(), 42);
@@ -298,7 +298,7 @@ fn the_hash_is_the_same_everywhere() {
 }
 
 #[test]
-fn a_host_that_is_cut_off_has_no_route() {
+fn disconnected_host_has_no_route() {
     let mut routes = Routes::new(Plan::NetShareFig7.build().unwrap(), 0);
     let node = |name: &str| routes.topology().node(name).unwrap();
     let up: Vec<LinkId> =
@@ -439,7 +439,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn routes_are_the_shortest_over_what_is_up((topology, changes) in networks()) {
+    fn routes_are_shortest_paths_over_links_that_are_up((topology, changes) in networks()) {
         let links = topology.links().len() as u32;
         let mut routes = Routes::new(topology.clone(), 3);
         check_routes(&mut routes)?;

@@ -365,7 +365,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn no_side_is_over_its_capacity_and_everything_ends(case in case(&ALL)) {
+    fn tree_respects_port_capacity_and_completes_every_coflow(case in case(&ALL)) {
         run(case.engine(), |engine| {
             check_rates(engine.network()).map_err(TestCaseError::fail)
         })?;
@@ -373,20 +373,20 @@ proptest! {
 
     /// Holds for any policies inside the leaf and inside the others.
     #[test]
-    fn every_leaf_gets_its_part(case in case(&BUSY)) {
+    fn every_leaf_gets_its_weighted_share(case in case(&BUSY)) {
         run(case.engine(), |engine| have_their_parts(engine, &case, |_| true))?;
     }
 
     /// The same if Saba divides a side between the applications there.
     #[test]
-    fn every_leaf_gets_its_part_by_saba(case in with_saba(&BUSY)) {
+    fn every_leaf_gets_its_share_under_saba_weights(case in with_saba(&BUSY)) {
         run(case.engine(), |engine| have_their_parts(engine, &case, |_| true))?;
     }
 
     /// Excludes `fair` leaves, which claim only the capacity that they can use: for the others, the slice is
     /// the share.
     #[test]
-    fn slices_are_parts(case in with_saba(&ANY[1..])) {
+    fn slices_without_fair_leaves_equal_weighted_shares(case in with_saba(&ANY[1..])) {
         run(case.engine(), |engine| {
             let (flows, capacities) = live(engine, &case);
             let rows = parts(&case, &flows, &capacities);
@@ -403,7 +403,7 @@ proptest! {
 
     /// Other leaves get their shares next to any policy, until all flows complete.
     #[test]
-    fn no_policy_takes_the_parts_of_others(
+    fn leaf_policy_does_not_reduce_the_shares_of_other_leaves(
         case in with_saba(&BUSY),
         whose in any::<prop::sample::Index>(),
         policy in prop::sample::select(&ANY[..]),
@@ -417,7 +417,7 @@ proptest! {
     /// them, because its unclaimed capacity is divided among the others, and never reduces a leaf without
     /// `fair` below its share.
     #[test]
-    fn no_policy_changes_the_slices_of_others(
+    fn leaf_policy_does_not_change_the_slices_of_other_leaves(
         case in with_saba(&ANY),
         whose in any::<prop::sample::Index>(),
         policy in prop::sample::select(&ANY[..]),
@@ -445,7 +445,7 @@ proptest! {
     /// Under policies that complete a coflow as a whole, the only coflow of a leaf completes no later at its
     /// current rates than on a network of the leaf's slices, for any other leaves.
     #[test]
-    fn one_coflow_has_what_its_slices_give(
+    fn single_coflow_of_a_leaf_completes_as_on_its_slices_alone(
         case in with_saba(&ANY),
         whose in any::<prop::sample::Index>(),
         policy in prop::sample::select(&WHOLE[..]),
@@ -463,7 +463,7 @@ proptest! {
 
     /// The same for the first coflow that Saath serves in a leaf, for any coflows after it.
     #[test]
-    fn the_first_of_saath_has_what_its_slices_give(
+    fn first_coflow_of_a_saath_leaf_completes_as_on_its_slices_alone(
         case in with_saba(&ANY),
         whose in any::<prop::sample::Index>(),
         policy in prop::sample::select(&["saath", "saath:lcof=off"][..]),
@@ -515,7 +515,7 @@ proptest! {
 
     /// `netshare` computes the rates of the NetShare allocator if the allocation is unique.
     #[test]
-    fn netshare_is_the_hierarchy(case in case(&["fair"])) {
+    fn netshare_policy_matches_the_hierarchy_solver(case in case(&["fair"])) {
         let weights: Vec<f64> = case.services.iter().map(|s| s.0).collect();
         let text: Vec<String> = weights.iter().map(f64::to_string).collect();
         let policy = policy::build(&format!("netshare:weights={}", text.join("/"))).unwrap();
@@ -540,14 +540,14 @@ proptest! {
     }
 
     #[test]
-    fn the_same_again_is_the_same(case in case(&ALL)) {
+    fn tree_replay_is_deterministic(case in case(&ALL)) {
         let rates = |engine: &Engine| live(engine, &case).0;
         prop_assert_eq!(rates(&case.engine()), rates(&case.engine()));
     }
 }
 
 #[test]
-fn services_then_applications() {
+fn tree_divides_by_services_and_then_by_applications() {
     // All flows leave port 0: the first service has 3 parts of 4, and its second application has 2 of 3 of
     // those.
     let names = names(2, 2);
@@ -568,7 +568,7 @@ fn services_then_applications() {
 }
 
 #[test]
-fn what_one_leaves_another_has() {
+fn unused_bandwidth_of_a_service_goes_to_the_other() {
     // The first service's flow ends at port 1, which carries a tenth. The second service gets the residual
     // capacity of port 0 under any policy.
     let names = names(2, 1);
@@ -593,7 +593,7 @@ fn what_one_leaves_another_has() {
 }
 
 #[test]
-fn a_gift_costs_a_fair_leaf_nothing() {
+fn unused_bandwidth_of_a_sibling_does_not_reduce_a_fair_leafs_share() {
     // Regression, found at random: the first leaf of the third service has two flows to port 1. The residual
     // capacity of `pfp` raised one of them above its claim, and the other fell below the leaf's shares at
     // both of its ends.
@@ -620,7 +620,7 @@ fn a_gift_costs_a_fair_leaf_nothing() {
 }
 
 #[test]
-fn more_bandwidth_may_serve_fewer() {
+fn larger_slice_may_reduce_the_total_rate_of_a_saath_leaf() {
     // Each service has half of port 0, and the first does not use 0.4 of it. With 0.5, the first coflow of
     // Saath gets 0.5 for both of its flows, and the other three get the other half of their ports: 2.5 in
     // total. With 0.9 the first coflow gets 1.8, and the others get 0.3. Slices therefore give a lower bound
@@ -647,7 +647,7 @@ fn more_bandwidth_may_serve_fewer() {
 }
 
 #[test]
-fn saba_gives_the_sensitive_one_more() {
+fn saba_tree_gives_the_sensitive_application_more() {
     let model = |coefficients: &[f64]| Sensitivity::new(Polynomial::new(coefficients).unwrap());
     // Slowdowns 3 - 4 b + 2 b^2 and 1.5 - b + 0.5 b^2: the slopes are equal where 4 - 4 b = 1 - (1 - b), at b
     // = 0.8.
@@ -664,7 +664,7 @@ fn saba_gives_the_sensitive_one_more() {
 }
 
 #[test]
-fn saba_by_name_goes_by_the_slowdown_with_half() {
+fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
     let names = names(2, 1);
     for (policy, expected) in [("saba", 0.5), ("saba:slowdown=1.75/1.25", 0.75)] {
         let mut engine = Engine::new(fabric(4), policy::build(policy).unwrap(), &names).unwrap();
@@ -680,7 +680,7 @@ fn saba_by_name_goes_by_the_slowdown_with_half() {
 }
 
 #[test]
-fn what_does_not_fit_is_said() {
+fn tree_rejects_invalid_plans_and_unknown_names() {
     let refused = |plan: Plan, names: &Names| match Engine::new(fabric(2), AnyPolicy::Tree(plan), names) {
         Ok(_) => panic!("it fits"),
         Err(error) => error.to_string(),
@@ -701,7 +701,7 @@ fn what_does_not_fit_is_said() {
 }
 
 #[test]
-fn all_that_a_leaf_may_be_under_is_tried() {
+fn leaf_tests_cover_every_policy_allowed_in_a_leaf() {
     for entry in TABLE.iter().filter(|entry| check_leaf(entry.name).is_ok()) {
         assert!(ANY.contains(&entry.name), "{}", entry.name);
     }

@@ -105,7 +105,7 @@ fn netshare_fig3() {
 }
 
 #[test]
-fn netshare_fig4_udp_wastes_what_is_dropped_later() {
+fn netshare_fig4_udp_wastes_bandwidth_dropped_downstream() {
     let udp = Source::Unresponsive(10.0);
     let net = Net::new(&[10.0; 2], &[4.0, 1.0, 1.0]);
     // With TCP, H2 takes 1. With UDP, H2 gets a part of A2's share of C1-E2 that is proportional to its
@@ -150,7 +150,7 @@ fn netshare_5_3_with_queues_and_without() {
 }
 
 #[test]
-fn bottlenecks_in_a_circle_are_solved() {
+fn queues_solve_cyclic_bottlenecks() {
     // Two services. Each flow that crosses both links competes with another flow of its service at one of
     // them. In either queue the residual capacity depends on the rate of the other service's flow: r = (1 -
     // r) / 2.
@@ -164,7 +164,7 @@ fn bottlenecks_in_a_circle_are_solved() {
 }
 
 #[test]
-fn one_of_several_answers_is_an_answer() {
+fn queues_return_a_valid_solution_if_several_exist() {
     // Weights are 2:1 at one link and 1:2 at the other: any split from 1/3 to 2/3 satisfies the definition.
     let mut net = Net::new(&[1.0; 2], &[1.0, 1.0]).class(&[0, 1], 0, TCP).class(&[0, 1], 1, TCP);
     net.weights = vec![vec![2.0, 1.0], vec![1.0, 2.0]];
@@ -175,7 +175,7 @@ fn one_of_several_answers_is_an_answer() {
 }
 
 #[test]
-fn links_without_capacity_and_classes_without_links() {
+fn queues_accept_zero_capacity_links_and_classes_without_links() {
     let net = Net::new(&[0.0, 5.0], &[1.0, 1.0]);
     let net = net.class(&[0, 1], 0, TCP).class(&[1, 0], 1, Source::Unresponsive(2.0)).class(&[1], 0, TCP);
     net.clone().delivers(&[0.0, 0.0, 3.0]);
@@ -184,7 +184,7 @@ fn links_without_capacity_and_classes_without_links() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn queue_solver_rejects_invalid_input() {
     let queue = |link, weight| Queue { link, weight };
     for (capacity, link, weight, message) in [
         (f64::NAN, 0, 1.0, "link 0 has capacity NaN: expected 0 to 1e100"),
@@ -352,7 +352,7 @@ proptest! {
     #![proptest_config(settled_cases())]
 
     #[test]
-    fn settled_rates_are_those_of_the_queues(net in nets(5, 3, 10)) {
+    fn settled_queue_rates_satisfy_the_definition(net in nets(5, 3, 10)) {
         let (settled, rates) = net.solve();
         prop_assume!(settled.residual < 1e-9);
         if let Err(broken) = check(&net, &rates, 1e-7) {
@@ -365,7 +365,7 @@ proptest! {
     #![proptest_config(cases(2000))]
 
     #[test]
-    fn one_queue_a_link_is_max_min(mut net in nets(8, 1, 12)) {
+    fn single_queue_per_link_gives_max_min_rates(mut net in nets(8, 1, 12)) {
         for class in &mut net.classes {
             class.3 = TCP;
         }
@@ -380,7 +380,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_over_capacity_or_negative(net in nets(7, 4, 24)) {
+    fn queue_rates_are_nonnegative_and_within_capacity(net in nets(7, 4, 24)) {
         let (_, rates) = net.solve();
         for (link, &capacity) in net.capacities.iter().enumerate() {
             let over = rates.iter().zip(&net.classes).filter(|(_, class)| class.0.contains(&link));
@@ -398,7 +398,7 @@ proptest! {
     }
 
     #[test]
-    fn neither_the_order_of_classes_nor_the_unit_matters(net in nets(5, 3, 10)) {
+    fn queue_rates_are_independent_of_class_order_and_unit(net in nets(5, 3, 10)) {
         let (_, rates) = net.solve();
         let mut turned = net.clone();
         turned.classes.reverse();

@@ -14,7 +14,7 @@ fn error(lines: &str) -> String {
 }
 
 #[test]
-fn columns_are_found_by_name_in_any_order() {
+fn predictor_data_columns_are_found_by_name_in_any_order() {
     let one = read(
         "buffer_packets,connections,bytes,run,loss,mean_s\n100,200,64000,1,0.125,1\n50,200,64000,1,0.5,2\n",
     )
@@ -29,7 +29,7 @@ fn columns_are_found_by_name_in_any_order() {
 }
 
 #[test]
-fn congestion_is_controlled_in_one_way_where_the_file_says() {
+fn predictor_data_requires_one_congestion_control_per_file() {
     let head = "buffer_packets,connections,bytes,congestion,marks_packets,loss\n50,1,1,reno,20,0.5\n";
     let conditions =
         |line: &str| read(&format!("{head}{line}\n")).map(|records| records.conditions().clone());
@@ -47,7 +47,7 @@ fn congestion_is_controlled_in_one_way_where_the_file_says() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn predictor_data_errors_name_the_line() {
     let good = "50,200,64000,1,0.5\n";
     let loss = |cell: &str| error(&format!("{good}100,200,64000,1,{cell}\n"));
     for cell in ["-0.1", "1.1", "nan", "inf", "", "12 %"] {
@@ -95,7 +95,7 @@ fn what_is_wrong_is_named_with_its_line() {
 }
 
 #[test]
-fn there_are_limits() {
+fn predictor_data_limits_are_enforced() {
     let line = |buffer: usize| format!("{buffer},200,64000,1,0.1\n");
     let many = |count: usize| (0..count).map(|at| line(50 + at % 2)).collect::<String>();
     assert_eq!(read(&format!("{HEAD}{}", many(MAX_RECORDS))).unwrap().all().len(), MAX_RECORDS);
@@ -108,7 +108,7 @@ fn there_are_limits() {
 }
 
 #[test]
-fn losses_are_parts() {
+fn loss_accepts_fractions_from_zero_to_one() {
     assert_eq!("0.12".parse::<Loss>().unwrap().get(), 0.12);
     for text in ["-0", "0", "1"] {
         assert!(text.parse::<Loss>().is_ok(), "{text}");
@@ -118,7 +118,7 @@ fn losses_are_parts() {
 }
 
 #[test]
-fn every_first_part_has_its_share_of_each_class() {
+fn every_prefix_of_the_shuffle_is_stratified_by_class() {
     // Twice as many records at 50 as at 100, and four times as many as at 150.
     let lines =
         |buffer, runs| (0..runs).map(move |run| format!("{buffer},200,64000,{run},0.{buffer}{run:02}\n"));

@@ -21,7 +21,7 @@ fn buffer(predictor: &Predictor, loss: f64) -> u32 {
 }
 
 #[test]
-fn two_records_by_hand() {
+fn machine_of_two_records_matches_hand_computation() {
     // At 1 and -1 the dual is 2 a - a^2 (1 - K), K = exp(-4), so a = 1 / (1 - K) if C allows that.
     let far = (-4.0f64).exp();
     for (c, alpha) in [(10.0, 1.0 / (1.0 - far)), (0.5, 0.5)] {
@@ -85,7 +85,7 @@ fn tried(smaller: [f64; 2], larger: [f64; 2], c: f64, gamma: f64, at: &[f64]) ->
 }
 
 #[test]
-fn four_records_by_trying_everything() {
+fn machine_of_four_records_matches_an_exhaustive_search() {
     // Separate, close, and overlapping classes; features are scaled to -1 to 1.
     let cases = [
         ([1.0, 0.5], [-1.0, -0.25]),
@@ -116,7 +116,7 @@ fn four_records_by_trying_everything() {
 }
 
 #[test]
-fn separable_classes_are_told_apart() {
+fn predictor_separates_separable_classes() {
     let all: Vec<(u32, f64)> = (1..=5)
         .flat_map(|class| {
             (0..10).map(move |run| (50 * class, 0.6 - 0.1 * f64::from(class) + 0.001 * f64::from(run)))
@@ -140,7 +140,7 @@ fn separable_classes_are_told_apart() {
 }
 
 #[test]
-fn nothing_is_learned_from_nothing() {
+fn predictor_training_rejects_degenerate_records_and_settings() {
     let train = |all: &[(u32, f64)]| Predictor::train(&records(all), &Settings::default()).unwrap_err();
     assert_eq!(train(&[]), TrainError::Classes(0));
     assert_eq!(train(&[(50, 0.1), (50, 0.2)]), TrainError::Classes(1));

@@ -35,7 +35,7 @@ fn read(text: &str) -> Result<Model, String> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn predictor_file_round_trips() {
     let model = model(1);
     assert_eq!(read(&text(&model)).unwrap(), model);
     let (trained, held) = (model.training().trained, model.training().held_out);
@@ -47,7 +47,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn the_same_measurements_and_seed_give_the_same_bytes() {
+fn predictor_training_is_reproducible_for_a_seed() {
     let mut other = lines(40);
     other.reverse();
     other.rotate_left(31);
@@ -57,7 +57,7 @@ fn the_same_measurements_and_seed_give_the_same_bytes() {
 }
 
 #[test]
-fn accuracy_is_of_records_that_it_has_not_seen() {
+fn predictor_accuracy_is_measured_on_held_out_records() {
     let records = records(&lines(40));
     for seed in 1..=5 {
         let model = model(seed);
@@ -70,7 +70,7 @@ fn accuracy_is_of_records_that_it_has_not_seen() {
 }
 
 #[test]
-fn the_model_that_is_shipped_is_as_good_as_it_says() {
+fn shipped_predictor_has_its_stated_accuracy() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
     let records = data::read(format!("{folder}/classes.csv").as_ref()).unwrap();
     let model = file::read(format!("{folder}/model.toml").as_ref()).unwrap();
@@ -88,7 +88,7 @@ fn the_model_that_is_shipped_is_as_good_as_it_says() {
 }
 
 #[test]
-fn connections_are_what_fits_behind_the_marks() {
+fn connection_count_fits_the_buffer_above_the_marking_threshold() {
     let fit = |buffer, threshold| connections(buffer, threshold);
     // Theorem 4.1 with 20 packets at 1 Gbit, and 65 at 10 Gbit (6.1).
     assert_eq!(fit(100, 20), Fit { connections: 80, least: false });
@@ -99,7 +99,7 @@ fn connections_are_what_fits_behind_the_marks() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn predictor_file_errors_name_the_line() {
     let good = text(&model(1));
     let first = good.lines().position(|line| line.starts_with("  [")).unwrap();
     let vector = good.lines().nth(first).unwrap();
@@ -181,7 +181,7 @@ proptest! {
 
     /// Reading any damaged file returns a model that answers, or an error.
     #[test]
-    fn a_damaged_file_does_no_harm(cuts in proptest::collection::vec((0.0..1.0f64, "[-0-9.e\\[\\],=\"a-z\n ]{0,4}"), 1..4), loss in 0.0..=1.0f64) {
+    fn damaged_predictor_file_gives_a_usable_model_or_an_error(cuts in proptest::collection::vec((0.0..1.0f64, "[-0-9.e\\[\\],=\"a-z\n ]{0,4}"), 1..4), loss in 0.0..=1.0f64) {
         let mut bad = text(&Model::train(&records(&lines(4)), "d.csv", 1, Settings::default()).unwrap());
         for (place, piece) in cuts {
             let at = (place * bad.len() as f64) as usize;

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn all_segments_stand_alone_if_there_is_room() {
+    fn timeline_keeps_all_segments_within_the_limit() {
         let segments = segments(&[1.0, 1.5, 9.0]);
         let entries = timeline(&segments, 3);
         assert_eq!(entries.iter().map(|entry| entry.segments).collect::<Vec<_>>(), [1, 1, 1]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn short_segments_merge_under_the_longest() {
+    fn timeline_merges_short_segments_under_the_longest() {
         let segments = segments(&[5.0, 5.1, 5.3, 5.4, 10.0]);
         let entries = timeline(&segments, 3);
         assert_eq!(entries.iter().map(|entry| entry.segments).collect::<Vec<_>>(), [1, 3, 1]);

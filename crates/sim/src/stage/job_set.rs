@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_work_is_profiled_once_after_the_given_models() {
+    fn each_workload_without_a_model_is_profiled_once() {
         let topology = Plan::BigSwitch { hosts: 2, rate: Rate::new(100.0).unwrap() }.build().unwrap();
         let stage = |bytes| Stage {
             compute: Time::new(1.0).unwrap(),

@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(cases(3000))]
 
     #[test]
-    fn is_exact_on_small_numbers(w in small()) {
+    fn bssi_order_is_exact_on_small_numbers(w in small()) {
         let one = BigInt::from(1);
         let demands = sums(&w, &one, |c, f| {
             (BigInt::from(w.coflows[c].flows[f].bytes.get() as u64), one.clone())
@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn is_exact_on_the_public_trace() {
+fn bssi_order_is_exact_on_the_public_trace() {
     let Some(path) = public_trace() else { return };
     let w = weir_trace::read(&path, TraceUnit::MB, &Limits::default()).expect("the public trace").workload;
     assert_eq!(w.coflows.len(), 526);

@@ -38,7 +38,7 @@ fn check(all: &Workload, policy: &str, options: &Options, ends: &[f64]) {
 }
 
 #[test]
-fn two_senders_halve_a_receiver() {
+fn two_incast_senders_halve_receiver_goodput() {
     let goodput = measured(&[(1, 1.0), (2, 0.5)], 1.0);
     let one = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 2, 2.0)])]);
     let through = through(&goodput, 1.0, 0.0);
@@ -54,7 +54,7 @@ fn two_senders_halve_a_receiver() {
 }
 
 #[test]
-fn a_faster_link_waits_as_long() {
+fn incast_stall_is_equally_long_on_a_faster_link() {
     // 2 bytes take 1 s at 2 bytes/s, and the stall stays 2 s: a third of the port rate.
     let goodput = measured(&[(1, 1.0), (2, 0.5)], 2.0);
     let one = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 2, 4.0)])]);
@@ -64,7 +64,7 @@ fn a_faster_link_waits_as_long() {
 }
 
 #[test]
-fn only_the_crowded_receiver_pays() {
+fn incast_only_slows_the_receiver_with_several_senders() {
     let goodput = measured(&[(1, 1.0), (2, 0.5)], 1.0);
     // Port 2 has two senders. Port 3 has one sender, whose port is shared.
     let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 3.0), (0, 3, 3.0), (1, 2, 3.0)])]);
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(cases(24))]
 
     #[test]
-    fn no_port_gets_more_than_it_carries(all in workloads(Kinds { ports: true, late: true, ..Kinds::PLAIN }), interval in prop::sample::select(vec![0.0, 0.5])) {
+    fn incast_goodput_never_exceeds_port_capacity(all in workloads(Kinds { ports: true, late: true, ..Kinds::PLAIN }), interval in prop::sample::select(vec![0.0, 0.5])) {
         let goodput = measured(&[(1, 1.0), (2, 0.8), (3, 0.5), (6, 0.1)], 1.0);
         for policy in POLICIES {
             let mut recorder = Recorder { goodput: &goodput, schedules: Vec::new(), broken: None };
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn what_costs_nothing_changes_nothing(all in workloads(Kinds::ALL)) {
+    fn incast_without_goodput_loss_changes_no_replay(all in workloads(Kinds::ALL)) {
         let free = measured(&[(1, 1.0), (2, 1.0)], 1.0);
         // More connections than any port has here.
         let far = measured(&[(1, 1.0), (100, 1.0), (200, 0.1)], 1.0);

@@ -9,7 +9,7 @@ use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 
 #[test]
-fn coflows_start_at_the_first_schedule_from_their_arrival_on() {
+fn coflows_start_at_the_first_schedule_after_arrival() {
     for policy in POLICIES {
         for (arrival, start) in [(0.0, 0.0), (3.0, 8.0), (8.0, 8.0), (8.5, 16.0), (23.999, 24.0)] {
             let w = workload(2, vec![coflow(1, arrival, &[(0, 1, 1.0)])]);
@@ -24,7 +24,7 @@ fn coflows_start_at_the_first_schedule_from_their_arrival_on() {
 }
 
 #[test]
-fn ports_idle_from_an_end_until_the_next_schedule() {
+fn ports_idle_after_a_completion_until_the_next_schedule() {
     for policy in POLICIES {
         let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 3.0)]), coflow(2, 0.0, &[(0, 2, 9.0)])]);
         let out = run_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
@@ -38,7 +38,7 @@ fn ports_idle_from_an_end_until_the_next_schedule() {
 }
 
 #[test]
-fn rates_are_new_at_every_event() {
+fn rates_are_recomputed_at_every_flow_completion() {
     // Rates change at flow completions too, not only when a coflow arrives or ends: the end of one flow
     // speeds up the other.
     let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 1.0), (0, 2, 3.0)])]);
@@ -60,7 +60,7 @@ fn fair_is_max_min() {
 }
 
 #[test]
-fn orders_are_by_arrival_and_not_by_position() {
+fn coflow_order_uses_arrival_not_trace_position() {
     let w = workload(
         4,
         vec![coflow(1, 2.0, &[(0, 1, 5.0)]), coflow(2, 1.0, &[(0, 2, 5.0)]), coflow(3, 0.0, &[(0, 3, 5.0)])],
@@ -86,7 +86,7 @@ impl Observer for Most {
 }
 
 #[test]
-fn finished_coflows_are_gone() {
+fn completed_coflows_are_removed_from_the_network() {
     let coflows = (0..50).map(|i| coflow(i, 2.0 * i as f64, &[(0, 1, 1.0), (1, 0, 0.5)])).collect();
     let w = workload(2, coflows);
     for policy in POLICIES {
@@ -97,7 +97,7 @@ fn finished_coflows_are_gone() {
 }
 
 #[test]
-fn a_flow_that_starts_anew_sends_everything_again() {
+fn restarted_flow_sends_all_bytes_again() {
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 4.0)])]);
     w.events = vec![event(3.0, Change::Restart { coflow: 0, flow: 0 })];
     for policy in POLICIES {
@@ -108,7 +108,7 @@ fn a_flow_that_starts_anew_sends_everything_again() {
 }
 
 #[test]
-fn a_failed_port_stops_its_flows_at_once() {
+fn failed_port_stops_its_flows_immediately() {
     for side in [Side::Send, Side::Both] {
         let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 4.0)])]);
         let rate = |at, factor| event(at, Change::PortRate { port: 0, side, factor });
@@ -126,7 +126,7 @@ fn a_failed_port_stops_its_flows_at_once() {
 }
 
 #[test]
-fn events_are_on_time_even_while_a_coflow_waits_for_the_next_schedule() {
+fn events_apply_on_time_while_a_coflow_waits_for_a_schedule() {
     for policy in POLICIES {
         let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 3.0, &[(2, 3, 1.0)])]);
         let rate = |at, factor| event(at, Change::PortRate { port: 0, side: Side::Both, factor });
@@ -137,7 +137,7 @@ fn events_are_on_time_even_while_a_coflow_waits_for_the_next_schedule() {
 }
 
 #[test]
-fn late_data_is_there_at_a_schedule_of_the_same_time() {
+fn late_data_is_available_to_a_simultaneous_schedule() {
     // Multiples of the interval that rounding moves slightly after or before the schedule.
     for k in 1..60 {
         let until = f64::from(8 * k) / 1000.0 + f64::from(k % 3) * 1e-10;
@@ -153,7 +153,7 @@ fn late_data_is_there_at_a_schedule_of_the_same_time() {
 }
 
 #[test]
-fn a_flow_without_bytes_ends_when_its_data_is_there() {
+fn empty_flow_completes_when_its_data_is_available() {
     // An empty coflow completes at once, without waiting for the next schedule, and releases its dependants
     // then.
     let empty = coflow(1, 0.0, &[(0, 1, 0.0)]);
@@ -170,7 +170,7 @@ fn a_flow_without_bytes_ends_when_its_data_is_there() {
 }
 
 #[test]
-fn data_that_comes_later_by_less_than_the_clock_can_say_comes() {
+fn data_delay_below_clock_resolution_does_not_block_a_flow() {
     let mut w = workload(2, vec![coflow(1, 1e8, &[(0, 1, 1.0)])]);
     w.coflows[0].flows[0].release = time(1e-9);
     for policy in POLICIES {
@@ -179,7 +179,7 @@ fn data_that_comes_later_by_less_than_the_clock_can_say_comes() {
 }
 
 #[test]
-fn data_is_never_early() {
+fn data_is_not_available_before_its_release() {
     // The flow is delayed by an event until 3, but its data only exists from 10 on.
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
     w.coflows[0].flows[0].release = time(10.0);
@@ -198,7 +198,7 @@ fn data_is_never_early() {
 }
 
 #[test]
-fn a_flow_that_passes_another_goes_first() {
+fn pfp_prefers_a_flow_once_it_has_fewer_bytes_left() {
     // P0 sends at a quarter rate. Its 2 bytes are the shorter flow, and the other 3 get the residual capacity
     // of P0's receiving side. At 2 both have exactly 1.5 left; from then on the second flow is the shorter
     // one.
@@ -208,7 +208,7 @@ fn a_flow_that_passes_another_goes_first() {
 }
 
 #[test]
-fn a_flow_that_gets_less_leaves_the_rest_of_its_other_port() {
+fn pfp_reuses_residual_capacity_at_the_other_port_of_a_slow_flow() {
     // P1 sends at a quarter rate. Its flow arrives later and is the shortest, and takes a quarter of P0's
     // receiving rate from the second. The third flow gets the residual sending rate of P0.
     let mut w = workload(
@@ -221,7 +221,7 @@ fn a_flow_that_gets_less_leaves_the_rest_of_its_other_port() {
 }
 
 #[test]
-fn what_the_shortest_flow_cannot_take_goes_to_the_next_shortest() {
+fn pfp_gives_residual_capacity_to_the_next_shortest_flow() {
     // P2 sends at half rate. From 1 to 9 the second flow shares P0 with the third, not with the longer
     // fourth.
     let sizes: [(u32, f64); 4] = [(0, 1.0), (2, 4.0), (1, 5.0), (0, 6.0)];
@@ -232,7 +232,7 @@ fn what_the_shortest_flow_cannot_take_goes_to_the_next_shortest() {
 }
 
 #[test]
-fn rounding_never_keeps_a_flow_from_ending() {
+fn rounding_does_not_prevent_flow_completion() {
     /// Aborts a replay with far more schedules than flow completions.
     struct Patience(usize);
     impl Observer for Patience {

@@ -763,12 +763,12 @@ proptest! {
     #![proptest_config(cases(600))]
 
     #[test]
-    fn saath_is_what_its_paper_says(w in workloads(Kinds::PLAIN.generic()), (name, policy) in saaths()) {
+    fn saath_matches_the_reference_simulator(w in workloads(Kinds::PLAIN.generic()), (name, policy) in saaths()) {
         compare(&w, &name, &policy)?;
     }
 
     #[test]
-    fn saath_is_what_its_paper_says_whatever_happens(
+    fn saath_matches_the_reference_simulator_under_events(
         w in workloads(Kinds::ALL.generic()),
         (name, policy) in saaths(),
     ) {
@@ -776,19 +776,19 @@ proptest! {
     }
 
     #[test]
-    fn varys_is_what_its_paper_says(w in workloads(Kinds::ALL.generic()), deadlines in prop::bool::ANY) {
+    fn varys_matches_the_reference_simulator(w in workloads(Kinds::ALL.generic()), deadlines in prop::bool::ANY) {
         let name = if deadlines { "varys:deadlines=on" } else { "varys" };
         compare(&w, name, &Policy::Varys { deadlines })?;
     }
 
     #[test]
-    fn coordinated_aalo_is_what_it_says(w in workloads(Kinds::ALL.generic()), start in 0.9f64..4.0) {
+    fn coordinated_aalo_matches_the_reference_simulator(w in workloads(Kinds::ALL.generic()), start in 0.9f64..4.0) {
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
         compare(&w, &name, &Policy::Aalo(Aalo { start, growth: 2.0, queues: 4, at: Ports::All }))?;
     }
 
     #[test]
-    fn aalo_is_what_it_says(
+    fn aalo_matches_the_reference_simulator(
         w in workloads(Kinds::ALL.generic()),
         start in 0.9f64..4.0,
         queues in 1usize..=5,

@@ -223,17 +223,17 @@ proptest! {
     #![proptest_config(cases(120))]
 
     #[test]
-    fn promises_hold_for_plain_workloads(w in workloads(Kinds::PLAIN)) {
+    fn guarantees_hold_for_plain_workloads(w in workloads(Kinds::PLAIN)) {
         check_policies(&w)?;
     }
 
     #[test]
-    fn promises_hold_whatever_happens(w in workloads(Kinds::ALL)) {
+    fn guarantees_hold_under_events_with_ties(w in workloads(Kinds::ALL)) {
         check_policies(&w)?;
     }
 
     #[test]
-    fn promises_hold_where_ends_come_just_after_schedules(w in workloads(Kinds { parents: true, ..Kinds::PLAIN })) {
+    fn guarantees_hold_if_flows_end_just_after_schedules(w in workloads(Kinds { parents: true, ..Kinds::PLAIN })) {
         // At this rate a megabyte takes one interval, and a byte 8 ns, which is negligible.
         let mut w = scaled(&w, 1e6, 0.008);
         for (extra, flow) in w.coflows.iter_mut().flat_map(|c| &mut c.flows).enumerate() {
@@ -247,13 +247,13 @@ proptest! {
     }
 
     #[test]
-    fn promises_hold_whatever_happens_at_any_time(w in workloads(Kinds::ALL.generic())) {
+    fn guarantees_hold_under_random_events(w in workloads(Kinds::ALL.generic())) {
         check_policies(&w)?;
     }
 }
 
 #[test]
-fn sizes_may_be_anything() {
+fn guarantees_hold_for_zero_tiny_and_huge_sizes() {
     // Zero, tiny and huge sizes, between the same ports and at one port.
     for sizes in [[0.0, 0.0, 0.0], [1e-6, 1e15, 0.0], [1e15, 1e15, 1e-6], [1.0, 1e-6, 1e15], [1e15, 1.0, 1.0]]
     {
@@ -387,7 +387,7 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn ids_and_positions_decide_nothing(mut w in workloads(DYNAMIC)) {
+    fn ids_and_trace_positions_do_not_affect_results(mut w in workloads(DYNAMIC)) {
         // No two arrivals are simultaneous: ties are broken by trace order.
         for (index, coflow) in w.coflows.iter_mut().enumerate() {
             coflow.arrival = time(coflow.arrival.get() + 1e-3 * index as f64);
@@ -403,7 +403,7 @@ proptest! {
     }
 
     #[test]
-    fn names_of_ports_decide_nothing((w, names) in workloads(Kinds::ALL).prop_flat_map(|w| {
+    fn port_numbers_do_not_affect_results((w, names) in workloads(Kinds::ALL).prop_flat_map(|w| {
         let names: Vec<u32> = (0..w.ports).collect();
         (Just(w), Just(names).prop_shuffle())
     })) {
@@ -421,7 +421,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_flows_decides_nothing_where_they_need_none(w in workloads(DYNAMIC)) {
+    fn flow_order_in_a_coflow_does_not_affect_results(w in workloads(DYNAMIC)) {
         for policy in ["fair", "pfp", "aalo:start=2B:growth=2:queues=4:at=both:sharing=strict"] {
             let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
             same(&a, &b, 1e-6, policy)?;
@@ -436,7 +436,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_and_rates_scale_together(w in workloads(Kinds::ALL.generic())) {
+    fn scaling_bytes_and_rates_keeps_completion_times(w in workloads(Kinds::ALL.generic())) {
         for policy in POLICIES {
             let scaled_policy = policy.replace("start=2B", "start=8B");
             for interval in [0.0, 0.7] {
@@ -449,7 +449,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_and_times_scale_together(w in workloads(Kinds { parents: true, ..DYNAMIC })) {
+    fn scaling_bytes_and_times_scales_completion_times(w in workloads(Kinds { parents: true, ..DYNAMIC })) {
         for policy in POLICIES {
             let scaled_policy = policy.replace("start=2B", "start=4B").replace("turn=0.5s", "turn=1s");
             let mut a = run(&w, policy).ccts();
@@ -556,14 +556,14 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn fair_is_max_min_at_every_moment(w in workloads(Kinds::ALL), interval in prop::sample::select(vec![0.0, 0.7])) {
+    fn fair_is_max_min_at_every_schedule(w in workloads(Kinds::ALL), interval in prop::sample::select(vec![0.0, 0.7])) {
         let mut fair = Fair(None);
         let _ = replay(&w, policy::build("fair").unwrap(), &options(1.0, interval), &mut fair);
         prop_assert_eq!(fair.0, None);
     }
 
     #[test]
-    fn pfp_is_the_sorted_greedy_at_every_moment(
+    fn pfp_is_the_sorted_greedy_at_every_schedule(
         w in prop_oneof![workloads(Kinds::ALL), workloads(Kinds::ALL.generic())],
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {

@@ -102,7 +102,7 @@ fn fig_15_throttling_alone() {
 }
 
 #[test]
-fn the_first_periods_of_throttling() {
+fn throttling_limits_of_the_first_periods_follow_algorithm_1() {
     // Algorithm 1 in the last phase: A2 sends 1000 until it is measured at 250, then 300, then 275.
     let shared = run(&section_5_3(), Mechanism::QueuesThrottling);
     let first: Vec<_> = shared.segments.iter().filter(|segment| segment.from.get() >= 95.0).collect();
@@ -183,7 +183,7 @@ fn fig_1_on_its_fabric() {
 }
 
 #[test]
-fn fig_4_udp_is_throttled_in_the_loop() {
+fn fig_4_throttling_limits_udp_to_its_received_rate() {
     // H1 and H2 send at full rate. A3 gets 5 with queues alone (3.2). With throttling, H1 is limited to its
     // received rate plus a tenth.
     let udp = Sending::Unresponsive(gbit(10.0));
@@ -203,7 +203,7 @@ fn fig_4_udp_is_throttled_in_the_loop() {
 }
 
 #[test]
-fn limits_alone_do_not_save_tcp_from_udp() {
+fn throttling_without_queues_does_not_protect_tcp_from_udp() {
     // Section 3.3 without queues: the limit of UDP is 10 % above its share. TCP in the same queue gets the
     // residual capacity, is measured at that rate, and gets no higher limit the next time. With queues TCP
     // keeps its share.
@@ -220,7 +220,7 @@ fn limits_alone_do_not_save_tcp_from_udp() {
 }
 
 #[test]
-fn a_new_connection_is_not_limited_by_an_old_one() {
+fn reactivated_demand_does_not_inherit_an_old_limit() {
     let mut flows =
         scenario(Plan::NetShareFig6, &[1.0]).flow(0, "H1", "H5", Sending::Unresponsive(gbit(1.0)));
     let time = |at: f64| Time::new(at).unwrap();
@@ -237,7 +237,7 @@ fn a_new_connection_is_not_limited_by_an_old_one() {
 }
 
 #[test]
-fn skipping_steady_periods_changes_nothing() {
+fn skipping_steady_periods_keeps_results() {
     // Another, distant service that starts and stops every 50 ms prevents the simulator from skipping any
     // period.
     let mut plain = section_5_3();
@@ -298,7 +298,7 @@ fn long_paths_count_towards_the_size_of_an_outcome() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
+fn service_simulation_rejects_invalid_scenarios() {
     let mut flows = section_5_3();
     let error = share(&flows, Mechanism::Queues, |at| at.get() < 50.0).unwrap_err();
     assert_eq!(error, ShareError::Interrupted { at: Time::new(65.0).unwrap() });

@@ -75,7 +75,7 @@ fn assert_close(found: &[f64], expected: &[f64], what: &str) {
 }
 
 #[test]
-fn cables_fail_slow_down_and_come_back() {
+fn service_rates_follow_cable_failure_slowdown_and_recovery() {
     let mut met = [false; 2];
     for seed in 0..8 {
         let mut scenario = two_spines(seed);
@@ -119,7 +119,7 @@ fn cables_fail_slow_down_and_come_back() {
 }
 
 #[test]
-fn a_host_that_is_cut_off_leaves_the_others_their_part() {
+fn disconnected_host_leaves_its_share_to_others() {
     for mechanism in Mechanism::ALL {
         let mut scenario = two_spines(0);
         // A single spine, which both share; then the first host's cable fails.
@@ -145,7 +145,7 @@ fn a_host_that_is_cut_off_leaves_the_others_their_part() {
 }
 
 #[test]
-fn a_connection_on_a_new_path_is_measured_anew() {
+fn rerouted_connection_is_measured_from_scratch() {
     // 1 Gbit/s of UDP into a receiver's cable of 400 Mbit/s is throttled to 440. On another spine, the
     // traffic is not limited until it is measured there; the same applies once the spine recovers.
     let mut scenario = two_spines(0);

@@ -60,7 +60,7 @@ fn assert_ends(scenario: &Scenario, expected: &[[f64; 6]]) {
 }
 
 #[test]
-fn guarantees_first_and_the_rest_by_excess_weights() {
+fn guarantees_precede_division_by_excess_weights() {
     // From left to right, 4 and 2 are guaranteed, of 10 and then of 8, and the rest is divided 3:1:2; without
     // A, 1:2. In the other direction, weights give 3:1:1.
     assert_ends(
@@ -74,7 +74,7 @@ fn guarantees_first_and_the_rest_by_excess_weights() {
 }
 
 #[test]
-fn a_service_without_excess_weight_gets_its_guarantee_and_no_more() {
+fn service_with_zero_excess_weight_gets_exactly_its_guarantee() {
     let text = SCENARIO.replacen("weight = 3 }", "weight = 3, excess = 0 }", 1);
     // On all other links, including its hosts' own, A is limited to its weighted share: 6 of 10.
     assert_ends(
@@ -88,7 +88,7 @@ fn a_service_without_excess_weight_gets_its_guarantee_and_no_more() {
 }
 
 #[test]
-fn a_guarantee_stays_with_its_link() {
+fn guarantee_follows_its_link_through_failure_and_recovery() {
     // A cable that is down carries no traffic. Once it is up again, the guarantees are restored.
     let change = |at: &str, change: &str| {
         format!("{{ at = \"{at}\", cable = [\"L\", \"R\"], change = \"{change}\" }}")
@@ -107,7 +107,7 @@ fn a_guarantee_stays_with_its_link() {
 }
 
 #[test]
-fn what_no_file_can_say_is_refused_too() {
+fn programmatic_guarantees_are_validated() {
     let good = scenario(SCENARIO);
     let message = |change: &dyn Fn(&mut Scenario)| {
         let mut scenario = good.clone();
@@ -186,7 +186,7 @@ fn guarantee_holds_on_a_lowered_link_with_unresponsive_sources() {
 }
 
 #[test]
-fn queues_keep_a_guarantee_whatever_the_sources() {
+fn queues_enforce_a_guarantee_for_any_sources() {
     for web in ["elastic", "unresponsive"] {
         for batch in ["elastic", "unresponsive"] {
             let sending = |service: &str, sending: &str, text: &str| {
@@ -209,7 +209,7 @@ fn queues_keep_a_guarantee_whatever_the_sources() {
 }
 
 #[test]
-fn described_queues_of_a_port_stay_as_they_are() {
+fn guarantees_do_not_change_configured_port_queues() {
     let port = r#"
 [[port]]
 from = "L"
@@ -227,7 +227,7 @@ queues = [ { weight = 1, services = ["web"] }, { weight = 1, services = ["batch"
 }
 
 #[test]
-fn guarantees_above_a_lowered_link_shrink_by_one_factor_until_it_carries_them() {
+fn guarantees_scale_by_one_factor_while_the_link_rate_is_too_low() {
     let mut scenario = scenario(LOWERED);
     let link = scenario.guarantees[0].link;
     let mbit = |rate: f64| Rate::new(rate * 125e3).unwrap();
@@ -326,7 +326,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn services_with_demand_have_their_guarantees_on_links_that_change(
+    fn active_services_get_their_guarantees_under_link_changes(
         tenants in prop::collection::vec(tenant(), 1..6),
         booked in [0.1f64..=1.0, 0.1f64..=1.0],
         events in prop::collection::vec((1u32..1900, 0usize..2, 20.0f64..1000.0), 0..5),
@@ -391,7 +391,7 @@ proptest! {
 }
 
 #[test]
-fn decimals_that_add_up_to_the_whole_link_fit() {
+fn rounded_guarantees_that_sum_to_the_link_rate_are_accepted() {
     // A thousand services with a thousandth each; the rates are rounded.
     let mut full = scenario(SCENARIO);
     full.events.clear();

@@ -97,7 +97,7 @@ fn services_in_one_queue_share_it_by_connections() {
 }
 
 #[test]
-fn udp_takes_what_its_queue_gets_and_no_more() {
+fn udp_is_confined_to_the_rate_of_its_queue() {
     let udp = "sending = \"unresponsive\", rate = \"10Gbit\"";
     let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", udp), ("C", "c", "z", ELASTIC)];
     let beside = row(&demands, &[("L", "M", TWO)], "");
@@ -105,7 +105,7 @@ fn udp_takes_what_its_queue_gets_and_no_more() {
 }
 
 #[test]
-fn weights_may_differ_from_port_to_port() {
+fn queue_weights_can_differ_between_ports() {
     let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", ELASTIC), ("C", "d", "z", ELASTIC)];
     let at_first = "{ weight = 1, services = [\"A\"] }, { weight = 3, services = [\"B\", \"C\"] }";
     let slow = "event = [{ at = \"5s\", cable = [\"L\", \"M\"], change = \"rate\", rate = \"4Gbit\" }]";
@@ -123,7 +123,7 @@ fn weights_may_differ_from_port_to_port() {
 }
 
 #[test]
-fn a_host_s_own_port_may_have_queues() {
+fn host_port_can_have_queues() {
     let udp = "sending = \"unresponsive\", rate = \"40Gbit\"";
     let fast = "event = [{ at = \"0s\", cable = [\"a\", \"L\"], change = \"rate\", rate = \"5Gbit\" }]";
     let queues = "{ weight = 4, services = [\"A\"] }, { weight = 1, services = [\"B\"] }, { weight = 1, services = [\"C\"] }";
@@ -139,7 +139,7 @@ fn a_host_s_own_port_may_have_queues() {
 }
 
 #[test]
-fn queues_stay_with_their_port() {
+fn queues_follow_their_port_through_link_failure() {
     let demands = [("A", "a", "x", ELASTIC), ("B", "b", "y", ELASTIC)];
     let events = r#"event = [ { at = "2s", cable = ["M", "L"], change = "down" },
         { at = "4s", cable = ["L", "M"], change = "up" },
@@ -155,7 +155,7 @@ fn queues_stay_with_their_port() {
 }
 
 #[test]
-fn central_allocation_goes_by_services() {
+fn central_allocation_divides_by_services_not_queues() {
     let udp = "sending = \"unresponsive\", rate = \"10Gbit\"";
     let demands = [("A", "a", "x", udp), ("B", "b", "y", udp)];
     let halves = "{ weight = 1, services = [\"A\"] }, { weight = 1, services = [\"B\", \"C\"] }";
@@ -172,7 +172,7 @@ fn central_allocation_goes_by_services() {
 }
 
 #[test]
-fn what_no_file_can_say_is_refused_too() {
+fn programmatic_port_queues_are_validated() {
     let good = row(&[("A", "a", "x", ELASTIC)], &[("L", "M", TWO)], "");
     let message = |change: &dyn Fn(&mut Port)| {
         let mut scenario = good.clone();
@@ -365,7 +365,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn any_tables_are_what_the_solver_makes_of_them(scenario in scenario()) {
+    fn random_port_tables_match_the_queue_solver(scenario in scenario()) {
         let shared = share(&scenario, Mechanism::Queues, |_| true).unwrap();
         for (link, of) in (0..).map(LinkId).zip(scenario.topology.links()) {
             let load: f64 = shared.load(&shared.phases[0], link).iter().sum();
@@ -384,7 +384,7 @@ proptest! {
 
     /// All flows send to one host, so only the port to it is a bottleneck.
     #[test]
-    fn one_short_port_is_what_a_plain_search_finds(
+    fn single_bottleneck_port_matches_a_plain_search(
         (services, table, connections) in (1usize..6).prop_flat_map(|services| {
             (Just(services), drawn(services), prop::collection::vec((0..services, sending()), 1..12))
         }),

@@ -49,7 +49,7 @@ fn saba(models: Vec<Sensitivity>, connections: Connections) -> Sharing {
 }
 
 #[test]
-fn a_job_alone_takes_what_its_stages_take() {
+fn single_job_duration_is_the_sum_of_its_stages() {
     let stages = [stage(2.0, 1.0, 30.0, None), stage(0.0, 9.0, 30.0, None), stage(1.0, 0.0, 90.0, Some(4.0))];
     for coupling in [Coupling::Lockstep, Coupling::Free] {
         let options = options(4, 10.0, coupling);
@@ -61,7 +61,7 @@ fn a_job_alone_takes_what_its_stages_take() {
 }
 
 #[test]
-fn profiles_in_the_simulator_are_the_formula() {
+fn simulated_profiles_match_the_formula() {
     // Section 7.1's seven bandwidths, on the 8 servers of section 2.1.
     for workload in Workload::all() {
         let profile = workload.profile().unwrap();
@@ -73,7 +73,7 @@ fn profiles_in_the_simulator_are_the_formula() {
 }
 
 #[test]
-fn published_slowdowns_are_met_within_a_few_percent() {
+fn simulated_slowdowns_match_the_paper_within_a_few_percent() {
     // Fig. 1, 2, 5 and 6 with the numbers of the text. docs/results/saba.md also lists deviations above 4 %.
     for workload in Workload::all() {
         for target in workload.targets.iter().filter(|target| target.source.is_some()) {
@@ -109,7 +109,7 @@ fn slowdowns_at_a_quarter_average_as_published() {
 }
 
 #[test]
-fn the_search_ends_where_no_step_helps() {
+fn calibration_ends_at_a_local_optimum() {
     let workloads = Workload::all();
     let lr = &workloads[0];
     let least = lr.shape.miss(&lr.targets);
@@ -127,7 +127,7 @@ fn the_search_ends_where_no_step_helps() {
 }
 
 #[test]
-fn other_data_and_nodes_explain_less_where_the_paper_says_so() {
+fn r2_drops_for_other_data_sizes_and_node_counts_as_published() {
     // Section 4.2: each drifted setting has an R^2 below that of the profiled setting.
     let all = Workload::all();
     for drift in &DRIFTS {
@@ -146,7 +146,7 @@ fn other_data_and_nodes_explain_less_where_the_paper_says_so() {
 }
 
 #[test]
-fn flows_share_by_number_and_applications_evenly() {
+fn flow_sharing_is_per_flow_and_application_sharing_is_even() {
     // Three servers have two flows in each direction at a port, two servers have one. 100 bytes at a
     // contended port.
     let (three, two) = (
@@ -162,7 +162,7 @@ fn flows_share_by_number_and_applications_evenly() {
 }
 
 #[test]
-fn saba_gives_more_to_who_loses_more() {
+fn saba_gives_more_bandwidth_to_the_more_sensitive_job() {
     let model = |slope: f64| Sensitivity::new(Polynomial::new(&[1.0 + slope, -2.0 * slope, slope]).unwrap());
     let stages = [stage(0.0, 0.0, 100.0, None)];
     let jobs = [job(&stages, &[0, 1], 0), job(&stages, &[0, 1], 1)];
@@ -179,7 +179,7 @@ fn saba_gives_more_to_who_loses_more() {
 }
 
 #[test]
-fn lr_gets_more_than_half_beside_a_pr_that_never_stops() {
+fn lr_gets_more_than_half_against_a_permanent_pr() {
     // Section 2.2: LR's slowdown matches its profile at its bandwidth, and Saba gives LR more bandwidth than
     // max-min.
     let all = Workload::all();
@@ -197,7 +197,7 @@ fn lr_gets_more_than_half_beside_a_pr_that_never_stops() {
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn stage_simulation_rejects_invalid_jobs() {
     let stages = [stage(0.0, 0.0, 1.0, None)];
     let flat = options(2, 10.0, Coupling::Lockstep);
     for servers in [&[0, 2][..], &[1, 1]] {

@@ -49,7 +49,7 @@ fn models(workloads: &[Workload]) -> Vec<Sensitivity> {
 }
 
 #[test]
-fn a_big_switch_is_a_fabric_too() {
+fn big_switch_fabric_matches_the_single_switch_simulator() {
     let workloads = Workload::all();
     let servers = [&[0, 1, 2, 3][..], &[2, 3, 4], &[0, 4, 5, 6, 7], &[1, 6], &[3, 5, 7]];
     let jobs: Vec<Placed> =
@@ -87,7 +87,7 @@ fn flows_are_counted_on_every_link_of_their_paths() {
 }
 
 #[test]
-fn orders_are_strict() {
+fn coflow_and_size_priorities_are_strict() {
     let rate = Rate::new(10.0).unwrap();
     let plan = Plan::BigSwitch { hosts: 3, rate };
     // Two jobs on the same servers, with 20 and 40 bytes per server.
@@ -100,7 +100,7 @@ fn orders_are_strict() {
 }
 
 #[test]
-fn cutoffs_give_priorities_as_many_bytes() {
+fn even_cutoffs_divide_bytes_evenly_over_priorities() {
     let (small, large) = ([moving(10.0), moving(30.0)], [moving(20.0), moving(60.0)]);
     // Flows of 10, 30, 20 and 60 bytes of two servers each: 240 bytes, of which 120 are in flows of up to 30.
     let jobs = [(&small[..], 2), (&large[..], 2)];
@@ -111,7 +111,7 @@ fn cutoffs_give_priorities_as_many_bytes() {
 }
 
 #[test]
-fn fabrics_refuse_what_is_not_there() {
+fn fabric_rejects_unknown_servers_and_mismatched_jobs() {
     let topology = Plan::BigSwitch { hosts: 3, rate: link() }.build().unwrap();
     let refused = Fabric::new(&topology, &[vec![0, 3]], Paths::Even).unwrap_err();
     assert_eq!(refused.to_string(), "job 0: server `3`: expected each once, from 0 to 2");
@@ -121,7 +121,7 @@ fn fabrics_refuse_what_is_not_there() {
 }
 
 #[test]
-fn jobs_begin_at_their_time() {
+fn jobs_start_at_their_arrival_times() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
     let late =
         |start, bytes| Placed { start: Time::new(start).unwrap(), ..job(&[moving(bytes)], &[0, 1], 0) };
@@ -140,7 +140,7 @@ fn jobs_begin_at_their_time() {
 
 /// Section 5.3.2: a job that does not use Saba uses a separate queue, with the capacity outside C_saba.
 #[test]
-fn who_does_not_comply_has_the_reserved_queue() {
+fn job_without_saba_uses_the_reserved_queue() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
     let own = |bytes| Placed { model: None, ..job(&[moving(bytes)], &[0, 1], 0) };
     let jobs = [job(&[moving(20.0)], &[0, 1], 0), job(&[moving(30.0)], &[0, 1], 1), own(60.0)];
@@ -177,7 +177,7 @@ fn who_does_not_comply_has_the_reserved_queue() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_it_is_laid_out() {
+fn oversized_fabric_is_rejected_before_allocation() {
     let topology = Plan::BigSwitch { hosts: 10_001, rate: link() }.build().unwrap();
     let all: Vec<u32> = (0..10_001).collect();
     let refused = |jobs: &[Vec<u32>], paths| Fabric::new(&topology, jobs, paths).unwrap_err().to_string();
@@ -190,7 +190,7 @@ fn what_is_too_large_is_refused_before_it_is_laid_out() {
 /// Section 5.3.1: a registration may move other applications to other levels, and with that to other queues,
 /// at once.
 #[test]
-fn a_late_registration_takes_effect_at_once() {
+fn late_registration_changes_rates_immediately() {
     let plan = Plan::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
     let long = [moving(1000.0)];
     // The last job computes for long, so nothing starts or ends when it registers. Its model is far from all

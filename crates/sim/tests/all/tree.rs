@@ -99,7 +99,7 @@ proptest! {
     /// in the idle leaf (of the same kind of knowledge, which determines the simulator's rounding). `fair`
     /// adds the same rates in another order.
     #[test]
-    fn alone_in_a_tree_is_as_without(
+    fn tree_with_one_leaf_equals_its_policy(
         w in workloads(Kinds::ALL),
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {
@@ -122,7 +122,7 @@ proptest! {
     /// Trees of any policies complete every workload, with failing ports, late data and restarted flows. No
     /// port exceeds its capacity, no coflow is faster than alone, and a repeated run gives the same result.
     #[test]
-    fn trees_end_every_workload(
+    fn trees_complete_every_workload(
         w in workloads(Kinds::ALL),
         owners in prop::collection::vec(0..4usize, 8),
         policies in leaf_policies(),
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn flat_sharing_ends_every_workload(w in workloads(Kinds::ALL), owners in prop::collection::vec(0..4usize, 8)) {
+    fn flat_sharing_completes_every_workload(w in workloads(Kinds::ALL), owners in prop::collection::vec(0..4usize, 8)) {
         let w = spread(w, &owners);
         for policy in ["netshare:weights=3/1", "saba:slowdown=4/1.1"] {
             let mut capacity = Capacity(Ok(()));

@@ -37,7 +37,7 @@ fn queues(policy: &str) -> bool {
 }
 
 #[test]
-fn two_flows_share_the_link_up() {
+fn two_flows_share_an_uplink() {
     // Two leaves of two hosts each, with an uplink of one host's rate.
     let narrow = over(&network(1, 2, 2, 2.0, 0), 0.0);
     let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0), (1, 3, 2.0)])]);
@@ -55,7 +55,7 @@ fn two_flows_share_the_link_up() {
 }
 
 #[test]
-fn who_wants_less_than_its_part_has_it() {
+fn flow_below_its_uplink_share_keeps_its_rate() {
     // Port 0 sends to 2 and 3, port 1 to 3. Max-min gives port 3's flows a half each, and port 0's other flow
     // its other half.
     let all = workload(4, vec![coflow(1, 0.0, &[(0, 2, 9.0), (0, 3, 9.0), (1, 3, 9.0)])]);
@@ -74,7 +74,7 @@ fn who_wants_less_than_its_part_has_it() {
 }
 
 #[test]
-fn a_flow_that_passes_another_is_noticed() {
+fn pfp_over_trunks_reorders_when_a_flow_becomes_shorter() {
     // Receivers of 0.5 and 0.8: port 0 gives 0.5 to its flow to port 2, and the other half to port 1 under
     // the same leaf. The uplink carries 0.2, so after 1 / 0.3 s the other flow, at first longer by a byte, is
     // the shorter one.
@@ -88,7 +88,7 @@ fn a_flow_that_passes_another_is_noticed() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused() {
+fn trunk_replay_rejects_unsupported_input() {
     let built = |policy| policy::build(policy).unwrap();
     let one = workload(5, vec![coflow(1, 0.0, &[(0, 2, 4.0)])]);
     let narrow = over(&network(1, 2, 2, 2.0, 0), 0.0);
@@ -252,7 +252,7 @@ proptest! {
     #![proptest_config(cases(24))]
 
     #[test]
-    fn links_carry_what_they_can_and_share_it_max_min(
+    fn trunk_rates_are_max_min_within_capacity(
         (all, trunks) in workload_and_network(Kinds { ports: true, late: true, ..Kinds::PLAIN }),
         interval in prop::sample::select(vec![0.0, 0.5]),
     ) {
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn links_that_carry_all_change_nothing(all in workloads(Kinds::ALL)) {
+    fn trunks_with_spare_capacity_change_no_replay(all in workloads(Kinds::ALL)) {
         let wide = over(&network(2, 2, all.ports.div_ceil(2), 0.01, 0), 0.5);
         for policy in POLICIES.iter().filter(|policy| !queues(policy)) {
             let plain = run(&all, policy, &options(1.0, 0.5)).coflows;

@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn all_bytes_arrive_and_no_link_carries_more_than_it_can(
+    fn wide_area_links_deliver_all_bytes_within_capacity(
         all in arb_demands(),
         samples in prop::collection::vec(1.0..100.0f64, 1..5),
         correlation in 0.0..0.99f64,
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn without_detours_no_order_keeps_a_link_from_its_work(all in arb_demands(), samples in prop::collection::vec(1.0..100.0f64, 1..5)) {
+    fn wide_area_links_without_detours_are_work_conserving(all in arb_demands(), samples in prop::collection::vec(1.0..100.0f64, 1..5)) {
         // Links are independent and work-conserving: the completion time is the same for any order.
         let area = area(&samples, 0.5);
         let lasts = |policy| {
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn bandwidth_has_the_distribution_of_its_samples_and_the_correlation() {
+fn bandwidth_has_the_sample_distribution_and_given_correlation() {
     let samples: Vec<f64> = (1..=10).map(f64::from).collect();
     for correlation in [0.0, 0.5, 0.9] {
         let area = area(&samples, correlation);
@@ -132,7 +132,7 @@ fn bandwidth_has_the_distribution_of_its_samples_and_the_correlation() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_bandwidth_for_every_policy() {
+fn seed_gives_equal_bandwidth_to_every_policy() {
     // A single coflow completes at the same time under every policy; another seed gives another time.
     let area = area(&[1.0, 2.0, 5.0], 0.0);
     let alone = [demand(0.0, &[(0, 50.0), (3, 40.0)])];
@@ -163,7 +163,7 @@ fn workloads_are_spread_over_regions() {
 }
 
 #[test]
-fn what_a_wide_area_does_not_have_is_refused() {
+fn wide_area_rejects_unsupported_workload_features() {
     let area = area(&[1.0], 0.0);
     let plain = || workload(3, vec![coflow(1, 0.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 1, 1.0)])]);
     let refused = |change: &dyn Fn(&mut Workload)| {
@@ -183,7 +183,7 @@ fn what_a_wide_area_does_not_have_is_refused() {
 }
 
 #[test]
-fn bandwidth_that_changes_without_end_is_refused() {
+fn wide_area_replay_rejects_too_many_bandwidth_changes() {
     let area = area(&[1.0, 2.0], 0.0);
     let all = [demand(1e9, &[(0, 1.0)])];
     let error = run(&all, &area, build("fifo").unwrap(), &OPTIONS, |_| true).unwrap_err();

@@ -79,7 +79,7 @@ fn services_share_a_link_by_weight() {
 }
 
 #[test]
-fn coflows_take_turns_inside_their_service() {
+fn wide_area_tree_orders_coflows_inside_their_service() {
     let (plan, names) = services(&[(1.0, "mrtf"), (1.0, "fair")]);
     // 50 bytes a second for each service. In the first service the shorter demand goes first; in the second
     // both share.
@@ -95,7 +95,7 @@ fn coflows_take_turns_inside_their_service() {
 /// The leaf has a tenth of the first link, and the second link alone. A demand that is shorter over whole
 /// links is longer over its shares.
 #[test]
-fn leaves_decide_over_their_parts() {
+fn leaf_policy_orders_by_its_shares_of_links() {
     let (plan, names) = services(&[(1.0, "mrtf"), (9.0, "fair")]);
     let all = [
         demand(0, 0, 0.0, &[(0, 100.0)]),
@@ -106,7 +106,7 @@ fn leaves_decide_over_their_parts() {
 }
 
 #[test]
-fn applications_share_what_their_service_has() {
+fn applications_divide_the_bandwidth_of_their_service() {
     let model = Sensitivity::new(Polynomial::new(&[3.0, -2.0]).unwrap());
     let (mut plan, mut names) = services(&[(1.0, "fair"), (1.0, "fair")]);
     names.number("s1", "x");
@@ -130,7 +130,7 @@ fn applications_share_what_their_service_has() {
 }
 
 #[test]
-fn what_has_no_place_is_refused() {
+fn wide_area_tree_rejects_unknown_services_and_policies() {
     let (plan, mut names) = services(&[(1.0, "siphon")]);
     names.number("other", Names::DEFAULT);
     assert!(matches!(Scheme::tree(&plan, &names), Err(TreeError::Service(name)) if name == "other"));
@@ -156,7 +156,7 @@ proptest! {
 
     /// A tree of one leaf equals the leaf's policy.
     #[test]
-    fn a_tree_of_one_leaf_is_its_policy(all in arb_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
+    fn wide_area_tree_with_one_leaf_equals_its_policy(all in arb_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
         let area = area(if changes { &[20.0, 50.0, 100.0] } else { &[RATE] });
         for policy in INNER {
             let policy = format!("{policy}:detours={}", if detours { "on" } else { "off" });
@@ -168,7 +168,7 @@ proptest! {
 
     /// For any inner policy, an active service gets its share of each link, and links with demand are full.
     #[test]
-    fn inner_policies_do_not_disturb_outer_shares(mut all in arb_demands(3), inner in prop::collection::vec(0..4usize, 3)) {
+    fn inner_policies_do_not_change_outer_shares(mut all in arb_demands(3), inner in prop::collection::vec(0..4usize, 3)) {
         all.iter_mut().for_each(|demand| demand.arrival = 0.0);
         let weights = [1.0, 2.0, 5.0];
         let of: Vec<(f64, &str)> = weights.iter().zip(&inner).map(|(&weight, &at)| (weight, INNER[at])).collect();
@@ -199,7 +199,7 @@ proptest! {
 
     /// With detours and changing bandwidth, all bytes arrive too.
     #[test]
-    fn all_bytes_arrive(all in arb_demands(3)) {
+    fn wide_area_tree_delivers_all_bytes(all in arb_demands(3)) {
         let (plan, names) = services(&[(1.0, "siphon:samples=50:detours=on"), (2.0, "fair:detours=on"), (3.0, "mrtf")]);
         let found = ran(&all, &area(&[20.0, 50.0, 100.0]), &plan, &names);
         for (demand, end) in all.iter().zip(ends(&found)) {

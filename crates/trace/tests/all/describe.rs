@@ -13,7 +13,7 @@ fn describe(text: &str) -> Description {
 
 /// Bins of Saath, Table 1.
 #[test]
-fn bins() {
+fn trace_size_bins_match_saath_table_1() {
     let hundred = threshold(TraceUnit::MB);
     assert_eq!(hundred, Bytes::new(1e8).unwrap());
     assert_eq!([bin(10, 1e8, hundred), bin(11, 1e8, hundred)], [1, 2]);
@@ -24,7 +24,7 @@ fn bins() {
 }
 
 #[test]
-fn by_hand() {
+fn trace_statistics_match_hand_computation() {
     let d = describe(
         "weir-trace 1\nports 4\n\
          coflow 1 arrival=2s parents=2\nflow 0 0 10MB\n\
@@ -50,7 +50,7 @@ fn by_hand() {
 }
 
 #[test]
-fn nothing_has_no_shares() {
+fn empty_trace_has_no_shares() {
     let d = describe("3 0");
     assert_eq!((d.coflows, d.flows, d.bytes, d.depth), (0, 0, 0.0, 0));
     assert_eq!((d.first_arrival, d.last_arrival, d.single, d.equal, d.unequal), (0.0, 0.0, 0.0, 0.0, 0.0));
@@ -62,7 +62,7 @@ fn nothing_has_no_shares() {
 /// Saath, 2.3: 23 % of the coflows have one flow, 50 % have several flows of equal length, 27 % have flows of
 /// unequal lengths.
 #[test]
-fn the_public_trace() {
+fn public_trace_has_the_published_statistics() {
     let Some(path) = public_trace() else { return };
     for unit in [TraceUnit::MB, TraceUnit::MiB] {
         let workload = read(&path, unit, &Limits::default()).unwrap().workload;

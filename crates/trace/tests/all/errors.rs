@@ -21,7 +21,7 @@ fn check(cases: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn the_whole_message() {
+fn error_messages_are_complete() {
     let error = error("150 2\n1 0 1 22 1 65:1.0\n2 5 1 3 3 1:1 2:2 4:-4.0\n");
     assert_eq!(error, "t:3: field `reducer 3 size`: `-4.0`: expected a size of 0 or more megabytes");
 }
@@ -167,7 +167,7 @@ fn own_format() {
 }
 
 #[test]
-fn a_circle_is_shown_without_those_who_wait_for_it() {
+fn cycle_error_lists_only_coflows_of_the_cycle() {
     let text = "weir-trace 1\nports 1\ncoflow 1 parents=2\nflow 0 0 1B\ncoflow 2 parents=3\nflow 0 0 1B\n\
                 coflow 3 parents=2\nflow 0 0 1B\n";
     let expected = "t:5: field `parents`: `2 waits for 3 waits for 2`: expected coflows that do not wait \
@@ -176,7 +176,7 @@ fn a_circle_is_shown_without_those_who_wait_for_it() {
 }
 
 #[test]
-fn events_are_put_in_order_and_comments_dropped() {
+fn reader_sorts_events_and_drops_comments() {
     let text = "weir-trace 1 # header\n\n  ports 2 # ports\nevent 9s restart coflow=4 flow=1\n\
                 event 1s port=1 side=both rate=0\ncoflow 4 # no keys\nshuffle 0,1 1:3MB release=1s\n";
     let workload = read_text(text, TraceUnit::MB).unwrap().workload;
@@ -187,7 +187,7 @@ fn events_are_put_in_order_and_comments_dropped() {
 }
 
 #[test]
-fn limits_hold_before_memory_is_used() {
+fn limits_are_checked_before_allocation() {
     let limits = Limits { max_flows: 10, max_line_bytes: 200 };
     let error = |text: &str| {
         read_from(text.as_bytes(), "t", TraceUnit::MB, &limits).map(|_| ()).unwrap_err().to_string()
@@ -213,7 +213,7 @@ fn limits_hold_before_memory_is_used() {
 }
 
 #[test]
-fn a_line_without_end_is_refused_without_reading_it_all() {
+fn overlong_line_is_rejected_before_it_is_read_fully() {
     let limits = Limits { max_line_bytes: 1000, ..Limits::default() };
     let endless = std::io::BufReader::new(std::io::repeat(b'1'));
     let error = read_from(endless, "t", TraceUnit::MB, &limits).unwrap_err().to_string();
@@ -221,7 +221,7 @@ fn a_line_without_end_is_refused_without_reading_it_all() {
 }
 
 #[test]
-fn values_are_shown_short_and_on_one_line() {
+fn error_values_are_shortened_to_one_line() {
     let error = error(&format!("{}\u{7}\u{1b}[31m 4", "9".repeat(50)));
     assert!(error.contains(r"99\u{7}\u{1b}[31m`"), "{error}");
     let error = self::error(&"9".repeat(5000));
@@ -232,7 +232,7 @@ fn values_are_shown_short_and_on_one_line() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn unreadable_files_are_named_in_errors() {
     let read = |path: &Path| read(path, TraceUnit::MB, &Limits::default()).unwrap_err().to_string();
     let missing = read(Path::new("no/such/trace.txt"));
     assert!(missing.starts_with("no/such/trace.txt: cannot be read: "), "{missing}");
@@ -242,7 +242,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn units_have_their_own_names_only() {
+fn units_reject_other_spellings() {
     assert_eq!("MiB".parse::<TraceUnit>(), Ok(TraceUnit::MiB));
     assert_eq!(TraceUnit::MB.to_string().parse::<TraceUnit>(), Ok(TraceUnit::MB));
     let error = "mb".parse::<TraceUnit>().unwrap_err().to_string();

@@ -7,7 +7,7 @@ use weir_trace::generate::{Arrival, Kind, Law, Preset, Skew, Spec, generate, spr
 use weir_trace::{Limits, TraceUnit, coflow_benchmark};
 
 #[test]
-fn services_and_applications_are_spread_evenly_and_change_nothing_else() {
+fn services_and_applications_are_spread_evenly_over_coflows() {
     let plain = make(&Preset::Small.spec(7));
     let mut spread = plain.clone();
     spread_over(&mut spread, 3, 4, 7).unwrap();
@@ -42,7 +42,7 @@ fn within(what: &str, value: f64, published: f64, tolerance: f64) {
 /// The statistics of the public trace: Saath, 2.3 (shares of single flows, of equal and unequal flow
 /// lengths), Table 1's bins, and the counts and totals that its publishers give.
 #[test]
-fn facebook_is_like_the_public_trace() {
+fn facebook_model_matches_public_trace_statistics() {
     for seed in 0..12 {
         let workload = make(&Preset::Facebook.spec(seed));
         workload.check().unwrap();
@@ -70,7 +70,7 @@ fn facebook_is_like_the_public_trace() {
 }
 
 #[test]
-fn small_keeps_the_shape_and_the_load() {
+fn small_model_keeps_shape_and_load() {
     for seed in 0..12 {
         let workload = make(&Preset::Small.spec(seed));
         let d = Description::new(&workload, threshold(TraceUnit::MB)).unwrap();
@@ -101,7 +101,7 @@ fn sizes_are_whole_megabytes_and_arrivals_whole_milliseconds() {
 
 /// The shipped demo trace equals the output of `examples/demo_trace.rs`.
 #[test]
-fn the_demo_is_as_it_was() {
+fn demo_trace_equals_the_example_output() {
     let mut out = Vec::new();
     coflow_benchmark::write(&make(&Preset::Small.spec(1)), TraceUnit::MB, &mut out).unwrap();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo.txt");
@@ -118,7 +118,7 @@ fn the_dag_example_can_be_read() {
 }
 
 #[test]
-fn the_seed_decides() {
+fn generated_trace_depends_only_on_the_seed() {
     for preset in Preset::ALL {
         assert_eq!(make(&preset.spec(5)), make(&preset.spec(5)));
         assert_ne!(make(&preset.spec(5)), make(&preset.spec(6)));
@@ -236,7 +236,7 @@ proptest! {
 
     /// Any parameters give an error, or a consistent workload that can be written.
     #[test]
-    fn any_specification(
+    fn generator_gives_a_consistent_workload_or_an_error(
         (ports, coflows, seed) in (0_u32..30, 0_usize..30, any::<u64>()),
         (mappers, reducers, size) in (law(), law(), law()),
         (share, skew, sigma) in (parameter(), parameter(), parameter()),
@@ -254,7 +254,7 @@ proptest! {
 
     /// Laws survive printing and parsing, and every parsed law is valid.
     #[test]
-    fn printed_laws(law in law()) {
+    fn laws_survive_printing_and_parsing(law in law()) {
         if let Ok(read) = law.to_string().parse::<Law>() {
             prop_assert_eq!(read, law);
         }

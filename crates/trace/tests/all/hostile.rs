@@ -142,12 +142,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn any_bytes(input in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn readers_survive_random_bytes(input in prop::collection::vec(any::<u8>(), 0..300)) {
         survive(&input);
     }
 
     #[test]
-    fn any_words(words in prop::collection::vec(prop_oneof![3 => word(), 1 => Just("\n")], 0..60)) {
+    fn readers_survive_random_words(words in prop::collection::vec(prop_oneof![3 => word(), 1 => Just("\n")], 0..60)) {
         let words = words.join(" ");
         survive(words.as_bytes());
         survive(format!("2 2\n{words}").as_bytes());
@@ -173,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn every_truncation() {
+fn readers_survive_every_truncation() {
     let own =
         b"weir-trace 1\nports 3\ncoflow 7 arrival=1.5s parents=8\nshuffle 0,1 1:48MB,2:1B release=1ms\n\
                 coflow 8 weight=2\nflow 0 0 0B\nevent 5s late coflow=7 flow=3 until=6s\n";
@@ -185,7 +185,7 @@ fn every_truncation() {
 
 /// Sizes for which the split over mappers rounds in every direction.
 #[test]
-fn awkward_sizes() {
+fn sizes_survive_rounding_in_the_split_over_mappers() {
     for m in 1..=40 {
         for size in ["0.1", "1e-12", "3.0000000000000004e-12", "0.7", "9e9", "123456.789", "1e-7"] {
             let mappers = vec!["1"; m].join(" ");

@@ -25,7 +25,7 @@ fn refused(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn the_documents_example_is_read() {
+fn documented_incast_example_is_read() {
     let text = DOCUMENT.split("```csv\n").nth(1).unwrap().split("```").next().unwrap();
     let measured = parse(text).unwrap();
     assert_eq!(measured.to_string(), "reno, with marks from 20 packets on");
@@ -36,7 +36,7 @@ fn the_documents_example_is_read() {
 }
 
 #[test]
-fn the_examples_are_what_they_say() {
+fn shipped_incast_measurements_have_the_documented_settings() {
     let marked = "reno, with marks from 20 packets on";
     for (text, bytes, most, tcp) in [
         (SMALL, 64e3, 200, "cubic"),
@@ -122,7 +122,7 @@ fn errors_name_the_place() {
 
 proptest! {
     #[test]
-    fn nothing_panics(text in "([0-9a-z.,-]{0,12},?){0,9}\n", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn incast_reader_does_not_panic_on_random_input(text in "([0-9a-z.,-]{0,12},?){0,9}\n", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&format!("{HEAD}{text}"));
         let _ = read_from(&bytes[..], "i");
     }

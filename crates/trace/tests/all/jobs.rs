@@ -17,7 +17,7 @@ fn refused(rest: &str) -> String {
 }
 
 #[test]
-fn the_example_is_read() {
+fn jobs_example_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/saba-jobs.toml");
     let jobs = read(&path, &["LR", "PR", "SVM", "Sort"]).unwrap();
     let names: Vec<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
@@ -33,7 +33,7 @@ fn the_example_is_read() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn omitted_job_fields_have_defaults() {
     let jobs = parse(&format!("{HEAD}[[job]]\nworkload = \"SVM\"\nservers = \"*\"\n")).unwrap();
     let job = &jobs.jobs[0];
     assert_eq!(

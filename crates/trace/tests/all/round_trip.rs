@@ -45,7 +45,7 @@ proptest! {
 
     /// The public format stores a workload exactly, or returns an error.
     #[test]
-    fn coflow_benchmark_never_bends(workload in workload()) {
+    fn coflow_benchmark_writes_exactly_or_returns_an_error(workload in workload()) {
         if let Ok(text) = benchmark_text(&workload, TraceUnit::MiB) {
             let trace = read_text(&text, TraceUnit::MiB).expect("what is written can be read");
             prop_assert_eq!(trace.workload, workload);
@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn the_public_trace_comes_back_byte_by_byte() {
+fn public_trace_round_trips_byte_for_byte() {
     let Some(path) = public_trace() else { return };
     let text = std::fs::read_to_string(&path).expect("the file can be read");
     for unit in [TraceUnit::MB, TraceUnit::MiB] {
@@ -71,7 +71,7 @@ fn the_public_trace_comes_back_byte_by_byte() {
 }
 
 #[test]
-fn numbers_look_as_in_the_public_trace() {
+fn written_numbers_use_the_public_trace_notation() {
     let text = "3 2\n1 0 2 0 1 2 1:65.0 2:0.5\n7 10833.25 1 2 1 2:0.0\n";
     let trace = read_text(text, TraceUnit::MiB).unwrap();
     assert_eq!(benchmark_text(&trace.workload, TraceUnit::MiB).unwrap(), text);
@@ -83,7 +83,7 @@ fn numbers_look_as_in_the_public_trace() {
 }
 
 #[test]
-fn the_public_format_says_what_it_cannot_say() {
+fn coflow_benchmark_writer_rejects_unsupported_features() {
     let flow = |src, dst, mb: f64| FlowSpec::new(src, dst, Bytes::new(mb * 1e6).unwrap());
     let with = |flows: Vec<FlowSpec>, change: fn(&mut CoflowSpec)| {
         let mut coflow = CoflowSpec::new(9, Time::ZERO, flows);
@@ -135,7 +135,7 @@ fn services_and_applications_come_back() {
 }
 
 #[test]
-fn names_that_would_get_other_numbers_are_refused() {
+fn writer_rejects_names_that_would_be_renumbered() {
     let text = "weir-trace 1\nports 1\ncoflow 1 service=a\nflow 0 0 1B\ncoflow 2 service=b\nflow 0 0 1B\n";
     let mut workload = read_text(text, TraceUnit::MB).unwrap().workload;
     workload.coflows.reverse();
@@ -144,7 +144,7 @@ fn names_that_would_get_other_numbers_are_refused() {
 }
 
 #[test]
-fn own_format_refuses_what_would_not_come_back() {
+fn own_format_writer_rejects_workloads_that_cannot_round_trip() {
     let flow = FlowSpec::new(0, 0, Bytes::ZERO);
     let mut twice = CoflowSpec::new(1, Time::ZERO, vec![flow]);
     twice.parents = vec![1, 1];
@@ -155,7 +155,7 @@ fn own_format_refuses_what_would_not_come_back() {
 }
 
 #[test]
-fn the_documented_example_is_read() {
+fn documented_trace_example_round_trips() {
     let document = include_str!("../../../../docs/trace-format.md");
     let example: Vec<&str> = document
         .lines()

@@ -271,7 +271,7 @@ fn the_document_s_ports() {
 }
 
 #[test]
-fn stars_are_all_ports_of_a_node_or_of_all_switches() {
+fn star_selects_all_ports_of_a_node_or_of_all_switches() {
     let links = |from: &str, to: &str| parse(&with_ports(&[port(from, to, ONE)])).map(|s| ends(&s)[0].len());
     // Twelve hosts under three edges and a core.
     assert_eq!(links("E1", "*"), Ok(5));
@@ -404,7 +404,7 @@ fn many_ports_in_few_lines_are_refused_early() {
 }
 
 #[test]
-fn many_paths_looked_for_are_refused() {
+fn too_many_paths_after_events_are_rejected() {
     let change =
         |change: &str, at: usize| format!("at = \"{at}s\"\ncable = [\"E1\", \"C1\"]\nchange = \"{change}\"");
     let events: Vec<String> = (0..64).map(|n| change(["down", "up"][n % 2], n + 1)).collect();
@@ -419,7 +419,7 @@ fn many_paths_looked_for_are_refused() {
 }
 
 #[test]
-fn a_fabric_in_a_file_of_its_own() {
+fn scenario_reads_a_fabric_from_a_separate_file() {
     let folder = tempfile::tempdir().unwrap();
     let text = EXAMPLE.replace("{ kind = \"netshare-fig6\" }", "\"fabric.toml\"");
     let path = folder.path().join("scenario.toml");
@@ -543,7 +543,7 @@ fn many_hosts_in_few_lines_are_refused_early() {
 
 proptest! {
     #[test]
-    fn any_change_is_read_or_refused(at in 0usize..900, length in 0usize..20, new in "[-\"\\[\\]{}=a-z0-9. \n]{0,12}") {
+    fn randomly_edited_scenario_is_read_or_rejected(at in 0usize..900, length in 0usize..20, new in "[-\"\\[\\]{}=a-z0-9. \n]{0,12}") {
         let mut text = EXAMPLE.to_owned();
         let (from, to) = (at.min(text.len()), (at + length).min(text.len()));
         text.replace_range(from..to, &new);

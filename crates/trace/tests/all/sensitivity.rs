@@ -93,7 +93,7 @@ fn word() -> impl Strategy<Value = &'static str> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back(rows in rows()) {
+    fn sensitivity_table_round_trips(rows in rows()) {
         let table = SensitivityTable::new(rows).unwrap();
         let written = text(&table);
         let back = parse(&written, "t").unwrap();
@@ -102,12 +102,12 @@ proptest! {
     }
 
     #[test]
-    fn any_words_end_in_a_table_or_an_error(words in proptest::collection::vec(word(), 0..40)) {
+    fn sensitivity_reader_survives_random_words(words in proptest::collection::vec(word(), 0..40)) {
         survive(&words.join(" "));
     }
 
     #[test]
-    fn a_table_with_a_hole_or_a_word_in_it_does_too(rows in rows(), at in any::<Index>(), length in 0..20usize, word in word()) {
+    fn sensitivity_reader_survives_damaged_tables(rows in rows(), at in any::<Index>(), length in 0..20usize, word in word()) {
         let mut text: Vec<char> = text(&SensitivityTable::new(rows).unwrap()).chars().collect();
         let at = at.index(text.len());
         let end = (at + length).min(text.len());
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn any_characters_do_too(characters in any::<String>()) {
+    fn sensitivity_reader_survives_random_characters(characters in any::<String>()) {
         survive(&characters);
     }
 }
@@ -153,7 +153,7 @@ fn reads_the_documented_example() {
 }
 
 #[test]
-fn keeps_what_the_profiler_found() {
+fn sensitivity_table_keeps_profiler_samples() {
     let mut job = |b: Fraction| Time::new(3.0 + 1.0 / b.get()).ok_or("no time");
     let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
     let fit = profile.fit(Degree::Three).unwrap();
@@ -164,7 +164,7 @@ fn keeps_what_the_profiler_found() {
 }
 
 #[test]
-fn models_that_rise_or_bend_down_are_read_and_listed() {
+fn increasing_and_concave_models_are_accepted_and_listed() {
     let table = parse(
         "version = 1\n\
          [[application]]\nname = \"good\"\ncoefficients = [3, -3, 1]\n\
@@ -241,7 +241,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn sensitivity_errors_name_missing_fields() {
     for (text, part) in [
         ("", "missing field `version`"),
         ("version = 1\n[[application]]\ncoefficients = [1]", "missing field `name`"),
@@ -253,7 +253,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_file_that_is_too_long_no_text_or_absent_is_refused() {
+fn sensitivity_reader_rejects_oversized_binary_and_missing_files() {
     let long = " ".repeat(MAX_TABLE_BYTES as usize + 1);
     assert_eq!(error(&long), "t:1: field `table`: `16777217 bytes`: expected at most 16777216 bytes");
     let directory = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ fn plans() -> Vec<Plan> {
 }
 
 #[test]
-fn plans_and_what_they_build_come_back() {
+fn plans_and_built_topologies_round_trip() {
     for plan in plans() {
         let built = plan.build().unwrap();
         let mut out = Vec::new();
@@ -222,7 +222,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn topologies_come_back(
+    fn random_topologies_round_trip(
         names in prop::collection::btree_set(name(), 3..20),
         switches in 1usize..3,
         rates in prop::collection::vec(0.125f64..1e15, 40),
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_files_are_refused_or_come_back(
+    fn damaged_topology_files_are_rejected_or_round_trip(
         plan in select(plans()[..9].to_vec()),
         at in any::<Index>(),
         length in 0usize..12,
@@ -264,7 +264,7 @@ proptest! {
 }
 
 #[test]
-fn networks_in_numbers() {
+fn topology_descriptions_match_the_papers() {
     let describe = |plan: Plan| Description::new(&plan.build().unwrap());
     let pairs = |d: &Description| -> Vec<(u32, u64, u64)> {
         d.pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()

@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Plan, String> {
 }
 
 #[test]
-fn the_example_is_read() {
+fn tree_example_is_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/tree.toml");
     let Plan::Services(services, other) = read(Path::new(path), None).unwrap() else { panic!("services") };
     let shown: Vec<(&str, f64)> = services.iter().map(|s| (s.name.as_str(), s.weight)).collect();
@@ -100,7 +100,7 @@ fn errors_name_line_field_value_and_what_was_expected() {
 }
 
 #[test]
-fn what_the_trace_lacks_a_place_for_is_named_with_the_line() {
+fn tree_errors_name_the_line_of_unassigned_services() {
     let mut names = Names::empty();
     for (service, application) in [("ads", "sort"), ("ads", "query"), ("web", "x")] {
         names.number(service, application).unwrap();

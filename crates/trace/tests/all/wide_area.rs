@@ -30,7 +30,7 @@ fn with(link: &str) -> String {
 }
 
 #[test]
-fn the_documents_example_is_read() {
+fn documented_wide_area_example_is_read() {
     let text = DOCUMENT.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let area = parse(text).unwrap();
     assert_eq!(area.regions(), ["east", "west"]);
@@ -42,7 +42,7 @@ fn the_documents_example_is_read() {
 }
 
 #[test]
-fn the_examples_are_what_they_say() {
+fn wide_area_example_has_the_rates_of_siphon_table_1() {
     let table = parse(TABLE_1).unwrap();
     let rate = |from: &str, to: &str| {
         let place = |name: &str| table.regions().iter().position(|region| region == name).unwrap();
@@ -59,7 +59,7 @@ fn the_examples_are_what_they_say() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn wide_area_errors_name_the_place() {
     refused(
         &with("samples = [\"1Mbit\",\n\"-3Mbit\"]"),
         &["w:7: field `link 1 samples`: `\"-3Mbit\"`", "0 or more"],
@@ -107,7 +107,7 @@ fn what_is_wrong_is_named_with_its_place() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(text in "[a-z\\[\\]=\" \n0-9.-]{0,200}", cut in 0..2000usize) {
+    fn wide_area_reader_does_not_panic_on_random_input(text in "[a-z\\[\\]=\" \n0-9.-]{0,200}", cut in 0..2000usize) {
         let _ = parse(&text);
         let _ = parse(&format!("{HEAD}{text}"));
         let _ = parse(TABLE_1.get(..cut).unwrap_or(TABLE_1));

@@ -13,7 +13,7 @@ use crate::common::cases;
 const SAME: f64 = 1e-11;
 
 #[test]
-fn flows_come_and_go_one_by_one() {
+fn hierarchy_rates_follow_single_flow_additions_and_removals() {
     let shares = || Shares::weighted(&[4.0, 1.0]).unwrap();
     let mut hierarchy = Hierarchy::new(&[10.0, 10.0], shares()).unwrap();
     let first = hierarchy.add_flow(0, &[0, 1], INF).unwrap();
@@ -39,7 +39,7 @@ fn flows_come_and_go_one_by_one() {
 }
 
 #[test]
-fn capacities_change_and_guarantees_with_them() {
+fn hierarchy_rates_follow_capacity_and_guarantee_changes() {
     let shares = Shares::with_excess(&[1.0, 1.0, 1.0], &[2.0, 1.0, 1.0]).unwrap();
     let classes = (0..3).map(|service| flows(service, &[0], u32::from(service < 2), INF)).collect();
     let (mut hierarchy, ids) = build(&Net::weighted(&[10.0], &[1.0; 3], classes), shares);
@@ -68,7 +68,7 @@ fn capacities_change_and_guarantees_with_them() {
 }
 
 #[test]
-fn guarantees_above_a_lowered_capacity_shrink_by_one_factor() {
+fn guarantees_above_link_capacity_scale_by_one_factor() {
     let guarantee = |service, rate| Guarantee { link: 0, service, rate };
     let shares =
         Shares::with_guarantees(vec![guarantee(0, 6.0), guarantee(1, 2.0)], &[0.0, 1.0, 1.0]).unwrap();
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(cases(3000))]
 
     #[test]
-    fn changes_lead_to_the_same_rates(
+    fn incremental_updates_equal_a_full_solution(
         net in networks(3),
         changes in prop::collection::vec(change(), 1..12),
     ) {
@@ -156,7 +156,7 @@ proptest! {
 }
 
 #[test]
-fn single_flows_on_an_even_fabric() {
+fn incremental_updates_equal_a_full_solution_on_a_symmetric_fabric() {
     // Three services between all pairs of 6 edges over one core. All limits tie until a flow arrives or ends.
     let edges = 6u32;
     let mut classes = Vec::new();
@@ -185,7 +185,7 @@ fn single_flows_on_an_even_fabric() {
 }
 
 #[test]
-fn numbers_of_classes_that_ended_are_given_again() {
+fn class_ids_are_reused_after_their_flows_end() {
     // A star of 8 ports with two services and up to 6 concurrent flows. Paths and demands rarely repeat.
     let ports = 8u32;
     let net = |flows| Net::weighted(&[10.0; 16], &[1.0, 3.0], flows);
@@ -221,7 +221,7 @@ fn numbers_of_classes_that_ended_are_given_again() {
 }
 
 #[test]
-fn a_class_is_kept_while_it_is_somebodys() {
+fn empty_class_is_kept_until_the_next_solution() {
     let mut hierarchy = Hierarchy::new(&[10.0; 3], Shares::weighted(&[1.0]).unwrap()).unwrap();
     let added = hierarchy.add(0, &[0], 1, INF).unwrap();
     let changed = hierarchy.add_flow(0, &[1], INF).unwrap();

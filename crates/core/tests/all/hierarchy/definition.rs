@@ -57,21 +57,21 @@ proptest! {
     #![proptest_config(cases(3000))]
 
     #[test]
-    fn rates_are_those_of_the_definition(net in networks(4)) {
+    fn hierarchy_rates_match_the_reference_implementation(net in networks(4)) {
         if let Err(broken) = check_all(&net) {
             prop_assert!(false, "{}", broken);
         }
     }
 
     #[test]
-    fn rates_over_two_links_are_those_of_the_definition(net in networks(2)) {
+    fn two_link_hierarchy_rates_match_the_reference_implementation(net in networks(2)) {
         if let Err(broken) = check_all(&net) {
             prop_assert!(false, "{}", broken);
         }
     }
 
     #[test]
-    fn neither_order_nor_unit_matters(net in networks(3), scale in 0.01f64..1e9, turn in 0usize..20) {
+    fn hierarchy_rates_are_independent_of_order_and_unit(net in networks(3), scale in 0.01f64..1e9, turn in 0usize..20) {
         let solved = |net: &Net| {
             let (mut hierarchy, ids) = build(net, shares_of(net));
             hierarchy.solve();
@@ -117,7 +117,7 @@ fn nine_links() -> Net {
 }
 
 #[test]
-fn bottlenecks_alone_do_not_determine_the_rates() {
+fn several_rate_vectors_satisfy_the_bottleneck_condition() {
     let net = nine_links();
     let rates_with = |long: f64, beside: f64, eighth: f64, last: f64| {
         let mut rates = vec![long, beside];
@@ -143,7 +143,7 @@ fn bottlenecks_alone_do_not_determine_the_rates() {
 }
 
 #[test]
-fn a_loop_without_losses_keeps_bounds_apart() {
+fn bounds_do_not_meet_in_a_cyclic_dependency() {
     // Service 0 has 7 flows of rate a on links 1 and 2, and one flow of rate b on links 0 and 2. Service 1
     // has a flow of rate c on links 0 and 1. An increase of b lowers c, which raises a, which lowers b: the
     // bounds oscillate and never meet.
@@ -160,7 +160,7 @@ fn a_loop_without_losses_keeps_bounds_apart() {
 }
 
 #[test]
-fn a_dense_fabric_is_full_and_keeps_what_is_assured() {
+fn dense_fabric_is_fully_used_and_respects_lower_bounds() {
     // Four services between all pairs of 12 edges over 2 cores: cyclic dependencies everywhere, and bounds
     // that do not meet.
     let (cores, edges) = (2u32, 12u32);

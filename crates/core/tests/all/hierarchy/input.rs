@@ -5,7 +5,7 @@ use weir_core::solve::{Guarantee, Hierarchy, HierarchyError, Shares};
 use super::INF;
 
 #[test]
-fn bad_input_is_refused_with_what_was_expected() {
+fn hierarchy_rejects_invalid_input_and_names_the_expected_values() {
     let text = |e: HierarchyError| e.to_string();
     let zero = text(Shares::weighted(&[1.0, 0.0]).unwrap_err());
     assert_eq!(zero, "service 1: weight 0: expected a number from 1e-9 to 1e9");

@@ -78,7 +78,7 @@ fn figure_5() {
 }
 
 #[test]
-fn the_phases_of_section_5_3() {
+fn netshare_section_5_3_phases_have_the_expected_rates() {
     // Links: E1 to C, C to E2, C to E3, E2 to C. Weights are 1:3:9; per-flow TCP queues give the rates below.
     let classes = |on: [u32; 3]| {
         vec![flows(0, &[0, 1], on[0], INF), flows(1, &[0, 2], on[1], INF), flows(2, &[3, 2], on[2], INF)]
@@ -100,7 +100,7 @@ fn funnel() -> Net {
 }
 
 #[test]
-fn a_service_counts_with_its_total_on_a_link() {
+fn service_weight_applies_to_its_total_rate_on_a_link() {
     let net = funnel();
     let (mut hierarchy, ids) = build(&net, Shares::weighted(&[1.0, 1.0]).unwrap());
     hierarchy.solve();
@@ -116,7 +116,7 @@ fn a_service_counts_with_its_total_on_a_link() {
 }
 
 #[test]
-fn the_paper_with_old_heap_entries_hands_out_too_much() {
+fn paper_procedure_with_stale_heap_entries_exceeds_link_capacity() {
     // On link 1, B / (sum of weights) falls from 8/2 to 5/2 once service 0's first flow is fixed at 3 by link
     // 0. Service 0 has another flow on link 1, so both weights still count. The heap entry still says 4.
     let net = Net::weighted(

@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn levels_are_those_of_max_min(
+        fn local_transport_levels_match_max_min(
             rates in prop::collection::vec(0.01f64..10.0, 1..40),
             part in 0.05f64..0.99,
             from in 0.0f64..12.0,

@@ -29,7 +29,7 @@ fn section_4_1_queues_share_a_port_by_their_weights() {
 }
 
 #[test]
-fn queues_that_take_turns_have_their_weights_in_time() {
+fn aalo_turns_divide_time_by_queue_weights() {
     // As above with two queues: from 20 on, C2 sends for two seconds, C1 for one.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
     for at in ["senders", "both"] {
@@ -42,7 +42,7 @@ fn queues_that_take_turns_have_their_weights_in_time() {
 /// Regression: a turn does not last one interval longer if its end is before the schedule by a rounding
 /// error.
 #[test]
-fn turns_of_whole_intervals_are_as_long_as_they_should_be() {
+fn aalo_turns_of_whole_intervals_have_exact_length() {
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 1000.0)]), coflow(2, 200.0, &[(0, 2, 95.0)])]);
     for at in ["senders", "both"] {
         let policy = format!("aalo:start=100B:sharing=turns:at={at}");
@@ -53,7 +53,7 @@ fn turns_of_whole_intervals_are_as_long_as_they_should_be() {
 }
 
 #[test]
-fn section_4_1_queues_are_by_the_bytes_of_all_flows() {
+fn section_4_1_queue_depends_on_the_bytes_of_all_flows() {
     // C1 sends 2 bytes a second. It leaves the first queue at 2, when C2 takes priority.
     let w = workload(
         6,
@@ -65,7 +65,7 @@ fn section_4_1_queues_are_by_the_bytes_of_all_flows() {
 }
 
 #[test]
-fn section_5_a_sender_does_not_know_who_else_sends_to_its_receiver() {
+fn section_5_senders_do_not_coordinate_at_a_shared_receiver() {
     // P0 and P1 each serve their first coflow; these share P2. Each sender gives its unused bandwidth to its
     // other coflows.
     let w = workload(

@@ -48,7 +48,7 @@ fn figure_1_receiver_driven() {
 }
 
 #[test]
-fn figure_1_nobody_orders() {
+fn figure_1_fair_sharing_at_both_ends() {
     for w in [shared_receiver(), shared_sender()] {
         check(&w, "fair", &[2.0, 3.0]);
         assert_eq!(mean(&ccts(&w, "fair")), 2.5);
@@ -73,7 +73,7 @@ fn figure_1_both_ends_coordinated() {
 }
 
 #[test]
-fn section_4_2_a_smaller_coflow_takes_connections_back() {
+fn section_4_2_smaller_coflow_preempts_and_returns_connections() {
     // One connection in total: the second coflow preempts the first and returns the connection at its end.
     let w = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0)]), coflow(2, 1.0, &[(1, 2, 1.0)])]);
     check(&w, "django:connections=1", &[5.0, 1.0]);
@@ -82,7 +82,7 @@ fn section_4_2_a_smaller_coflow_takes_connections_back() {
 }
 
 #[test]
-fn section_4_2_reducers_without_priority_use_what_is_vacant() {
+fn section_4_2_reducers_without_priority_use_vacant_bandwidth() {
     // The smaller coflow arrives at half of the receiver's rate, since its sender serves another receiver at
     // the same rate.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 1.0), (0, 3, 1.0)]), coflow(2, 0.0, &[(1, 2, 4.0)])]);
@@ -94,7 +94,7 @@ fn section_4_2_reducers_without_priority_use_what_is_vacant() {
 }
 
 #[test]
-fn section_4_4_a_sender_that_has_the_coflow_first_is_preferred() {
+fn section_4_4_prefers_a_sender_that_serves_the_coflow_first() {
     // Sender 0 is idle, but a smaller coflow waits there (its receiver has no free connection). Sender 1 uses
     // a tenth of its link for a larger coflow.
     let others =
@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(cases(200))]
 
     #[test]
-    fn theorem_4_2_no_deadlock_and_no_more_connections_than_m(
+    fn theorem_4_2_no_deadlock_and_at_most_m_connections(
         w in workloads(Kinds { ports: false, ..Kinds::ALL.generic() }),
         connections in 1usize..6,
         interval in prop::sample::select(vec![0.0, 0.7]),

@@ -53,7 +53,7 @@ fn figure_1() -> Workload {
 }
 
 #[test]
-fn figure_1_ports_on_their_own_are_out_of_sync() {
+fn figure_1_uncoordinated_ports_are_out_of_sync() {
     for sharing in ["aalo", "aalo:sharing=strict", "aalo:at=both", "aalo:at=both:sharing=strict"] {
         check(&figure_1(), sharing, &[1.0, 2.0, 2.0, 2.0]);
     }
@@ -86,7 +86,7 @@ fn figure_4_all_or_none_alone_leaves_ports_idle() {
 }
 
 #[test]
-fn figure_4_work_conservation_uses_them() {
+fn figure_4_work_conservation_uses_idle_ports() {
     check(&figure_4(), "saath", &[1.0, 2.0, 2.0]);
     assert!((mean(&ccts(&figure_4(), "saath")) - 5.0 / 3.0).abs() < 1e-9);
 }
@@ -227,7 +227,7 @@ fn section_4_2_d5_an_expired_deadline_ends_starvation() {
 }
 
 #[test]
-fn section_4_2_d5_the_deadline_counts_who_is_in_the_queue() {
+fn section_4_2_d5_deadline_grows_with_the_coflows_in_the_queue() {
     let mut w = starving();
     // Three coflows wait in its queue when it arrives: d C_q t = 1 * 4 * 4 s.
     w.coflows[0].arrival = time(0.5);
@@ -292,7 +292,7 @@ fn section_4_3_a_coflow_without_its_data_is_not_scheduled() {
 }
 
 #[test]
-fn section_4_3_data_that_goes_away_takes_the_turn_with_it() {
+fn section_4_3_coflow_with_unavailable_data_loses_its_turn() {
     // From 1 to 3, a flow of C1 has no data, so C2 goes first.
     let mut w =
         workload(6, vec![coflow(1, 0.0, &[(0, 3, 4.0), (1, 4, 4.0)]), coflow(2, 0.0, &[(0, 5, 2.0)])]);
@@ -320,7 +320,7 @@ fn section_4_3_waves_and_stages_wait_for_their_parents() {
 }
 
 #[test]
-fn section_4_3_one_coflow_for_every_stage() {
+fn section_4_3_jobs_of_a_stage_merge_into_one_coflow() {
     let mut w = workload(
         6,
         vec![
@@ -352,7 +352,7 @@ fn section_4_3_one_coflow_for_every_stage() {
 }
 
 #[test]
-fn section_4_3_a_stage_begins_when_the_first_of_its_jobs_would() {
+fn section_4_3_merged_stage_starts_with_its_first_job() {
     let mut w = workload(
         6,
         vec![
@@ -400,7 +400,7 @@ fn section_4_3_a_failed_port_holds_its_flows_until_it_recovers() {
 }
 
 #[test]
-fn section_4_2_d5_a_deadline_counts_also_when_something_else_happens() {
+fn section_4_2_d5_deadline_expires_at_a_simultaneous_flow_completion() {
     // C1 starves on P0 and P1. Its deadline is at 4, when one of its two flows between P6 and P7 ends and no
     // other event occurs.
     let mut coflows = vec![coflow(1, 0.0, &[(0, 2, 1.0), (1, 3, 1.0), (6, 7, 4.0), (6, 7, 10.0)])];
@@ -419,7 +419,7 @@ fn section_4_2_d5_a_deadline_counts_also_when_something_else_happens() {
 }
 
 #[test]
-fn section_4_3_a_flow_that_starts_anew_has_sent_nothing() {
+fn section_4_3_restarted_flow_counts_zero_sent_bytes() {
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 5.0)])]);
     w.events = vec![event(3.0, Change::Restart { coflow: 0, flow: 0 })];
     for policy in [
@@ -433,7 +433,7 @@ fn section_4_3_a_flow_that_starts_anew_has_sent_nothing() {
 }
 
 #[test]
-fn section_4_3_a_flow_without_data_has_still_sent_what_it_has() {
+fn section_4_3_sent_bytes_count_while_data_is_unavailable() {
     let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 3.0)])]);
     w.coflows[0].flows[1].release = time(1.0);
     w.events = vec![event(2.5, Change::Late { coflow: 0, flow: 0, until: time(5.0) })];

@@ -83,7 +83,7 @@ fn permute(order: &mut Vec<usize>, from: usize, each: &mut dyn FnMut(&[usize])) 
 }
 
 #[test]
-fn algorithm_1_heeds_weights() {
+fn algorithm_1_orders_by_weight() {
     // One port, 1 and 3 bytes: Smith's rule puts the larger w/d first.
     let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 2, 3.0)])]);
     check(&w, "sincronia", &[1.0, 4.0]);
@@ -92,7 +92,7 @@ fn algorithm_1_heeds_weights() {
 }
 
 #[test]
-fn section_3_online_orders_by_what_is_left() {
+fn section_3_online_order_uses_remaining_bytes() {
     // At 4, C1 has 2 of 6 bytes left and C2 arrives with 3. By remaining bytes C1 continues; by original
     // sizes C2 would preempt it.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 6.0)]), coflow(2, 4.0, &[(0, 2, 3.0)])]);

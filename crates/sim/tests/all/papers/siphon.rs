@@ -38,7 +38,7 @@ fn figure_1(first: &[f64], second: &[f64], spec: &str, seed: u64) -> [f64; 2] {
 }
 
 #[test]
-fn figure_1_the_flow_that_is_shorter_with_a_higher_probability_goes_first() {
+fn figure_1_flow_that_is_more_often_shorter_goes_first() {
     // The first link takes 1 s for 100 bytes in four of five cases, and 6 s in the fifth: 2 s on average. The
     // second link always takes 2 s. Each bandwidth sample lasts longer than both coflows.
     let (first, second): (&[f64], &[f64]) = (&[100.0, 100.0, 100.0, 100.0, 100.0 / 6.0], &[50.0]);

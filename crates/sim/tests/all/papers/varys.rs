@@ -13,7 +13,7 @@ fn section_5_1_smallest_effective_bottleneck_first() {
 }
 
 #[test]
-fn section_5_1_what_is_left_decides() {
+fn section_5_1_order_uses_remaining_bytes() {
     // At 4, C1 has 1 left, and C2 arrives with 2.
     let w = workload(3, vec![coflow(1, 0.0, &[(0, 1, 5.0)]), coflow(2, 4.0, &[(0, 2, 2.0)])]);
     check(&w, "varys", &[5.0, 3.0]);
