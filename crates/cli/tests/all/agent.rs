@@ -8,7 +8,9 @@ fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
         .args(["-n", "sh", "-c", "tc -V && ip link add e0 type veth peer name e1"])
         .output();
     if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine makes no namespaces: {able:?}");
+        eprintln!(
+            "agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine makes no namespaces: {able:?}"
+        );
         return;
     }
     // The namespace is deleted when the shell exits.

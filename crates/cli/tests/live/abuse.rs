@@ -428,7 +428,9 @@ fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
         made.is_ok_and(|status| status.success())
     });
     if compiler.is_none() {
-        eprintln!("agent_applies_orders_from_coordinators_with_wrong_clocks skips, since there is no C compiler");
+        eprintln!(
+            "agent_applies_orders_from_coordinators_with_wrong_clocks skips, since there is no C compiler"
+        );
         return;
     }
     let library = library.display().to_string();
