@@ -164,11 +164,12 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     second.0.kill().unwrap();
     second.0.wait().unwrap();
     // No flow stops during the lease or after it. After the lease both flows share the link as TCP does.
-    let free: Vec<Vec<Speed>> = (0..10).map(|_| shares(&wires, Duration::from_millis(200))).collect();
+    // Each window is longer than TCP takes to recover from a loss.
+    let free: Vec<Vec<Speed>> = (0..5).map(|_| shares(&wires, Duration::from_millis(400))).collect();
     eprintln!("parts of a link without a coordinator: {free:.3?}");
     assert!(free.iter().all(|both| both.iter().map(|share| share.most).sum::<f64>() > 0.6), "{free:?}");
     let later: Vec<f64> =
-        (0..2).map(|wire| free[2..].iter().map(|both| both[wire].most).sum::<f64>() / 8.0).collect();
+        (0..2).map(|wire| free[1..].iter().map(|both| both[wire].most).sum::<f64>() / 4.0).collect();
     assert!(later.iter().all(|share| *share > 0.15), "{later:?}");
     let _third = start(&bed, 3);
     wait_for("one flow first again", || paced(&wires));
