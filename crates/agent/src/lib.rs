@@ -8,6 +8,7 @@
 //! - [`live`] is the running agent: it applies orders to sockets that programs hand over, and to interfaces.
 //! - [`traffic`] observes, marks and paces the connections of unmodified programs.
 //! - [`congestion`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
+//! - [`namespace`] identifies the network namespace of a thread.
 //! - [`notifications`] receives rtnetlink notifications about changed interfaces and queues.
 //! - [`batch`] runs `ip` and `tc` with a batch of lines.
 //!
@@ -20,6 +21,7 @@ pub mod congestion;
 pub mod htb;
 pub mod lease;
 pub mod live;
+pub mod namespace;
 pub mod notifications;
 pub mod queues;
 pub mod report_delta;

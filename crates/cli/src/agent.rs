@@ -67,7 +67,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     results.into_iter().collect()
 }
 
-/// Runs until the agent at the standard input has ended and its last lease is over.
+/// Runs until the agent at the standard input has exited and its last lease has ended.
 fn watch(socket: &Path, interfaces: &[u32]) -> Result<(), Failure> {
     interrupt::watch();
     let agent = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::undone)?;

@@ -17,6 +17,7 @@ use super::change::{Change, changes};
 use super::desired::{Desired, DesiredError};
 use super::ids;
 use crate::batch::{BatchError, ask, feed};
+use crate::namespace;
 
 /// Where previous roots are recorded. The system empties this folder when it boots, which also deletes the agent's queues. No bed of the
 /// testbed can have this name.
@@ -36,8 +37,8 @@ pub enum QueueError {
     Desired(#[from] DesiredError),
     /// A root queueing discipline of another process that the agent could not restore.
     #[error(
-        "{interface} has a root queue `{kind}` that somebody set up and that could not be put back: expected the kernel's own, \
-         pfifo or bfifo; `tc qdisc del dev {interface} root` removes it"
+        "{interface} has a root queue `{kind}` of another process, which the agent cannot restore: expected the kernel's default, \
+         pfifo or bfifo; help: `tc qdisc del dev {interface} root` removes it"
     )]
     Root {
         /// The interface.
@@ -279,9 +280,12 @@ pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     Ok(done)
 }
 
-/// The prefix of this namespace's files: the inode number of the namespace. A later namespace can have the same number, but an interface
-/// without the agent's queues does not use its record, and a new record replaces the old one.
+/// The prefix of this namespace's files: the cookie of the namespace, so that a record never applies to a later namespace. Kernels before
+/// 5.14 have no cookies; there it is the inode number, which a later namespace can have as well.
 fn prefix() -> Result<String, QueueError> {
+    if let Ok(cookie) = namespace::cookie() {
+        return Ok(format!("c{cookie}-"));
+    }
     let path = Path::new("/proc/thread-self/ns/net");
     let number = fs::metadata(path).map_err(|error| file(path, error))?.ino();
     Ok(format!("{number}-"))

@@ -1,8 +1,5 @@
 //! Loads the BPF programs, and attaches them to cgroups and interfaces.
 
-use std::io;
-use std::os::unix::net::UnixDatagram;
-
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{
@@ -10,15 +7,13 @@ use aya::programs::{
     TcAttachType,
 };
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use nix::libc;
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::GetStruct;
 
 use super::attached::{Attached, Programs};
 use super::cgroup::{Cgroup, FIRST};
 use super::folder::Folder;
 use super::{MIN_PACE, TrafficError};
 use crate::htb::MAX_SERVICES;
+use crate::namespace;
 use crate::queues::Interface;
 
 static APPLICATION: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/application.o"));
@@ -34,21 +29,11 @@ pub(super) fn make_maps(folder: &Folder) -> Result<(), TrafficError> {
     application(folder, 0, None).map(drop)
 }
 
-/// The cookie of the calling thread's network namespace, as a socket option.
-#[derive(Clone, Copy)]
-struct Namespace;
-
-nix::getsockopt_impl!(Namespace, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, u64, GetStruct<u64>);
-
-fn namespace() -> io::Result<u64> {
-    Ok(getsockopt(&UnixDatagram::unbound()?, Namespace)?)
-}
-
 fn application(folder: &Folder, id: u64, port: Option<u16>) -> Result<Ebpf, TrafficError> {
     let failed = |error| TrafficError::kernel("the network namespace", &error);
     let (port, namespace) = match port {
         None => (0, 0),
-        Some(port) => (u32::from(port), namespace().map_err(failed)?),
+        Some(port) => (u32::from(port), namespace::cookie().map_err(failed)?),
     };
     let mut loader = EbpfLoader::new();
     // The programs do not use the kernel's own types, so BTF is not loaded.

@@ -259,12 +259,14 @@ fn configure_and_restore_cycles_leave_no_objects() {
         assert_eq!(queues(), before);
         assert!(!interface().restore().unwrap());
     }
-    let own = format!(
-        "{}-",
-        std::os::unix::fs::MetadataExt::ino(&fs::metadata("/proc/thread-self/ns/net").unwrap())
-    );
+    let own = records();
     let files = fs::read_dir("/run/weir/agent-queues").unwrap().map(|file| file.unwrap().file_name());
     assert_eq!(files.filter(|name| name.to_str().unwrap().starts_with(&own)).count(), 0);
+}
+
+/// The prefix of the records of this network namespace.
+fn records() -> String {
+    format!("c{}-", weir_agent::namespace::cookie().unwrap())
 }
 
 #[test]
@@ -304,13 +306,15 @@ fn foreign_objects_are_not_changed() {
     assert_eq!((clsact(), mine()), (before.clone(), filter));
     assert!(interface().read().unwrap().classes.contains_key(&0x2222));
     // Queues stay after the end of their process. Without a valid record, the kernel's default is restored.
+    let mut damaged = 0;
     for file in fs::read_dir("/run/weir/agent-queues").unwrap() {
         let path = file.unwrap().path();
-        let own = std::os::unix::fs::MetadataExt::ino(&fs::metadata("/proc/thread-self/ns/net").unwrap());
-        if path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{own}-")) {
+        if path.file_name().unwrap().to_str().unwrap().starts_with(&records()) {
             fs::write(path, "{").unwrap();
+            damaged += 1;
         }
     }
+    assert_eq!(damaged, 1);
     assert_eq!(cleanup().unwrap(), [interface()]);
     assert_eq!(clsact(), before);
     assert!(queues().contains("noqueue 0: dev e0 root"), "{}", queues());

@@ -183,7 +183,7 @@ fn profile_of_an_interface_restores_its_queues() {
     assert_eq!(queues(), before);
     for (line, message) in [
         ("--interface lo --rate 100Mbit -- false", "the run that warms up: exit status: 1"),
-        ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` that somebody set up"),
+        ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` of another process"),
         ("--interface nowhere0 --rate 100Mbit -- true", "nowhere0"),
     ] {
         let ran = inside(line);
